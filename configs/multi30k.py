@@ -1,0 +1,43 @@
+"""Multi30k (Elliott et al. 2016): 29,000 image captions in English, German and French.
+
+For research and education, not for commercial use.
+"""
+
+from t2t.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+
+def get_config(pair: str = "en-de") -> Config:
+    """`pair` is two of en, de, fr: "en-de"."""
+    src_language, tgt_language = pair.split("-")
+    return Config(
+        model=ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+        data=DataConfig(
+            source="multi30k",
+            src_language=src_language,
+            tgt_language=tgt_language,
+            max_length=64,
+            batch_tokens=4096,
+            num_shapes=16,
+        ),
+        tokenizer=TokenizerConfig(vocab_size=10_000),
+        training=TrainingConfig(
+            steps=5000,
+            schedule="inverse_sqrt",
+            learning_rate=0.005,
+            warmup_steps=1000,
+            adam_eps=1e-8,
+            clip_norm=25.0,
+            log_every=50,
+            validate_every=135,
+        ),
+        checkpoints=CheckpointConfig(every=135, keep_last=10),
+        decoding=DecodingConfig(beam_size=5, alpha=1.0),
+    )

@@ -1,0 +1,31 @@
+"""The key of dimension names, and `Batch`, the form in which sentence pairs meet the model.
+
+Shapes all over the project use these letters:
+
+    B  sentences (rows)          H  attention heads
+    S  source positions          G  key/value heads (H, unless heads share them)
+    T  target positions          K  width of a query, a key or a value
+    D  d_model                   V  vocabulary
+    F  d_ff                      W  beam
+    L  cached target positions   N  layers
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+PAD_ID = 0  # fills a row behind the sentence; carries no weight
+BOS_ID = 1  # the first decoder input
+EOS_ID = 2  # ends every sentence, source and target
+UNK_ID = 3  # what the vocabulary cannot spell
+
+
+class Batch(NamedTuple):
+    """Sentence pairs, padded to one shape, the target shifted right by one for the decoder."""
+
+    src: Int[np.ndarray | jax.Array, "B S"]  # w1 ... wn EOS PAD ...
+    tgt_in: Int[np.ndarray | jax.Array, "B T"]  # BOS w1 ... wm PAD ...
+    tgt_out: Int[np.ndarray | jax.Array, "B T"]  # w1 ... wm EOS PAD ...
+    weights: Float[np.ndarray | jax.Array, "B T"]  # 1 where tgt_out is a real token, else 0

@@ -1,0 +1,69 @@
+"""The device mesh, and the one table that says which array dimensions lie on which mesh axis.
+
+The mesh is explicit: shardings are part of an array's type and follow from the parameters' and
+the batch's, so the model names a sharding only where an operation leaves a choice (a look-up, or
+a sum over a sharded dimension). Without a mesh, `spec` is None and everything is on one device.
+"""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from t2t.batch import Batch
+from t2t.config import ConfigError, MeshConfig
+
+RULES: dict[str, tuple[str, ...] | str] = {
+    "batch": ("data", "fsdp"),  # rows of a batch
+    "d_model": "fsdp",  # parameters only: activations are whole in this dimension
+    "heads": "tensor",
+    "d_ff": "tensor",
+    "vocabulary": "tensor",
+}
+
+
+def spec(*names: str | None) -> PartitionSpec | None:
+    """Partition of an array whose dimensions have these logical names; None: not partitioned."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return None
+    return PartitionSpec(*(None if name is None else RULES[name] for name in names))
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh (data, fsdp, tensor) over all devices; a size of -1 takes what the others leave.
+
+    Raises:
+        ConfigError: the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = {"data": config.data, "fsdp": config.fsdp, "tensor": config.tensor}
+    rest, remainder = divmod(len(devices), math.prod(s for s in sizes.values() if s != -1))
+    filled = {axis: rest if size == -1 else size for axis, size in sizes.items()}
+    if remainder or math.prod(filled.values()) != len(devices):
+        raise ConfigError(
+            f"mesh {sizes} does not cover {len(devices)} devices; "
+            "choose sizes whose product is the number of devices, or -1 for one of them"
+        )
+    return jax.make_mesh(
+        tuple(filled.values()),
+        tuple(filled),
+        axis_types=(AxisType.Explicit,) * len(filled),
+        devices=devices,
+    )
+
+
+def count_row_shards(mesh: Mesh) -> int:
+    """Into how many parts the rows of a batch are split."""
+    return math.prod(mesh.shape[axis] for axis in RULES["batch"])
+
+
+def put_batch(batch: Batch, mesh: Mesh) -> Batch:
+    """This process's rows, as its part of the global batch on the mesh."""
+    sharding = jax.sharding.NamedSharding(mesh, PartitionSpec(RULES["batch"]))
+
+    def put(rows: np.ndarray) -> jax.Array:
+        return jax.make_array_from_process_local_data(sharding, rows)
+
+    return Batch(*map(put, batch))

@@ -1,0 +1,177 @@
+"""Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
+
+The same command again continues where the run was stopped.
+"""
+
+import dataclasses
+import logging
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from t2t import cli
+from t2t.batch import Batch
+from t2t.config import Config, DataConfig
+from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.corpus import Corpus
+from t2t.data.pipeline import Loader
+from t2t.data.plan import Plan
+from t2t.data.sources import list_splits, open_split, open_training
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+
+from t2t.model.transformer import Params, Transformer
+from t2t.sharding import count_row_shards, make_mesh, put_batch
+from t2t.training.checkpoint import Checkpoints, open_run
+from t2t.training.loop import Validate, train
+from t2t.training.report import Report
+from t2t.training.state import init_state, make_optimizer
+from t2t.training.step import make_eval_step, make_train_step
+
+_log = logging.getLogger(__name__)
+
+
+def main(config: Config, workdir: Path) -> bool:
+    """Trains to the end or to an interruption; whether the end was reached."""
+    open_run(workdir, config)
+    mesh = make_mesh(config.mesh)
+    jax.set_mesh(mesh)
+    vocabulary = make_vocabulary(config, workdir)
+    loader = make_training_loader(config, vocabulary, mesh)
+    optimizer = make_optimizer(config)
+    structure, state = init_state(
+        config, optimizer, vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    )
+    checkpoints = Checkpoints(workdir, config.checkpoints)
+    state = checkpoints.restore(state)
+    first = int(state.step)
+    _log.info("%d parameters, %s step %d", count_parameters(state.params), "from", first)
+    report = Report(
+        workdir,
+        first=first,
+        last=config.training.steps,
+        every=config.training.log_every,
+        max_nonfinite=config.training.max_nonfinite_steps,
+    )
+    try:
+        _, finished = train(
+            config.training,
+            state,
+            make_train_step(structure, optimizer, config),
+            put_ahead(loader.iterate(first, config.training.steps), mesh),
+            make_validate(config, vocabulary, mesh, structure),
+            checkpoints,
+            report,
+        )
+    finally:
+        report.close()
+        checkpoints.close()
+    if not finished:
+        _log.info("stopped and saved; the same command continues")
+    return finished
+
+
+def make_vocabulary(config: Config, workdir: Path) -> Vocabulary:
+    """The run's own vocabulary; on the first start it is trained on the training split."""
+    directory = workdir / "vocab"
+    if Vocabulary.is_saved(directory):
+        return Vocabulary.load(directory)
+    _log.info("training the vocabulary")
+    corpora = [corpus for corpus, _ in open_training(config.data)]
+    return train_vocabulary(corpora, config.tokenizer, directory)
+
+
+def make_training_loader(config: Config, vocabulary: Vocabulary, mesh: Mesh) -> Loader:
+    """Batches of the training corpora, from the cache."""
+    corpora, weights = zip(*open_training(config.data), strict=True)
+    tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
+    parts = config.training.accumulation_steps
+    loader = make_loader(tokenized, config.data, mesh, config.seed, weights, parts)
+    plan = loader.plan
+    _log.info(
+        "%d pairs, %d batches an epoch, %d shapes, %.1f%% padding of target positions; dropped: %s",
+        len(plan.src_lengths),
+        plan.steps_per_epoch,
+        len(plan.shapes),
+        100 * plan.padding_share(),
+        plan.describe_dropped(),
+    )
+    return loader
+
+
+def make_loader(
+    corpora: Sequence[TokenizedCorpus],
+    data: DataConfig,
+    mesh: Mesh,
+    seed: int = 0,
+    weights: Sequence[float] = (),
+    parts: int = 1,
+) -> Loader:
+    """Batches whose rows divide among the mesh's devices and into `parts`."""
+    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
+    return Loader(
+        Plan(lengths, data, seed, weights),
+        corpora,
+        row_multiple=count_row_shards(mesh) * parts,
+        process=(jax.process_index(), jax.process_count()),
+    )
+
+
+def make_validate(
+    config: Config, vocabulary: Vocabulary, mesh: Mesh, structure: nnx.GraphDef[Transformer]
+) -> Validate:
+    """Scores on the validation split; none where the data has no such split."""
+    if "validation" not in list_splits(config.data):
+        return lambda params, step: {}
+    corpus = open_split(config.data, "validation")
+    tokenized = tokenize(corpus, vocabulary, config.data)
+    longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
+    data = dataclasses.replace(config.data, max_length=longest, max_length_ratio=0.0, num_shapes=4)
+    loader = make_loader([tokenized], data, mesh)
+    eval_step = make_eval_step(structure)
+    sources, references = zip(*corpus, strict=True)
+    every = config.training.bleu_every
+
+    def validate(params: Params, step: int) -> dict[str, float]:
+        batches = put_ahead(loader.iterate(0, loader.plan.steps_per_epoch), mesh)
+        sums = [eval_step(params, batch) for batch in batches]
+        loss, tokens = np.sum(jax.device_get(sums), axis=0)
+        scores = {"loss": float(loss / tokens), "perplexity": math.exp(loss / tokens)}
+        if every and step % every == 0:
+            translator = Translator(structure, params, vocabulary, config.decoding)
+            hypotheses = [best.text for best, *_ in translator.translate(sources)]
+            scores["bleu"] = score_bleu(hypotheses, references)
+        return scores
+
+    return validate
+
+
+def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
+    """From the cache, or into it."""
+    return tokenize_corpus(corpus, vocabulary, Path(data.cache_directory))
+
+
+def put_ahead(batches: Iterator[Batch], mesh: Mesh, count: int = 2) -> Iterator[Batch]:
+    """Batches on the mesh, `count` of them on their way before they are asked for."""
+    ahead: deque[Batch] = deque()
+    for batch in batches:
+        ahead.append(put_batch(batch, mesh))
+        if len(ahead) > count:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def count_parameters(params: Params) -> int:
+    """Numbers trained."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+if __name__ == "__main__":
+    cli.define_config()
+    cli.define_workdir()
+    cli.run(lambda: 0 if main(cli.read_config(), cli.read_workdir()) else cli.INTERRUPTED)

@@ -1,0 +1,245 @@
+"""The run directory, and checkpoints in it: save, restore onto any mesh, average.
+
+    config.json   vocab/   checkpoints/STEP/{params,training}   metrics.jsonl   evaluations/
+
+That is all that is needed to resume or to evaluate, and it can be copied elsewhere. Nothing in it
+is executed on load. A checkpoint appears under its final name only when it is complete.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy
+
+from t2t.config import CheckpointConfig, Config, differences, load_config, save_config
+from t2t.model.transformer import Params
+from t2t.training.state import TrainState
+
+# What may differ between a run and its continuation: it changes neither the parameters that
+# follow from those already there, nor the order of the data.
+_CHANGEABLE = (
+    "mesh.",
+    "checkpoints.",
+    "decoding.",
+    "data.directory",
+    "data.cache_directory",
+    "training.steps",
+    "training.log_every",
+    "training.validate_every",
+    "training.bleu_every",
+    "training.max_nonfinite_steps",
+)
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be used; the message says why and what would help."""
+
+
+def open_run(workdir: Path, config: Config) -> None:
+    """Makes a run directory, or checks that the one that is there was made with this config.
+
+    Raises:
+        RunError: it was made with another, or cannot be written.
+    """
+    path = workdir / "config.json"
+    if path.exists():
+        changed = [
+            line
+            for line in differences(load_config(path), config)
+            if not line.startswith(_CHANGEABLE)
+            or (line.startswith("training.steps:") and config.training.schedule == "cosine")
+        ]
+        if changed:
+            raise RunError(
+                f"{workdir} was written with another config:\n  "
+                + "\n  ".join(changed)
+                + "\nchoose another --workdir, or the old values to continue this run"
+            )
+    try:
+        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        save_config(config, draft)
+        draft.replace(path)
+    except OSError as error:
+        raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
+
+
+class Checkpoints:
+    """Writes checkpoints in the background, and keeps those that the config names."""
+
+    def __init__(self, workdir: Path, config: CheckpointConfig):
+        """Opens `workdir`/checkpoints."""
+        policy = preservation_policy
+        kept: list[policy.PreservationPolicy] = [policy.LatestN(config.keep_last)]
+        if config.keep_every:
+            kept.append(policy.EveryNSteps(config.keep_every))
+        if config.keep_best:
+            sign = 1 if config.best_metric == "bleu" else -1
+            kept.append(
+                policy.BestN(
+                    n=config.keep_best,
+                    get_metric_fn=lambda metrics: sign * metrics[config.best_metric],
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        self.workdir = workdir
+        self.every = config.every
+        self._manager = ocp.CheckpointManager(
+            (workdir / "checkpoints").absolute(),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policy.AnyPreservationPolicy(kept),
+                best_fn=lambda metrics: metrics[config.best_metric],
+                best_mode="max" if config.best_metric == "bleu" else "min",
+            ),
+            item_names=("params", "training"),
+        )
+
+    def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
+        """Starts to write; `metrics` are this step's validation scores, where there are any."""
+        if int(state.step) == self._manager.latest_step():
+            return
+        self._manager.save(
+            int(state.step),
+            args=ocp.args.Composite(
+                params=ocp.args.StandardSave(state.params),
+                training=ocp.args.StandardSave(_without_params(state)),
+            ),
+            metrics=metrics,
+        )
+
+    def restore(self, state: TrainState) -> TrainState:
+        """The newest checkpoint in the shardings of `state`, or `state` where there is none."""
+        step = self._manager.latest_step()
+        if step is None:
+            return state
+        args = ocp.args.Composite(
+            params=ocp.args.StandardRestore(_abstract(state.params)),
+            training=ocp.args.StandardRestore(_abstract(_without_params(state))),
+        )
+        try:
+            saved = self._manager.restore(step, args=args)
+        except Exception as error:
+            raise _unreadable(self.workdir, step, error) from error
+        return TrainState(params=saved.params, **saved.training)
+
+    def close(self) -> None:
+        """Waits until everything is on disk."""
+        self._manager.wait_until_finished()
+        self._manager.close()
+
+
+def _without_params(state: TrainState) -> dict[str, Any]:
+    return {name: value for name, value in state._asdict().items() if name != "params"}
+
+
+def _abstract(tree: Any) -> Any:
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree
+    )
+
+
+def list_steps(workdir: Path) -> list[int]:
+    """The steps of the complete checkpoints, in order."""
+    folder = workdir / "checkpoints"
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
+    """Parameters for evaluation, whole on the default device, and what to call them.
+
+    Args:
+        workdir: a run directory.
+        which: "last", "best" (by the run's validation metric), a step, or "avg:5", the mean of
+            the last 5 (section 6.1).
+
+    Raises:
+        RunError: there is no such checkpoint, or it cannot be read.
+    """
+    steps = list_steps(workdir)
+    if not steps:
+        raise RunError(f"{workdir} holds no complete checkpoint; is it a run directory?")
+    match which.split(":"):
+        case ["last"]:
+            return _restore_step(workdir, steps[-1]), str(steps[-1])
+        case ["best"]:
+            step = find_best_step(workdir)
+            return _restore_step(workdir, step), f"best-{step}"
+        case ["avg", count] if count.isdecimal() and int(count) > 0:
+            if int(count) > len(steps):
+                raise RunError(
+                    f"{workdir} holds {len(steps)} checkpoints, too few for {which}; "
+                    f"use avg:{len(steps)}, or raise checkpoints.keep_last"
+                )
+            return average_params(workdir, steps[-int(count) :]), f"avg{count}-{steps[-1]}"
+        case [step] if step.isdecimal():
+            if int(step) not in steps:
+                raise RunError(
+                    f"{workdir} holds no checkpoint of step {step}; "
+                    f"it has {', '.join(map(str, steps))}"
+                )
+            return _restore_step(workdir, int(step)), step
+        case _:
+            raise RunError(f"checkpoint {which!r} is unknown; use last, best, a step or avg:COUNT")
+
+
+def find_best_step(workdir: Path) -> int:
+    """The checkpoint with the best validation metric of those that are kept."""
+    metric = load_config(workdir / "config.json").checkpoints.best_metric
+    sign = 1 if metric == "bleu" else -1
+    scores = {}
+    for step in list_steps(workdir):
+        path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
+        if path.exists():
+            scores[step] = sign * json.loads(path.read_text())[metric]
+    if not scores:
+        raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
+    return max(scores, key=lambda step: scores[step])
+
+
+def average_params(workdir: Path, steps: list[int]) -> Params:
+    """The mean of these checkpoints' parameters, one in memory at a time besides the sum."""
+    total = _restore_step(workdir, steps[0])
+    for step in steps[1:]:
+        total = jax.tree.map(jnp.add, total, _restore_step(workdir, step))
+    return jax.tree.map(lambda x: x / len(steps), total)
+
+
+def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
+    """A run directory with these parameters alone: evaluate and translate take it."""
+    target.mkdir(parents=True)
+    shutil.copy(workdir / "config.json", target)
+    shutil.copytree(workdir / "vocab", target / "vocab")
+    with ocp.CheckpointManager((target / "checkpoints").absolute()) as manager:
+        manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
+
+
+def _restore_step(workdir: Path, step: int) -> Params:
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    folder = (workdir / "checkpoints" / str(step) / "params").absolute()
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            abstract = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+                checkpointer.metadata(folder).item_metadata.tree,
+            )
+            return checkpointer.restore(folder, abstract)
+    except Exception as error:
+        raise _unreadable(workdir, step, error) from error
+
+
+def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
+    """Orbax raises what its storage raises: the reason is kept, the way out is added."""
+    before = [other for other in list_steps(workdir) if other < step]
+    remedy = (
+        f"the one before it is {before[-1]}: choose it, or remove {workdir}/checkpoints/{step}"
+        if before
+        else "there is none before it"
+    )
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return RunError(f"checkpoint {step} of {workdir} cannot be read ({reason}); {remedy}")

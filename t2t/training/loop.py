@@ -1,0 +1,79 @@
+"""The training loop: section 5 of the paper, in the order in which the data flow."""
+
+import signal
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
+
+from t2t.batch import Batch
+from t2t.config import TrainingConfig
+from t2t.model.transformer import Params
+from t2t.training.checkpoint import Checkpoints
+from t2t.training.report import Report
+from t2t.training.state import TrainState
+from t2t.training.step import TrainStep
+
+Validate = Callable[[Params, int], Mapping[str, float]]  # (parameters, step) -> scores by name
+
+
+def train(
+    config: TrainingConfig,
+    state: TrainState,
+    train_step: TrainStep,
+    batches: Iterator[Batch],
+    validate: Validate,
+    checkpoints: Checkpoints,
+    report: Report,
+) -> tuple[TrainState, bool]:
+    """Trains until `config.steps` or until it is interrupted; the newest state is saved.
+
+    Returns:
+        The state, and whether training reached its end.
+    """
+    step = int(state.step)
+    with Interruption() as interruption:
+        while step < config.steps and not interruption:
+            batch = next(batches)
+            state, metrics = train_step(state, batch)
+            step += 1
+            report.add(step, batch.tgt_out.size, metrics)
+
+            scores = None
+            if step % config.validate_every == 0 or step == config.steps:
+                report.flush()
+                scores = validate(state.params, step)
+                report.validation(step, scores)
+            if step % checkpoints.every == 0 or step == config.steps:
+                report.flush()
+                checkpoints.save(state, scores)
+            report.restart_clock()
+        report.flush()
+        checkpoints.save(state)
+    return state, step == config.steps
+
+
+class Interruption:
+    """True from the first SIGINT (Ctrl-C) or SIGTERM on; a second one is not held up."""
+
+    def __enter__(self) -> Self:
+        self._received = False
+        self._previous = {
+            number: signal.signal(number, self._receive)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def __bool__(self) -> bool:
+        return self._received
+
+    def _receive(self, number: int, frame: types.FrameType | None) -> None:
+        del number, frame
+        self._received = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)

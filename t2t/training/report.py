@@ -1,0 +1,138 @@
+"""What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events."""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import tqdm
+from tensorboardX import SummaryWriter
+
+from t2t.training.step import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class NonFiniteError(RuntimeError):
+    """Too many steps in a row had a loss or gradient that was not finite."""
+
+
+class Report:
+    """Sums what the steps give, and shows it every `every` steps.
+
+    The metrics of a step are read when the next one is under way, so reading never makes the
+    device wait.
+    """
+
+    def __init__(self, workdir: Path, *, first: int, last: int, every: int, max_nonfinite: int):
+        """`first` is the step after which this process continues; what came later is dropped."""
+        path = workdir / "metrics.jsonl"
+        _drop_lines_after(path, first)
+        self._lines = path.open("a", buffering=1)
+        self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=first)
+        self._bar = tqdm.tqdm(
+            total=last, initial=first, unit="step", disable=None, dynamic_ncols=True
+        )
+        self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
+        self._pending: tuple[int, int, Metrics] | None = None
+        self._restart_interval()
+
+    def add(self, step: int, positions: int, metrics: Metrics) -> None:
+        """Takes a step's metrics, still being computed, with its padded target positions."""
+        pending, self._pending = self._pending, (step, positions, metrics)
+        if pending:
+            self._read(*pending)
+
+    def flush(self) -> None:
+        """Reads what is pending: before a checkpoint, at the end."""
+        if self._pending:
+            self._read(*self._pending)
+            self._pending = None
+
+    def validation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Validation scores, named as in `metrics.jsonl` without their prefix."""
+        self._write(step, {f"validation/{name}": value for name, value in scores.items()})
+
+    def restart_clock(self) -> None:
+        """Leaves out of the speeds the time since the last step: it was not spent on training."""
+        self._excluded += time.perf_counter() - self._stepped
+
+    def close(self) -> None:
+        """Ends the bar and the files."""
+        self._bar.close()
+        self._events.close()
+        self._lines.close()
+
+    def _read(self, step: int, positions: int, metrics: Metrics) -> None:
+        loss, tokens = float(metrics.loss), float(metrics.tokens)
+        if int(metrics.skipped_in_a_row) == 0:
+            self._loss += loss * tokens
+            self._loss_tokens += tokens
+        else:
+            _log.warning("step %d skipped: loss or gradient is not finite", step)
+        if int(metrics.skipped_in_a_row) >= self._max_nonfinite:
+            raise NonFiniteError(
+                f"step {step}: loss or gradient was not finite {self._max_nonfinite} times in a "
+                "row (training.max_nonfinite_steps); lower training.learning_rate, lengthen "
+                "training.warmup_steps, or set training.clip_norm"
+            )
+        self._tokens += tokens
+        self._positions += positions
+        self._stepped = time.perf_counter()
+        self._bar.update()
+        if step % self._every == 0 or step == self._last:
+            self._show(step, metrics)
+
+    def _show(self, step: int, metrics: Metrics) -> None:
+        seconds = self._stepped - self._started - self._excluded
+        loss = self._loss / self._loss_tokens if self._loss_tokens else math.nan
+        figures = {
+            "train/loss": loss,
+            "train/learning_rate": float(metrics.learning_rate),
+            "train/gradient_norm": float(metrics.gradient_norm),
+            "train/tokens_per_second": self._tokens / seconds,
+            "train/padding_share": 1 - self._tokens / self._positions,
+            "train/skipped": int(metrics.skipped),
+        }
+        self._write(step, figures)
+        self._bar.set_postfix_str(
+            f"loss {loss:.3f}, rate {figures['train/learning_rate']:.2e}, "
+            f"{figures['train/tokens_per_second']:.0f} tokens/s, "
+            f"padding {figures['train/padding_share']:.0%}"
+        )
+        if self._bar.disable:
+            _log.info("step %d/%d %s", step, self._last, _describe(figures))
+        self._restart_interval()
+
+    def _write(self, step: int, figures: Mapping[str, float]) -> None:
+        # JSON has no NaN: null says that there is no such figure.
+        safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        self._lines.write(json.dumps({"step": step, "time": time.time()} | safe) + "\n")
+        for name, value in figures.items():
+            self._events.add_scalar(name, value, step)
+
+    def _restart_interval(self) -> None:
+        self._started = self._stepped = time.perf_counter()
+        self._loss = self._loss_tokens = self._tokens = self._positions = self._excluded = 0.0
+
+
+def _describe(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in figures.items())
+
+
+def _drop_lines_after(path: Path, step: int) -> None:
+    """Removes what a killed run wrote after its last checkpoint, and a half-written last line."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines(keepends=True):
+        try:
+            if line.endswith("\n") and json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:
+            _log.warning("%s: dropped a damaged line", path)
+    draft = path.with_suffix(".tmp")
+    draft.write_text("".join(kept))
+    draft.replace(path)

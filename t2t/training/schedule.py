@@ -1,0 +1,36 @@
+"""Learning rates as optax schedules: functions of the number of updates made so far, from 0."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from t2t.config import TrainingConfig
+
+
+def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule:
+    """Equation 3: factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), step from 1."""
+
+    def rate(count: jax.typing.ArrayLike) -> Float[Array, ""]:
+        step = jnp.asarray(count, jnp.float32) + 1
+        return factor * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
+
+    return rate
+
+
+def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
+    """The schedule that `training.schedule` names, after linear warm-up."""
+    peak, warmup = config.learning_rate, config.warmup_steps
+    match config.schedule:
+        case "noam":
+            return noam(d_model, warmup, config.learning_rate)
+        case "inverse_sqrt":  # the same curve, given by its peak
+            return noam(1, warmup, peak * warmup**0.5)
+        case "cosine":
+            return optax.warmup_cosine_decay_schedule(
+                0.0, peak, warmup, max(config.steps, warmup + 1)
+            )
+        case "constant":
+            return optax.linear_schedule(0.0, peak, warmup)
+        case other:
+            raise ValueError(f"training.schedule={other!r} is unknown")

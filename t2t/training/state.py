@@ -1,0 +1,52 @@
+"""What training carries from step to step, and nothing else: enough to resume bit for bit."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Int
+
+from t2t.config import Config
+from t2t.model.transformer import Params, Transformer, init_transformer
+from t2t.training.schedule import make_schedule
+
+
+class TrainState(NamedTuple):
+    """The data position is `step`; the dropout of a step follows from `key` and `step`."""
+
+    step: Int[Array, ""]  # batches seen
+    params: Params
+    opt_state: optax.OptState  # its own count is of updates made: step - skipped
+    key: jax.Array
+    skipped: Int[Array, ""]  # steps without an update, since loss or gradient was not finite
+    skipped_in_a_row: Int[Array, ""]
+
+
+def make_optimizer(config: Config) -> optax.GradientTransformation:
+    """Section 5.3: Adam under the schedule, after clipping where it is asked for."""
+    training = config.training
+    adam = optax.adam(
+        make_schedule(training, config.model.d_model),
+        b1=training.adam_b1,
+        b2=training.adam_b2,
+        eps=training.adam_eps,
+    )
+    if not training.clip_norm:
+        return adam
+    return optax.chain(optax.clip_by_global_norm(training.clip_norm), adam)
+
+
+def init_state(
+    config: Config,
+    optimizer: optax.GradientTransformation,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+) -> tuple[nnx.GraphDef[Transformer], TrainState]:
+    """The model's structure and the state before the first step, sharded from birth."""
+    params_key, dropout_key = jax.random.split(jax.random.key(config.seed))
+    structure, params = init_transformer(config.model, src_vocab_size, tgt_vocab_size, params_key)
+    step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
+    opt_state = jax.jit(optimizer.init)(params)
+    return structure, TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)

@@ -1,0 +1,120 @@
+"""One step of training and of validation: pure functions, and the only gradients taken."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from t2t.batch import Batch
+from t2t.config import Config
+from t2t.model.transformer import Params, Transformer, merge
+from t2t.training.loss import smoothed_cross_entropy
+from t2t.training.schedule import make_schedule
+from t2t.training.state import TrainState
+
+Sums = tuple[Float[Array, ""], Float[Array, ""]]  # of losses, of weights
+
+
+class Metrics(NamedTuple):
+    """Of one step."""
+
+    loss: Float[Array, ""]  # label-smoothed, nats per target token
+    tokens: Float[Array, ""]  # real target tokens
+    gradient_norm: Float[Array, ""]  # global, before clipping
+    learning_rate: Float[Array, ""]
+    skipped: Int[Array, ""]  # so far
+    skipped_in_a_row: Int[Array, ""]
+
+
+TrainStep = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+EvalStep = Callable[[Params, Batch], Sums]
+
+
+def make_train_step(
+    structure: nnx.GraphDef[Transformer], optimizer: optax.GradientTransformation, config: Config
+) -> TrainStep:
+    """The jitted step; it consumes the state that it is given."""
+    schedule = make_schedule(config.training, config.model.d_model)
+
+    def sum_losses(params: Params, batch: Batch, key: jax.Array) -> Sums:
+        logits = merge(structure, params)(batch.src, batch.tgt_in, key)
+        return smoothed_cross_entropy(
+            logits, batch.tgt_out, batch.weights, config.training.label_smoothing
+        )
+
+    def sum_gradients(params: Params, batch: Batch, key: jax.Array) -> tuple[Sums, Params]:
+        return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        key = jax.random.fold_in(state.key, state.step)
+        (loss_sum, tokens), gradient_sum = accumulate(
+            sum_gradients, state.params, batch, key, config.training.accumulation_steps
+        )
+        gradient = jax.tree.map(lambda g: g / tokens, gradient_sum)
+        norm = optax.global_norm(gradient)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        loss = loss_sum / tokens
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, opt_state),
+            (state.params, state.opt_state),
+        )
+        skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
+        skipped = state.skipped + ~finite
+        metrics = Metrics(
+            loss=loss,
+            tokens=tokens,
+            gradient_norm=norm,
+            learning_rate=schedule(state.step - state.skipped),
+            skipped=skipped,
+            skipped_in_a_row=skipped_in_a_row,
+        )
+        return TrainState(
+            state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row
+        ), metrics
+
+    return jax.jit(train_step, donate_argnums=0)
+
+
+def accumulate(
+    sum_gradients: Callable[[Params, Batch, jax.Array], tuple[Sums, Params]],
+    params: Params,
+    batch: Batch,
+    key: jax.Array,
+    parts: int,
+) -> tuple[Sums, Params]:
+    """Sums over the batch, computed in `parts`, so that memory holds one part's activations.
+
+    Part i takes rows i, i + parts, ...: neighbours in memory stay on their device.
+    """
+    if parts == 1:
+        return sum_gradients(params, batch, key)
+
+    def split(rows: jax.Array) -> jax.Array:
+        return jnp.moveaxis(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 1, 0)
+
+    def add(total: tuple[Sums, Params], part: tuple[Batch, Int[Array, ""]]):
+        rows, number = part
+        sums = sum_gradients(params, rows, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, total, sums), None
+
+    zero = jnp.zeros(())
+    start = ((zero, zero), jax.tree.map(jnp.zeros_like, params))
+    total, _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
+    return total
+
+
+def make_eval_step(structure: nnx.GraphDef[Transformer]) -> EvalStep:
+    """The jitted (sum of negative log-likelihoods in nats, tokens), no smoothing, no dropout."""
+
+    def eval_step(params: Params, batch: Batch) -> Sums:
+        logits = merge(structure, params)(batch.src, batch.tgt_in)
+        return smoothed_cross_entropy(logits, batch.tgt_out, batch.weights, smoothing=0.0)
+
+    return jax.jit(eval_step)
