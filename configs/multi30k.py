@@ -29,9 +29,9 @@ def get_config(pair: str = "en-de") -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000),
         training=TrainingConfig(
-            steps=5000,
+            steps=6000,
             schedule="inverse_sqrt",
-            learning_rate=0.005,
+            learning_rate=0.004,
             warmup_steps=1000,
             adam_eps=1e-8,
             clip_norm=25.0,

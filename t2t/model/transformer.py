@@ -46,7 +46,7 @@ class Transformer(nnx.Module):
         if config.tie_embeddings != "all":
             self.src_embedding = Embedding(src_vocab_size, config.d_model, next(keys))
         if config.tie_embeddings == "none":
-            self.output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
+            self.own_output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
         self.src_position = make_position(config, next(keys), causal=False)
         self.tgt_position = make_position(config, next(keys), causal=True)
         self.encoder = nnx.List(EncoderLayer(config, next(keys)) for _ in range(encoder_depth))
@@ -73,8 +73,8 @@ class Transformer(nnx.Module):
         memory: Float[Array, "B S D"],
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
-    ) -> Float[Array, "B T V"]:
-        """Float32 logits of the next token at each position, from the tokens up to there."""
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output at each position, from the tokens up to there."""
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
         mask, bias = causal_mask(tgt_in.shape[1]), position.bias(positions, positions)
         x = position.add(self.tgt_embedding.look_up(tgt_in, self.dtype), positions)
@@ -85,12 +85,18 @@ class Transformer(nnx.Module):
                 x, source, padding_mask(src), mask, position, positions, bias, None,
                 fold(key, number),
             )
-        return self._project(x)
+        return self.decoder_norm(x)
 
     def __call__(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T V"]:
         """Logits under teacher forcing; a key switches dropout on."""
+        return self.output_embedding.project(self.decode_all(src, tgt_in, key))
+
+    def decode_all(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output under teacher forcing."""
         return self.decode(tgt_in, self.encode(src, fold(key, 0)), src, fold(key, 1))
 
     def init_cache(
@@ -139,14 +145,14 @@ class Transformer(nnx.Module):
                 x, source, padding_mask(cache.src), mask, position, positions, bias, layer_past
             )
             past.append(layer_past)
-        return self._project(x), cache._replace(
+        return self.output_embedding.project(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )
 
-    def _project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        tied = self.tie_embeddings != "none"
-        output = self.tgt_embedding if tied else self.output_embedding
-        return output.project(self.decoder_norm(x))
+    @property
+    def output_embedding(self) -> Embedding:
+        """The table whose rows give the logits."""
+        return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding
 
 
 def compute_dtype(name: str) -> jnp.dtype:

@@ -41,10 +41,7 @@ def make_train_step(
     schedule = make_schedule(config.training, config.model.d_model)
 
     def sum_losses(params: Params, batch: Batch, key: jax.Array) -> Sums:
-        logits = merge(structure, params)(batch.src, batch.tgt_in, key)
-        return smoothed_cross_entropy(
-            logits, batch.tgt_out, batch.weights, config.training.label_smoothing
-        )
+        return score(merge(structure, params), batch, config.training.label_smoothing, key)
 
     def sum_gradients(params: Params, batch: Batch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
@@ -114,7 +111,15 @@ def make_eval_step(structure: nnx.GraphDef[Transformer]) -> EvalStep:
     """The jitted (sum of negative log-likelihoods in nats, tokens), no smoothing, no dropout."""
 
     def eval_step(params: Params, batch: Batch) -> Sums:
-        logits = merge(structure, params)(batch.src, batch.tgt_in)
-        return smoothed_cross_entropy(logits, batch.tgt_out, batch.weights, smoothing=0.0)
+        return score(merge(structure, params), batch, smoothing=0.0)
 
     return jax.jit(eval_step)
+
+
+def score(
+    model: Transformer, batch: Batch, smoothing: float, key: jax.Array | None = None
+) -> Sums:
+    """The model's losses on a batch under teacher forcing; a key switches dropout on."""
+    hidden = model.decode_all(batch.src, batch.tgt_in, key)
+    table = model.output_embedding.table[...]
+    return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)

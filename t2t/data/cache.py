@@ -1,0 +1,228 @@
+"""A corpus, tokenised once and kept on disk as memory-mapped ragged arrays.
+
+A cache is a folder named by a hash of text, vocabulary and format. For each side it holds the
+ids of all sentences, one behind the other (`src.ids`), and their lengths (`src.lengths`); size and
+checksum of each file are in `cache.json`. Nothing is dropped or cut here: the plan does that, by
+the lengths. A folder whose name begins with a dot is unfinished; delete it if nobody works on it.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import itertools
+import json
+import logging
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+import tqdm
+from jaxtyping import Int, Integer
+
+from t2t.data.corpus import Corpus, DataError
+from t2t.data.tokenizer import Vocabulary
+
+_FORMAT = 1  # raise it when the files' layout or the way of tokenising changes
+_CHUNK = 10_000  # pairs in memory at once
+_BLOCK = 1 << 24  # bytes checked at once
+_SIDES = ("src", "tgt")
+_INDEX = "cache.json"
+
+
+class _DamagedError(Exception):
+    """Files that are not what was written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Side:
+    """The sentences of one language: row i is ids[ends[i] - lengths[i] : ends[i]]."""
+
+    ids: Integer[np.ndarray, "tokens"]
+    lengths: Int[np.ndarray, "n"]
+    ends: Int[np.ndarray, "n"]
+
+    def row(self, index: int) -> Integer[np.ndarray, "length"]:
+        end = self.ends[index]
+        return self.ids[end - self.lengths[index] : end]
+
+
+class TokenizedCorpus:
+    """Id pairs by index; lengths count the end mark."""
+
+    def __init__(self, src: _Side, tgt: _Side):
+        self._src, self._tgt = src, tgt
+
+    def __len__(self) -> int:
+        return len(self._src.lengths)
+
+    @property
+    def src_lengths(self) -> Int[np.ndarray, "n"]:
+        """Sub-words of each source sentence, with its end mark."""
+        return self._src.lengths
+
+    @property
+    def tgt_lengths(self) -> Int[np.ndarray, "n"]:
+        """Sub-words of each target sentence, with its end mark."""
+        return self._tgt.lengths
+
+    def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
+        """Source and target ids of one pair, ending in EOS; read-only views of the files."""
+        return self._src.row(index), self._tgt.row(index)
+
+
+def tokenize_corpus(
+    corpus: Corpus, vocabulary: Vocabulary, directory: Path, *, progress: bool = True
+) -> TokenizedCorpus:
+    """The corpus' ids, from the cache in `directory` if they are there and whole.
+
+    Processes that build the same cache at once all end with a whole one: each works in its own
+    folder, and the first to finish gives it the final name.
+
+    Raises:
+        DataError: The corpus is empty, or the cache cannot be written.
+    """
+    if not len(corpus):
+        raise DataError(f"{corpus.name} holds no sentence pair")
+    directory = directory.expanduser()
+    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
+    final = directory / hashlib.sha256(key.encode()).hexdigest()[:32]
+    if final.exists():
+        try:
+            return _open(final)
+        except _DamagedError as damage:
+            logging.warning("the cache %s is damaged (%s); it is built again", final, damage)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        building = _unfinished(final)
+        building.mkdir()
+        try:
+            _write(building, corpus, vocabulary, progress)
+            # Opened before it is renamed: the maps stay good even if another process that had
+            # seen the damaged cache moves this one out of its way.
+            tokenized = _open(building)
+            _install(building, final)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except OSError as error:
+        raise DataError(
+            f"data.cache_directory={directory}: cannot write the tokenised corpus: "
+            f"{error.strerror}; free some room there, or choose another folder"
+        ) from None
+    return tokenized
+
+
+class _ArrayWriter:
+    """Appends to a file of integers, and keeps its size and checksum."""
+
+    def __init__(self, file: IO[bytes], dtype: str):
+        self._file, self._dtype = file, dtype
+        self._size = self._crc32 = 0
+
+    def append(self, values: Iterable[int]) -> None:
+        block = np.fromiter(values, self._dtype).tobytes()
+        self._file.write(block)
+        self._size += len(block)
+        self._crc32 = zlib.crc32(block, self._crc32)
+
+    def finish(self) -> dict[str, str | int]:
+        """Brings the file to the disk, and returns what `_read_array` checks."""
+        _flush(self._file)
+        return {"dtype": self._dtype, "size": self._size, "crc32": self._crc32}
+
+
+def _flush(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _write(folder: Path, corpus: Corpus, vocabulary: Vocabulary, progress: bool) -> None:
+    """Tokenises in chunks, so that memory does not grow with the corpus."""
+    tokenizers = vocabulary.src, vocabulary.tgt
+    writers: dict[str, _ArrayWriter] = {}
+    with contextlib.ExitStack() as files:
+        for side, tokenizer in zip(_SIDES, tokenizers, strict=True):
+            ids_dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+            for name, dtype in ((f"{side}.ids", ids_dtype), (f"{side}.lengths", "<i4")):
+                file = files.enter_context((folder / name).open("wb"))
+                writers[name] = _ArrayWriter(file, dtype)
+        bar = files.enter_context(_open_bar(len(corpus), progress))
+        for start in range(0, len(corpus), _CHUNK):
+            pairs = corpus.read(start, min(start + _CHUNK, len(corpus)))
+            sides = zip(*pairs, strict=True)
+            for side, tokenizer, sentences in zip(_SIDES, tokenizers, sides, strict=True):
+                rows = tokenizer.encode(sentences)
+                writers[f"{side}.ids"].append(itertools.chain.from_iterable(rows))
+                writers[f"{side}.lengths"].append(map(len, rows))
+            bar.update(len(pairs))
+        index = {name: writer.finish() for name, writer in writers.items()}
+    with (folder / _INDEX).open("w") as text:
+        json.dump(index, text, indent=2)
+        _flush(text)
+
+
+def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
+    """A progress bar on a terminal (`disable=None`), for what takes more than two seconds."""
+    return tqdm.tqdm(
+        desc="tokenising",
+        total=pairs,
+        unit=" pairs",
+        unit_scale=True,
+        delay=2,
+        disable=None if progress else True,
+    )
+
+
+def _open(folder: Path) -> TokenizedCorpus:
+    """Maps a finished cache; raises `_DamagedError` where a file is not what was written."""
+    try:
+        index = json.loads((folder / _INDEX).read_text())
+        src, tgt = (_read_side(folder, side, index) for side in _SIDES)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _DamagedError(f"{type(error).__name__}: {error}") from None
+    return TokenizedCorpus(src, tgt)
+
+
+def _read_side(folder: Path, side: str, index: dict[str, Any]) -> _Side:
+    names = f"{side}.ids", f"{side}.lengths"
+    ids, lengths = (_read_array(folder / name, **index[name]) for name in names)
+    return _Side(ids, lengths, np.cumsum(lengths, dtype=np.int64))
+
+
+def _read_array(path: Path, dtype: str, size: int, crc32: int) -> Integer[np.ndarray, "values"]:
+    array = np.asarray(np.memmap(path, dtype, mode="r"))
+    checksum = 0
+    for block in np.array_split(array, array.nbytes // _BLOCK + 1):
+        checksum = zlib.crc32(block.tobytes(), checksum)
+    if (array.nbytes, checksum) != (size, crc32):
+        raise _DamagedError(f"{path.name} has not the size and checksum that were written")
+    return array
+
+
+def _install(building: Path, final: Path) -> None:
+    """Gives a whole cache its final name, unless another process was faster."""
+    while True:
+        try:
+            building.rename(final)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        try:
+            _open(final)
+            return
+        except _DamagedError:
+            aside = _unfinished(final)
+            with contextlib.suppress(FileNotFoundError):  # another process was faster here
+                final.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _unfinished(final: Path) -> Path:
+    """A name beside the final one that nobody else uses."""
+    return final.with_name(f".{final.name}.{uuid.uuid4().hex}")

@@ -1,0 +1,216 @@
+"""A corpus is a random-access sequence of (source, target) sentences, as raw text.
+
+The kinds that need nothing but the text itself live here; `sources` opens what a config names.
+Nothing here tokenises, filters or shuffles.
+"""
+
+import abc
+import errno
+import gzip
+import hashlib
+import mmap
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+Pair = tuple[str, str]
+
+_BLOCK = 1 << 24  # bytes scanned at once for line ends
+_LINES = 1 << 14  # lines decoded at once
+
+
+class DataError(ValueError):
+    """Text that cannot be used; the message names the file and line, or the field to change."""
+
+
+class Corpus(abc.ABC):
+    """Sentence pairs by index; `name` says in messages which corpus it is."""
+
+    name: str
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The number of pairs, at least one."""
+
+    @abc.abstractmethod
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """The pairs of [start, stop), cheaper than one by one; 0 <= start <= stop <= len."""
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the content, the same in every run and on every machine."""
+
+    def __getitem__(self, index: int) -> Pair:
+        """The pair at `index`; raises IndexError behind the end."""
+        index = range(len(self))[index]
+        return self.read(index, index + 1)[0]
+
+    def __iter__(self) -> Iterator[Pair]:
+        """All pairs in order."""
+        for start in range(0, len(self), _LINES):
+            yield from self.read(start, min(start + _LINES, len(self)))
+
+
+class TextFile:
+    """The lines of a UTF-8 file, plain or .gz, by index and without holding them in memory.
+
+    Only a line feed, or a carriage return before it, ends a line: U+2028 and its kin, at which
+    `str.splitlines` would cut, occur inside sentences. The whole file is checked once, here.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path).expanduser()
+        self._text = _map_text(self.path)
+        self._starts = _find_line_starts(self._text)
+        self._check_encoding()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def read(self, start: int, stop: int) -> list[str]:
+        """Lines [start, stop), without their ends."""
+        if start == stop:
+            return []
+        lines = self._bytes(start, stop).decode().split("\n")
+        return [line.removesuffix("\r") for line in lines]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the text, uncompressed."""
+        return hashlib.sha256(self._text).hexdigest()
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        return self._text[self._starts[start] : self._starts[stop] - 1]
+
+    def _check_encoding(self) -> None:
+        for start in range(0, len(self), _LINES):
+            try:
+                self._bytes(start, min(start + _LINES, len(self))).decode()
+            except UnicodeDecodeError as error:
+                position = self._starts[start] + error.start
+                line = int(np.searchsorted(self._starts, position, side="right"))
+                raise DataError(
+                    f"{self.path}, line {line}: byte 0x{self._text[position]:02x} is not UTF-8; "
+                    "convert the file, for example with iconv -t UTF-8"
+                ) from None
+
+
+def _map_text(path: Path) -> mmap.mmap:
+    """The text of a file, paged in on demand; a .gz is unpacked into a nameless temporary file."""
+    try:
+        with path.open("rb") as file:
+            if path.suffix != ".gz":
+                return _map_file(file.fileno(), path)
+            with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
+                shutil.copyfileobj(packed, unpacked, _BLOCK)
+                unpacked.flush()
+                return _map_file(unpacked.fileno(), path)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a complete gzip file: {error}") from None
+    except OSError as error:
+        remedy = "; a .gz is unpacked where TMPDIR points" if error.errno == errno.ENOSPC else ""
+        raise DataError(f"{path} cannot be read: {error.strerror}{remedy}") from None
+
+
+def _map_file(descriptor: int, path: Path) -> mmap.mmap:
+    if not os.fstat(descriptor).st_size:
+        raise DataError(f"{path} is empty; it needs at least one line")
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def _find_line_starts(text: mmap.mmap) -> Int[np.ndarray, "starts"]:
+    """Byte offsets: line i is text[starts[i] : starts[i + 1] - 1], for i < len(starts) - 1."""
+    codes = np.frombuffer(text, np.uint8)
+    ends = [
+        np.flatnonzero(codes[start : start + _BLOCK] == ord("\n")) + start
+        for start in range(0, len(codes), _BLOCK)
+    ]
+    if codes[-1] != ord("\n"):
+        ends.append(np.array([len(codes)]))
+    first = 3 if text[:3] == b"\xef\xbb\xbf" else 0  # a byte order mark belongs to no sentence
+    return np.concatenate([[first], np.concatenate(ends) + 1])
+
+
+class TextCorpus(Corpus):
+    """Two files whose lines belong together."""
+
+    def __init__(self, src: str | Path, tgt: str | Path):
+        self._src, self._tgt = TextFile(src), TextFile(tgt)
+        self.name = f"{self._src.path} | {self._tgt.path}"
+        if len(self._src) != len(self._tgt):
+            raise DataError(
+                f"{self._src.path} has {len(self._src)} lines, but {self._tgt.path} has "
+                f"{len(self._tgt)}; line n of one must be the translation of line n of the other"
+            )
+
+    def __len__(self) -> int:
+        return len(self._src)
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """Lines [start, stop) of both files."""
+        return list(zip(self._src.read(start, stop), self._tgt.read(start, stop), strict=True))
+
+    def fingerprint(self) -> str:
+        """A hash of both texts."""
+        return hash_strings("text", self._src.fingerprint(), self._tgt.fingerprint())
+
+
+class ListCorpus(Corpus):
+    """Pairs in memory."""
+
+    def __init__(self, name: str, pairs: Sequence[Pair]):
+        self.name = name
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """A slice of the list."""
+        return list(self._pairs[start:stop])
+
+    def fingerprint(self) -> str:
+        """A hash of every sentence."""
+        return hash_strings("list", *(text for pair in self._pairs for text in pair))
+
+
+class ConcatenatedCorpus(Corpus):
+    """Corpora one after the other."""
+
+    def __init__(self, parts: Sequence[Corpus]):
+        self.name = ", ".join(part.name for part in parts)
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """What each part holds of [start, stop)."""
+        pairs: list[Pair] = []
+        for part, end in zip(self._parts, self._ends.tolist(), strict=True):
+            begin = end - len(part)
+            if start < end and begin < stop:
+                pairs += part.read(max(start - begin, 0), min(stop - begin, len(part)))
+        return pairs
+
+    def fingerprint(self) -> str:
+        """A hash of the parts' hashes."""
+        return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
+
+
+def hash_strings(*strings: str) -> str:
+    """SHA-256 of the strings, each with its length."""
+    digest = hashlib.sha256()
+    for string in strings:
+        encoded = string.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))  # else ("ab", "c") were ("a", "bc")
+        digest.update(encoded)
+    return digest.hexdigest()

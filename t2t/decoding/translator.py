@@ -1,0 +1,225 @@
+"""Sentences in, sentences out: tokenise, group by length, search, detokenise, restore the order."""
+
+import dataclasses
+import logging
+import math
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tqdm
+from jaxtyping import Array, Int
+
+from t2t.batch import EOS_ID, PAD_ID
+from t2t.config import Config, ConfigError, ModelConfig
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.search import Hypotheses, beam_search, length_penalty
+from t2t.model.transformer import Params, init_transformer, merge
+from t2t.sharding import RULES, spec
+
+_log = logging.getLogger(__name__)
+
+MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
+
+_SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
+_FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
+
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # control characters, line ends
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one sentence."""
+
+    text: str  # one line
+    score: float  # what the search ranks by
+    log_prob: float  # natural logarithm of the model's probability
+    length: int  # sub-words, the end mark included
+    num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
+
+
+class Translator:
+    """Translates with the parameters that it is given; compiles once for each shape."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary):
+        """`config.model` and `vocabulary` as in training; `config.decoding` says how to search."""
+        self.config = config.decoding
+        self.vocabulary = vocabulary
+        self.compile_seconds = 0.0  # so far
+        self._structure, self._expected = _describe_model(config.model, vocabulary)
+        self._limit = MAX_SOURCE_LENGTH  # of source pieces
+        self._max_length = 2**30  # of hypotheses
+        if config.model.position == "learned":
+            self._limit = min(self._limit, config.model.max_positions)
+            self._max_length = config.model.max_positions
+        self._compiled: dict[tuple[int, int, int], Any] = {}
+
+    def translate(
+        self, params: Params, sentences: Sequence[str], progress: bool = False
+    ) -> list[Translation]:
+        """The best translation of each sentence, in order; an empty one stays empty."""
+        return [best for best, *_ in self.translate_n_best(params, sentences, 1, progress)]
+
+    def translate_n_best(
+        self, params: Params, sentences: Sequence[str], n_best: int, progress: bool = False
+    ) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first, never none.
+
+        Raises:
+            ConfigError: `params` do not fit the config and vocabulary, or `n_best` the beam.
+        """
+        if not 1 <= n_best <= self.config.beam_size:
+            raise ConfigError(
+                f"n_best={n_best} does not fit decoding.beam_size={self.config.beam_size}; "
+                f"use 1 to {self.config.beam_size}, or a wider beam"
+            )
+        self._check(params)
+        pieces = [self._cut(ids) for ids in self.vocabulary.src.encode(sentences)]
+        flat = [piece for parts in pieces for piece in parts]
+        found = iter(self._search_all(params, flat, n_best, progress))
+        translations = [_join([next(found) for _ in parts], self.config.alpha) for parts in pieces]
+        self._warn(translations)
+        return translations
+
+    def _check(self, params: Params) -> None:
+        """A checkpoint and a vocabulary from different runs must not meet unnoticed."""
+        expected, found = (
+            {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
+            for x in map(jax.tree_util.tree_leaves_with_path, (self._expected, params))
+        )
+        for name in expected | found:
+            if expected.get(name) != found.get(name):
+                raise ConfigError(
+                    f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
+                    f"shape {found.get(name)} instead of {expected.get(name)} (source vocabulary "
+                    f"{self.vocabulary.src.vocab_size}, target {self.vocabulary.tgt.vocab_size}); "
+                    "use the config.json and the vocab/ that were written with it"
+                )
+
+    def _cut(self, ids: list[int]) -> list[list[int]]:
+        """Pieces that the model can take, each ending in EOS; nothing for an empty sentence."""
+        words, size = ids[:-1], self._limit - 1
+        return [[*words[i : i + size], EOS_ID] for i in range(0, len(words), size)]
+
+    def _search_all(
+        self, params: Params, sources: list[list[int]], n_best: int, progress: bool
+    ) -> list[list[Translation]]:
+        found: list[list[Translation]] = [[] for _ in sources]
+        with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
+            for length, rows, indices in self._group([len(ids) for ids in sources]):
+                src = np.full((rows, length), PAD_ID, np.int32)
+                for row, index in enumerate(indices):
+                    src[row, : len(sources[index])] = sources[index]
+                hypotheses = self._search(params, src, n_best)
+                for row, index in enumerate(indices):
+                    found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
+                bar.update(len(indices))
+        return found
+
+    def _group(self, lengths: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
+        """(padded length, rows, indices) of each batch, the longest first.
+
+        A sentence's padded length follows from its own alone. The rows are as many as memory is
+        meant for, or 8 or 1 where so few sentences have that length.
+        """
+        groups: dict[int, list[int]] = {}
+        for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+            padded = max(_SHORTEST, 1 << (lengths[index] - 1).bit_length())
+            groups.setdefault(min(padded, self._limit), []).append(index)
+        for padded, indices in groups.items():
+            full = self.config.batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
+            sizes = 1, 8, max(1, full)
+            needed = min(len(indices), sizes[-1])
+            rows = _round_up_to_devices(min(size for size in sizes if size >= needed))
+            for start in range(0, len(indices), rows):
+                yield padded, rows, indices[start : start + rows]
+
+    def _search(self, params: Params, src: Int[np.ndarray, "B S"], n_best: int) -> Hypotheses:
+        """Hypotheses as NumPy arrays, whole in every process."""
+        placed = jax.device_put(src, spec("batch", None))
+        shape = (*src.shape, n_best)
+        if shape not in self._compiled:
+            started = time.perf_counter()
+            search = jax.jit(self._encode_and_search, static_argnums=2)
+            self._compiled[shape] = search.lower(params, placed, n_best).compile()
+            self.compile_seconds += time.perf_counter() - started
+        found: Hypotheses = jax.device_get(self._compiled[shape](params, placed))
+        return found
+
+    def _encode_and_search(self, params: Params, src: Int[Array, "B S"], n_best: int) -> Hypotheses:
+        model, beam_size = merge(self._structure, params), self.config.beam_size
+        lengths = (src != PAD_ID).sum(axis=1)
+        max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
+        hypotheses = beam_search(
+            model.decode_step,
+            model.init_cache(model.encode(src), src, beam_size, max_length),
+            max_lengths=(lengths + self.config.max_extra_length) * (lengths > 0),
+            max_length=max_length,
+            beam_size=beam_size,
+            alpha=self.config.alpha,
+            n_best=n_best,
+        )
+        everywhere = spec(None)
+        if everywhere is None:
+            return hypotheses
+        return Hypotheses(*(jax.sharding.reshard(x, everywhere) for x in hypotheses))
+
+    def _read(self, found: Hypotheses) -> list[Translation]:
+        """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
+        translations = []
+        for tokens, length, score, log_prob in zip(*found, strict=True):
+            if np.isfinite(score):
+                [text] = self.vocabulary.tgt.decode([tokens.tolist()])
+                line = _BREAKS.sub(" ", text).strip()
+                translations.append(Translation(line, float(score), float(log_prob), int(length)))
+        return translations
+
+    def _warn(self, translations: list[list[Translation]]) -> None:
+        """Says what became of sentences that could not be translated as they are."""
+        if cut := sum(best.num_pieces > 1 for best, *_ in translations):
+            _log.warning(
+                "%d of %d sentences have more than %d sub-words: translated in pieces",
+                cut, len(translations), self._limit,
+            )  # fmt: skip
+        if failed := sum(best.score == -math.inf for best, *_ in translations):
+            _log.warning(
+                "%d of %d sentences have no translation: the model's output is not finite",
+                failed, len(translations),
+            )  # fmt: skip
+
+
+def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
+    """The translations of a sentence from those of its pieces, rank by rank."""
+    if not pieces:
+        return [Translation("", 0.0, 0.0, 0)]
+    joined = []
+    for parts in zip(*pieces, strict=False):
+        log_prob, length = sum(part.log_prob for part in parts), sum(part.length for part in parts)
+        score = log_prob / float(length_penalty(length, alpha))
+        text = " ".join(part.text for part in parts if part.text)
+        joined.append(Translation(text, score, log_prob, length, len(parts)))
+    return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
+
+
+def _round_up_to_devices(rows: int) -> int:
+    """The next multiple of the number of devices that share a batch's rows."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    shards: int = math.prod(shape.get(axis, 1) for axis in RULES["batch"])
+    return math.ceil(rows / shards) * shards
+
+
+def _describe_model(config: ModelConfig, vocabulary: Vocabulary) -> tuple[Any, Any]:
+    """The model's structure and its parameters' shapes, without computing any."""
+    structure = None
+
+    def init(key: jax.Array) -> Params:
+        nonlocal structure
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        structure, params = init_transformer(config, *sizes, key)
+        return params
+
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    return structure, shapes

@@ -1,0 +1,217 @@
+"""Reports on a corpus before training: `python -m t2t.inspect_data --config=configs/multi30k.py`.
+
+Lengths, ratios, duplicates, overlap of the splits, unknown pieces, and what the filters drop. The
+vocabulary is the run's own if `--vocabulary=RUN/vocab` names one; else one is trained, as
+training would, and forgotten. `--output=FILE.json` keeps the figures.
+"""
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+from jaxtyping import Int, Num, UInt64
+
+from t2t import cli
+from t2t.batch import UNK_ID
+from t2t.config import Config
+from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.corpus import Corpus
+from t2t.data.plan import find_dropped
+from t2t.data.sources import list_splits, open_split, open_training
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+
+SIDES = ("src", "tgt")
+LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
+RATIO_EDGES = (0, 1 / 3, 1 / 2, 2 / 3, 4 / 5, 5 / 4, 3 / 2, 2, 3)
+BAR_WIDTH = 40  # characters of the fullest bin
+
+Hashes = UInt64[np.ndarray, "n"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How values are spread; bin i counts those from edges[i] up to, without, edges[i + 1]."""
+
+    mean: float
+    median: float
+    percentile_99: float
+    largest: float
+    edges: tuple[float, ...]  # the last bin is open
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """One split. Keys are "src", "tgt" and, where pairs are counted, "pair"."""
+
+    pairs: int
+    words: dict[str, Histogram]  # separated by white space
+    subwords: dict[str, Histogram]  # with the end mark
+    ratio: Histogram  # target sub-words / source sub-words
+    repeated: dict[str, int]  # equal to an earlier one of the split
+    in_training: dict[str, int]  # equal to one of the training split; of "train" none
+    unknown: dict[str, float]  # share of the sub-words that are UNK
+    bytes: dict[str, float]  # share that are single bytes of characters the vocabulary lacks
+    dropped: dict[str, int]  # rule -> pairs that training would leave out; only of "train"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataReport:
+    """All splits of a configuration, with one vocabulary."""
+
+    vocab_size: dict[str, int]
+    splits: dict[str, SplitReport]
+
+
+def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
+    """Memory grows with the number of pairs, not with their length.
+
+    Raises:
+        DataError: A corpus is missing, or is not what it should be.
+    """
+    splits: dict[str, SplitReport] = {}
+    training: dict[str, Hashes] = {}
+    for split in sorted(list_splits(config.data), key=lambda name: name != "train"):
+        corpus = open_split(config.data, split)
+        tokenized = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
+        words, hashes = _read_text(corpus)
+        if split == "train":
+            training = hashes
+        lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
+        unknown, spelt = _count_rare(tokenized, vocabulary)
+        dropped = (
+            find_dropped(lengths["src"], lengths["tgt"], config.data) if split == "train" else {}
+        )
+        splits[split] = SplitReport(
+            pairs=len(corpus),
+            words={side: make_histogram(words[side], LENGTH_EDGES) for side in SIDES},
+            subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
+            ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
+            repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
+            in_training={
+                key: int(np.isin(hashes[key], values).sum())
+                for key, values in training.items()
+                if split != "train"
+            },
+            unknown=unknown,
+            bytes=spelt,
+            dropped={rule: len(indices) for rule, indices in dropped.items()},
+        )
+    sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
+    return DataReport(sizes, splits)
+
+
+def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
+    """Bins by lower bounds, the first of which is a lower bound of all values."""
+    counts, _ = np.histogram(values, (*edges, np.inf))
+    median, percentile_99 = np.percentile(values, [50, 99]).tolist()
+    return Histogram(
+        float(values.mean()),
+        median,
+        percentile_99,
+        float(values.max()),
+        edges,
+        tuple(counts.tolist()),
+    )
+
+
+def _read_text(corpus: Corpus) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes]]:
+    """Words of each sentence, and 64-bit hashes of the sentences and pairs."""
+    words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}
+    hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
+    for index, pair in enumerate(corpus):
+        for side, text in zip(SIDES, pair, strict=True):
+            words[side][index] = len(text.split())
+            hashes[side][index] = _hash_text(text)
+        hashes["pair"][index] = _hash_text("\0".join(pair))
+    return words, hashes
+
+
+def _hash_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def _count_rare(
+    corpus: TokenizedCorpus, vocabulary: Vocabulary
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Share of unknown pieces, and share of byte pieces, of either side."""
+    unknown, spelt = {}, {}
+    for number, (side, tokenizer) in enumerate(
+        zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True)
+    ):
+        counts = np.zeros(tokenizer.vocab_size, np.int64)
+        for index in range(len(corpus)):
+            np.add.at(counts, corpus.pair(index)[number], 1)
+        is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
+        unknown[side] = float(counts[UNK_ID] / counts.sum())
+        spelt[side] = float(counts[is_byte].sum() / counts.sum())
+    return unknown, spelt
+
+
+def format_report(report: DataReport) -> str:
+    """Plain text for people."""
+    lines = [
+        f"vocabulary: {report.vocab_size['src']:,} source, {report.vocab_size['tgt']:,} target"
+    ]
+    for name, split in report.splits.items():
+        lines += ["", f"== {name}: {split.pairs:,} pairs"]
+        for side in SIDES:
+            lines += ["", *_format_histogram(f"{side}, words", split.words[side])]
+            lines += ["", *_format_histogram(f"{side}, sub-words", split.subwords[side])]
+        lines += ["", *_format_histogram("tgt / src, sub-words", split.ratio), ""]
+        lines += [_format_counts("repeated within the split", split.repeated, split.pairs)]
+        if split.in_training:
+            lines += [_format_counts("also in train", split.in_training, split.pairs)]
+        if split.dropped:
+            lines += [_format_counts("left out of training", split.dropped, split.pairs)]
+        for what, shares in (("unknown", split.unknown), ("spelt as bytes", split.bytes)):
+            described = ", ".join(f"{side} {share:.3%}" for side, share in shares.items())
+            lines += [f"sub-words {what}: {described}"]
+    return "\n".join(lines)
+
+
+def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
+    return f"{title}: " + ", ".join(f"{k} {n:,} ({n / total:.2%})" for k, n in counts.items())
+
+
+def _format_histogram(title: str, histogram: Histogram) -> list[str]:
+    lines = [
+        f"{title}: mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
+        f"99% below {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
+    ]
+    fullest, total = max(histogram.counts), sum(histogram.counts)
+    for edge, count in zip(histogram.edges, histogram.counts, strict=True):
+        if count:
+            bar = "#" * round(BAR_WIDTH * count / fullest)
+            lines.append(f"  from {edge:>6.4g} {count:>10,} {count / total:>7.2%} {bar}".rstrip())
+    return lines
+
+
+def main(config: Config, vocabulary_path: Path | None, output: Path | None) -> None:
+    """Prints the report, and writes it to `output` as JSON."""
+    if vocabulary_path:
+        vocabulary = Vocabulary.load(vocabulary_path)
+    else:
+        corpora = [corpus for corpus, _ in open_training(config.data)]
+        with tempfile.TemporaryDirectory() as directory:
+            vocabulary = train_vocabulary(corpora, config.tokenizer, Path(directory))
+    report = inspect_data(config, vocabulary)
+    print(format_report(report))
+    if output:
+        output.write_text(json.dumps(dataclasses.asdict(report), indent=2) + "\n")
+
+
+def _read_path(name: str) -> Path | None:
+    value = flags.FLAGS[name].value
+    return Path(value).expanduser() if value else None
+
+
+if __name__ == "__main__":
+    cli.define_config()
+    flags.DEFINE_string("vocabulary", None, "A folder with a vocabulary, as RUN/vocab.")
+    flags.DEFINE_string("output", None, "A JSON file for the figures.")
+    cli.run(lambda: main(cli.read_config(), _read_path("vocabulary"), _read_path("output")))
