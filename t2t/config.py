@@ -6,11 +6,6 @@ field, the value, the rule and the remedy, before any device work. Nothing here 
 """
 
 import dataclasses
-import json
-import types
-import typing
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 
@@ -75,7 +70,7 @@ class DataConfig:
     src_language: str = "en"  # language code, the file suffix in multi30k and the key in tfds
     tgt_language: str = "de"
     directory: str = ""  # multi30k: its folder (empty: download); tfds: data_dir (empty: default)
-    tfds_name: str = "wmt14_translate/de-en"  # any TFDS translation dataset prepared as array_record
+    tfds_name: str = "wmt14_translate/de-en"  # any TFDS translation dataset
     train_src: tuple[str, ...] = ()  # text: files, plain or .gz, one sentence a line
     train_tgt: tuple[str, ...] = ()
     train_weights: tuple[float, ...] = ()  # text: uses of a pair per epoch, per file; empty: 1 each
@@ -179,53 +174,22 @@ _CHOICES = {
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
 }
-_POSITIVE = (
-    "model.d_model",
-    "model.d_ff",
-    "model.num_heads",
-    "model.num_kv_heads",
-    "model.d_k",
-    "model.d_v",
-    "model.num_layers",
-    "model.encoder_layers",
-    "model.decoder_layers",
-    "model.max_positions",
-    "data.max_length",
-    "data.batch_tokens",
-    "data.num_shapes",
-    "data.length_multiple",
-    "data.rows_multiple",
-    "tokenizer.vocab_size",
-    "training.steps",
-    "training.warmup_steps",
-    "training.learning_rate",
-    "training.accumulation_steps",
-    "training.max_nonfinite_steps",
-    "training.log_every",
-    "training.validate_every",
-    "checkpoints.every",
-    "checkpoints.keep_last",
-    "decoding.beam_size",
-    "decoding.max_extra_length",
-    "decoding.batch_size",
-)
-_NOT_NEGATIVE = (
-    "data.max_length_ratio",
-    "training.clip_norm",
-    "training.bleu_every",
-    "checkpoints.keep_every",
-    "checkpoints.keep_best",
-    "decoding.alpha",
-    "seed",
-)
-_PROBABILITIES = (
-    "model.dropout",
-    "model.attention_dropout",
-    "model.feed_forward_dropout",
-    "training.label_smoothing",
-    "training.adam_b1",
-    "training.adam_b2",
-)
+_POSITIVE = """
+    model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
+    model.num_layers model.encoder_layers model.decoder_layers model.max_positions data.max_length
+    data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple tokenizer.vocab_size
+    training.steps training.warmup_steps training.learning_rate training.accumulation_steps
+    training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
+    checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
+""".split()
+_NOT_NEGATIVE = """
+    data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
+    checkpoints.keep_best decoding.alpha seed
+""".split()
+_PROBABILITIES = """
+    model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
+    training.adam_b1 training.adam_b2
+""".split()
 
 
 def validate(config: Config) -> Config:
@@ -308,7 +272,9 @@ def _data_problems(data: DataConfig) -> list[str]:
         for split in ("validation", "test"):
             src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
             if bool(src) != bool(tgt):
-                problems.append(f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together")
+                problems.append(
+                    f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
+                )
     if data.max_length % data.length_multiple:
         problems.append(
             f"data.max_length={data.max_length} is no multiple of "
@@ -343,10 +309,19 @@ def _combination_problems(config: Config) -> list[str]:
             f"data.rows_multiple={data.rows_multiple}; raise data.rows_multiple to "
             f"{data.rows_multiple * training.accumulation_steps}"
         )
-    if config.checkpoints.best_metric == "bleu" and not training.bleu_every:
+    if training.bleu_every % training.validate_every:
         problems.append(
-            "checkpoints.best_metric='bleu' but training.bleu_every=0 never measures it; "
-            "set training.bleu_every, or checkpoints.best_metric='loss'"
+            f"training.bleu_every={training.bleu_every} must be a multiple of "
+            f"training.validate_every={training.validate_every}, or 0"
+        )
+    best = config.checkpoints.best_metric
+    measured = training.bleu_every if best == "bleu" else training.validate_every
+    if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
+        field = "training.bleu_every" if best == "bleu" else "training.validate_every"
+        problems.append(
+            f"checkpoints.every={config.checkpoints.every} must be a multiple of "
+            f"{field}={measured}, so that checkpoints.keep_best knows each checkpoint's {best}; "
+            f"change one of them, or set checkpoints.keep_best=0"
         )
     sizes = dataclasses.astuple(config.mesh)
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
@@ -363,49 +338,3 @@ def flatten(config: Config) -> dict[str, Any]:
         else:
             flat[section] = fields
     return flat
-
-
-def differences(old: Config, new: Config) -> list[str]:
-    """One line for each field that differs: "model.d_model: 512 -> 256"."""
-    before, after = flatten(old), flatten(new)
-    return [f"{k}: {before[k]!r} -> {after[k]!r}" for k in before if before[k] != after[k]]
-
-
-def save_config(config: Config, path: Path) -> None:
-    """Writes JSON, one field a line."""
-    path.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-
-
-def load_config(path: Path) -> Config:
-    """Reads what `save_config` wrote; `ConfigError` names what does not fit this version."""
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist; is this a run directory?") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    return validate(_build(Config, values, str(path)))
-
-
-def _build(kind: type, values: Any, where: str) -> Any:
-    """A dataclass from plain JSON values, each checked against its field's type."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: expected an object, found {values!r}")
-    hints = typing.get_type_hints(kind)
-    if unknown := sorted(set(values) - set(hints)):
-        raise ConfigError(f"{where}: unknown fields {', '.join(unknown)}; written by another version?")
-    built = {}
-    for name, value in values.items():
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            built[name] = _build(typing.cast(type, hint), value, f"{where}: {name}")
-        elif typing.get_origin(hint) is tuple:
-            built[name] = tuple(value)
-        else:
-            options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-            if float in options and type(value) is int:
-                value = float(value)
-            if type(value) not in options:
-                raise ConfigError(f"{where}: {name}={value!r} is not of type {hint}")
-            built[name] = value
-    return kind(**built)

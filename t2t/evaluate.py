@@ -21,7 +21,8 @@ from absl import flags
 from jax.sharding import PartitionSpec
 
 from t2t import cli
-from t2t.config import Config, ConfigError, MeshConfig, load_config, validate
+from t2t.config import Config, ConfigError, MeshConfig, validate
+from t2t.config_json import load_config
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary

@@ -24,7 +24,8 @@ from t2t.data.pipeline import Loader
 from t2t.data.plan import Plan
 from t2t.data.sources import list_splits, open_split, open_training
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-
+from t2t.decoding.translator import Translator
+from t2t.evaluation.bleu import score_bleu
 from t2t.model.transformer import Params, Transformer
 from t2t.sharding import count_row_shards, make_mesh, put_batch
 from t2t.training.checkpoint import Checkpoints, open_run
@@ -41,8 +42,9 @@ def main(config: Config, workdir: Path) -> bool:
     open_run(workdir, config)
     mesh = make_mesh(config.mesh)
     jax.set_mesh(mesh)
-    vocabulary = make_vocabulary(config, workdir)
-    loader = make_training_loader(config, vocabulary, mesh)
+    corpora, weights = zip(*open_training(config.data), strict=True)
+    vocabulary = make_vocabulary(config, workdir, corpora)
+    loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
     structure, state = init_state(
         config, optimizer, vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
@@ -76,19 +78,23 @@ def main(config: Config, workdir: Path) -> bool:
     return finished
 
 
-def make_vocabulary(config: Config, workdir: Path) -> Vocabulary:
-    """The run's own vocabulary; on the first start it is trained on the training split."""
+def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
+    """The run's own vocabulary; on the first start it is trained on the training corpora."""
     directory = workdir / "vocab"
     if Vocabulary.is_saved(directory):
         return Vocabulary.load(directory)
     _log.info("training the vocabulary")
-    corpora = [corpus for corpus, _ in open_training(config.data)]
     return train_vocabulary(corpora, config.tokenizer, directory)
 
 
-def make_training_loader(config: Config, vocabulary: Vocabulary, mesh: Mesh) -> Loader:
+def make_training_loader(
+    config: Config,
+    vocabulary: Vocabulary,
+    mesh: Mesh,
+    corpora: Sequence[Corpus],
+    weights: Sequence[float],
+) -> Loader:
     """Batches of the training corpora, from the cache."""
-    corpora, weights = zip(*open_training(config.data), strict=True)
     tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
     parts = config.training.accumulation_steps
     loader = make_loader(tokenized, config.data, mesh, config.seed, weights, parts)
@@ -136,16 +142,16 @@ def make_validate(
     eval_step = make_eval_step(structure)
     sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
+    translator = Translator(config, vocabulary) if every else None
 
     def validate(params: Params, step: int) -> dict[str, float]:
         batches = put_ahead(loader.iterate(0, loader.plan.steps_per_epoch), mesh)
         sums = [eval_step(params, batch) for batch in batches]
         loss, tokens = np.sum(jax.device_get(sums), axis=0)
         scores = {"loss": float(loss / tokens), "perplexity": math.exp(loss / tokens)}
-        if every and step % every == 0:
-            translator = Translator(structure, params, vocabulary, config.decoding)
-            hypotheses = [best.text for best, *_ in translator.translate(sources)]
-            scores["bleu"] = score_bleu(hypotheses, references)
+        if translator and step % every == 0:
+            hypotheses = [best.text for best in translator.translate(params, sources)]
+            scores |= {name: s.value for name, s in score_bleu(hypotheses, references).items()}
         return scores
 
     return validate

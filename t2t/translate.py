@@ -20,7 +20,8 @@ from absl import flags
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t import cli
-from t2t.config import MeshConfig, load_config, validate
+from t2t.config import MeshConfig, validate
+from t2t.config_json import load_config
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translation, Translator
 from t2t.sharding import make_mesh

@@ -131,7 +131,7 @@ class Plan:
         return np.concatenate([np.tile(members, int(whole)), rest])
 
 
-def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "n"]]:
+def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "_"]]:
     """Rule -> pairs that it takes out of training; a pair is counted by the first that applies."""
     empty = (src <= 1) | (tgt <= 1)  # the end mark alone
     long = ~empty & (np.maximum(src, tgt) > data.max_length)

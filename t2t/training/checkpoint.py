@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from t2t.config import CheckpointConfig, Config, differences, load_config, save_config
+from t2t.config import CheckpointConfig, Config
+from t2t.config_json import differences, load_config, save_config
 from t2t.model.transformer import Params
 from t2t.training.state import TrainState
 

@@ -1,0 +1,30 @@
+"""A small Transformer on the embedded phrasebook: minutes on two CPU cores, nothing to download."""
+
+from t2t.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+
+def get_config() -> Config:
+    """The recipe."""
+    return Config(
+        model=ModelConfig(num_layers=3, d_model=128, d_ff=512, num_heads=4, dropout=0.1),
+        data=DataConfig(source="phrasebook", max_length=64, batch_tokens=2048, num_shapes=6),
+        tokenizer=TokenizerConfig(vocab_size=2000),
+        training=TrainingConfig(
+            steps=1500,
+            schedule="cosine",
+            learning_rate=0.003,
+            warmup_steps=200,
+            log_every=20,
+            validate_every=250,
+        ),
+        checkpoints=CheckpointConfig(every=250, keep_last=3),
+        decoding=DecodingConfig(beam_size=4, alpha=0.6),
+    )

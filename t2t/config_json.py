@@ -1,0 +1,59 @@
+"""A config as JSON in the run directory, and what differs between two of them."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from t2t.config import Config, ConfigError, flatten, validate
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """One line for each field that differs: "model.d_model: 512 -> 256"."""
+    before, after = flatten(old), flatten(new)
+    return [f"{k}: {before[k]!r} -> {after[k]!r}" for k in before if before[k] != after[k]]
+
+
+def save_config(config: Config, path: Path) -> None:
+    """Writes JSON, one field a line."""
+    path.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+
+
+def load_config(path: Path) -> Config:
+    """Reads what `save_config` wrote; `ConfigError` names what does not fit this version."""
+    try:
+        values = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; is this a run directory?") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    return validate(_build(Config, values, str(path)))
+
+
+def _build(kind: type, values: Any, where: str) -> Any:
+    """A dataclass from plain JSON values, each checked against its field's type."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: expected an object, found {values!r}")
+    hints = typing.get_type_hints(kind)
+    if unknown := sorted(set(values) - set(hints)):
+        raise ConfigError(
+            f"{where}: unknown fields {', '.join(unknown)}; written by another version?"
+        )
+    built = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            built[name] = _build(typing.cast(type, hint), value, f"{where}: {name}")
+        elif typing.get_origin(hint) is tuple:
+            built[name] = tuple(value)
+        else:
+            options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            if float in options and type(value) is int:
+                value = float(value)
+            if type(value) not in options:
+                raise ConfigError(f"{where}: {name}={value!r} is not of type {hint}")
+            built[name] = value
+    return kind(**built)
