@@ -36,7 +36,7 @@ def get_config(pair: str = "en-de") -> Config:
             num_shapes=12,
             length_multiple=8,
         ),
-        # The paper: a joint byte-pair vocabulary of about 37,000, and 32,000 word pieces for French.
+        # Section 5.1: about 37,000 byte pairs for German, 32,000 word pieces for French.
         tokenizer=TokenizerConfig(kind="bpe", vocab_size=37_000 if pair == "en-de" else 32_000),
         training=TrainingConfig(
             steps=100_000,

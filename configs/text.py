@@ -1,7 +1,7 @@
-"""Your own parallel text: name the files on the command line, one sentence a line, plain or .gz.
+r"""Your own parallel text: name the files on the command line, one sentence a line, plain or .gz.
 
-    python -m t2t.train --config=configs/text.py --workdir=runs/mine \\
-        --config.data.train_src=train.en --config.data.train_tgt=train.de \\
+    python -m t2t.train --config=configs/text.py --workdir=runs/mine \
+        --config.data.train_src=train.en --config.data.train_tgt=train.de \
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
 """
 

@@ -10,11 +10,10 @@ Shapes all over the project use these letters:
     L  cached target positions   N  layers
 """
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
 
 PAD_ID = 0  # fills a row behind the sentence; carries no weight
 BOS_ID = 1  # the first decoder input
@@ -22,10 +21,17 @@ EOS_ID = 2  # ends every sentence, source and target
 UNK_ID = 3  # what the vocabulary cannot spell
 
 
-class Batch(NamedTuple):
+AnyArray = TypeVar("AnyArray")
+
+
+class Batch(NamedTuple, Generic[AnyArray]):
     """Sentence pairs, padded to one shape, the target shifted right by one for the decoder."""
 
-    src: Int[np.ndarray | jax.Array, "B S"]  # w1 ... wn EOS PAD ...
-    tgt_in: Int[np.ndarray | jax.Array, "B T"]  # BOS w1 ... wm PAD ...
-    tgt_out: Int[np.ndarray | jax.Array, "B T"]  # w1 ... wm EOS PAD ...
-    weights: Float[np.ndarray | jax.Array, "B T"]  # 1 where tgt_out is a real token, else 0
+    src: AnyArray  # int B S: w1 ... wn EOS PAD ...
+    tgt_in: AnyArray  # int B T: BOS w1 ... wm PAD ...
+    tgt_out: AnyArray  # int B T: w1 ... wm EOS PAD ...
+    weights: AnyArray  # float B T: 1 where tgt_out is a real token, else 0
+
+
+HostBatch: TypeAlias = Batch[np.ndarray]  # a process's own rows
+DeviceBatch: TypeAlias = Batch[jax.Array]  # all rows, on the mesh

@@ -1,6 +1,5 @@
 """What all binaries share: a `--config` flag, logging, and errors without a traceback."""
 
-import dataclasses
 import difflib
 import logging
 import sys
@@ -32,7 +31,7 @@ def define_workdir() -> None:
 def read_config() -> Config:
     """The recipe with its overrides, validated."""
     chosen = flags.FLAGS["config"].value
-    if not dataclasses.is_dataclass(chosen) or isinstance(chosen, type):
+    if not isinstance(chosen, Config):
         raise ConfigError(
             f"get_config() of the recipe returned {type(chosen).__name__}, not t2t.config.Config"
         )
@@ -41,7 +40,7 @@ def read_config() -> Config:
 
 def read_workdir() -> Path:
     """The run directory."""
-    return Path(flags.FLAGS["workdir"].value).expanduser()
+    return Path(flags.FLAGS.workdir).expanduser()
 
 
 def run(main: Callable[[], int | None]) -> None:

@@ -331,7 +331,7 @@ def _combination_problems(config: Config) -> list[str]:
 
 def flatten(config: Config) -> dict[str, Any]:
     """{"model.d_model": 512, ...}."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for section, fields in dataclasses.asdict(config).items():
         if isinstance(fields, dict):
             flat |= {f"{section}.{name}": value for name, value in fields.items()}

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from t2t.batch import Batch
+from t2t.batch import Batch, DeviceBatch, HostBatch
 from t2t.config import ConfigError, MeshConfig
 
 RULES: dict[str, tuple[str, ...] | str] = {
@@ -59,11 +59,12 @@ def count_row_shards(mesh: Mesh) -> int:
     return math.prod(mesh.shape[axis] for axis in RULES["batch"])
 
 
-def put_batch(batch: Batch, mesh: Mesh) -> Batch:
+def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     """This process's rows, as its part of the global batch on the mesh."""
     sharding = jax.sharding.NamedSharding(mesh, PartitionSpec(RULES["batch"]))
 
     def put(rows: np.ndarray) -> jax.Array:
-        return jax.make_array_from_process_local_data(sharding, rows)
+        placed: jax.Array = jax.make_array_from_process_local_data(sharding, rows)
+        return placed
 
     return Batch(*map(put, batch))

@@ -16,7 +16,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from t2t import cli
-from t2t.batch import Batch
+from t2t.batch import DeviceBatch, HostBatch
 from t2t.config import Config, DataConfig
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.corpus import Corpus
@@ -162,9 +162,9 @@ def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> Tokeni
     return tokenize_corpus(corpus, vocabulary, Path(data.cache_directory))
 
 
-def put_ahead(batches: Iterator[Batch], mesh: Mesh, count: int = 2) -> Iterator[Batch]:
+def put_ahead(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
     """Batches on the mesh, `count` of them on their way before they are asked for."""
-    ahead: deque[Batch] = deque()
+    ahead: deque[DeviceBatch] = deque()
     for batch in batches:
         ahead.append(put_batch(batch, mesh))
         if len(ahead) > count:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import grain
 import numpy as np
 
-from t2t.batch import BOS_ID, PAD_ID, Batch
+from t2t.batch import BOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.cache import TokenizedCorpus
 from t2t.data.plan import BatchShape, Plan
 
@@ -34,7 +34,7 @@ class Loader:
         self._row_multiple = row_multiple
         self._process = process
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
         planned = self.plan.batch(step)
         index, count = self._process
@@ -42,7 +42,7 @@ class Loader:
         own = planned.indices[index * rows : (index + 1) * rows]
         return pad_batch([self._read(i) for i in own.tolist()], planned.shape, rows)
 
-    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Batches [start, stop), made ahead of need by background threads."""
         steps = grain.MapDataset.range(start, stop).map(self.batch)
         return iter(
@@ -56,7 +56,7 @@ class Loader:
 
 def pad_batch(
     pairs: Sequence[tuple[np.ndarray, np.ndarray]], shape: BatchShape, rows: int
-) -> Batch:
+) -> HostBatch:
     """Pairs of ids, each ending in EOS, as the rows of a batch; rows left over stay empty."""
     src = np.full((rows, shape.src_length), PAD_ID, np.int32)
     tgt_in = np.full((rows, shape.tgt_length), PAD_ID, np.int32)

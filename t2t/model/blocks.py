@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention
-from t2t.model.layers import FeedForward, NoNorm, dropout, make_norm
+from t2t.model.layers import FeedForward, Norm, dropout, make_norm
 from t2t.model.position import Position
 
 Sublayer = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
@@ -143,6 +143,6 @@ class DecoderLayer(nnx.Module):
         return self.feed_forward(x, fold(key, 4)), cache
 
 
-def make_final_norm(config: ModelConfig) -> nnx.Module:
+def make_final_norm(config: ModelConfig) -> Norm:
     """Pre-norm leaves the stack's output unnormalised, so one more norm ends it."""
-    return make_norm(config) if config.norm_position == "pre" else NoNorm()
+    return make_norm(config) if config.norm_position == "pre" else Norm()

@@ -13,7 +13,7 @@ from t2t.sharding import spec
 
 def init_glorot(
     key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
-) -> nnx.Param:
+) -> nnx.Param[jax.Array]:
     """Uniform in +-sqrt(6 / (fan_in + fan_out)); `names` are the dimensions' logical names."""
     limit = math.sqrt(6 / (fan_in + fan_out))
     return nnx.Param(
@@ -96,7 +96,7 @@ class FeedForward(nnx.Module):
             self.outer.astype(x.dtype),
             out_sharding=spec("batch", None, None),
         )
-        return outer + self.outer_bias.astype(x.dtype)
+        return jnp.add(outer, self.outer_bias.astype(x.dtype))
 
     def _activate(self, inner: Float[Array, "B T X F"]) -> Float[Array, "B T F"]:
         match self.kind:
@@ -112,7 +112,15 @@ class FeedForward(nnx.Module):
                 raise ValueError(f"model.feed_forward={other!r} is unknown")
 
 
-class LayerNorm(nnx.Module):
+class Norm(nnx.Module):
+    """No norm: x as it is. The base of the others."""
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """x, normalised over its last dimension."""
+        return x
+
+
+class LayerNorm(Norm):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
 
     epsilon = 1e-6
@@ -131,7 +139,7 @@ class LayerNorm(nnx.Module):
         return (normal * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
-class RMSNorm(nnx.Module):
+class RMSNorm(Norm):
     """x / sqrt(mean(x^2) + epsilon) * scale, in float32 (Zhang and Sennrich 2019)."""
 
     epsilon = 1e-6
@@ -147,15 +155,7 @@ class RMSNorm(nnx.Module):
         return (wide * jax.lax.rsqrt(square + self.epsilon) * self.scale[...]).astype(x.dtype)
 
 
-class NoNorm(nnx.Module):
-    """x as it is: the norm switched off."""
-
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """X."""
-        return x
-
-
-def make_norm(config: ModelConfig) -> LayerNorm | RMSNorm | NoNorm:
+def make_norm(config: ModelConfig) -> Norm:
     """The norm that `model.norm` names."""
     match config.norm:
         case "layer":
@@ -163,6 +163,6 @@ def make_norm(config: ModelConfig) -> LayerNorm | RMSNorm | NoNorm:
         case "rms":
             return RMSNorm(config.d_model)
         case "none":
-            return NoNorm()
+            return Norm()
         case other:
             raise ValueError(f"model.norm={other!r} is unknown")

@@ -17,9 +17,7 @@ def causal_mask(length: int) -> Bool[Array, "1 1 T T"]:
     return jnp.tril(jnp.ones((length, length), bool))[None, None]
 
 
-def ancestor_mask(
-    ancestors: Int[Array, "B W L"], step: Int[Array, ""]
-) -> Bool[Array, "B 1 W L*W"]:
+def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:
     """In beam search, slot w sees at each step l <= `step` only the slot that it descends from.
 
     Keys lie in the cache in the order in which they were made, [L, W] flattened, and are never

@@ -31,9 +31,7 @@ class Position(nnx.Module):
         del positions
         return x
 
-    def bias(
-        self, query: Int[Array, "T"], key: Int[Array, "S"]
-    ) -> Float[Array, "H T S"] | None:
+    def bias(self, query: Int[Array, "T"], key: Int[Array, "S"]) -> Float[Array, "H T S"] | None:
         """What is added to the attention logits for positions `query` and `key`."""
         del query, key
         return None

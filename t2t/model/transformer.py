@@ -54,9 +54,7 @@ class Transformer(nnx.Module):
         self.encoder_norm = make_final_norm(config)
         self.decoder_norm = make_final_norm(config)
 
-    def encode(
-        self, src: Int[Array, "B S"], key: jax.Array | None = None
-    ) -> Float[Array, "B S D"]:
+    def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """The memory of a batch of source sentences."""
         position, positions = self.src_position, jnp.arange(src.shape[1])
         mask, bias = padding_mask(src), position.bias(positions, positions)
@@ -82,7 +80,14 @@ class Transformer(nnx.Module):
         for number, layer in enumerate(self.decoder, start=1):
             source = layer.cross_attention.project_memory(memory)
             x, _ = layer(
-                x, source, padding_mask(src), mask, position, positions, bias, None,
+                x,
+                source,
+                padding_mask(src),
+                mask,
+                position,
+                positions,
+                bias,
+                None,
                 fold(key, number),
             )
         return self.decoder_norm(x)
@@ -140,11 +145,12 @@ class Transformer(nnx.Module):
         bias = position.bias(positions, jnp.repeat(jnp.arange(length), beam))
         x = position.add(self.tgt_embedding.look_up(tokens, self.dtype), positions)
         past = []
-        for layer, source, layer_past in zip(self.decoder, cache.memory, cache.past, strict=True):
-            x, layer_past = layer(
-                x, source, padding_mask(cache.src), mask, position, positions, bias, layer_past
+        for layer, source, before in zip(self.decoder, cache.memory, cache.past, strict=True):
+            x, after = layer(
+                x, source, padding_mask(cache.src), mask, position, positions, bias, before
             )
-            past.append(layer_past)
+            assert after is not None
+            past.append(after)
         return self.output_embedding.project(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import preservation_policy
+from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config import CheckpointConfig, Config
 from t2t.config_json import differences, load_config, save_config
@@ -76,7 +76,6 @@ class Checkpoints:
 
     def __init__(self, workdir: Path, config: CheckpointConfig):
         """Opens `workdir`/checkpoints."""
-        policy = preservation_policy
         kept: list[policy.PreservationPolicy] = [policy.LatestN(config.keep_last)]
         if config.keep_every:
             kept.append(policy.EveryNSteps(config.keep_every))
@@ -140,9 +139,7 @@ def _without_params(state: TrainState) -> dict[str, Any]:
 
 
 def _abstract(tree: Any) -> Any:
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree
-    )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
 def list_steps(workdir: Path) -> list[int]:
@@ -208,7 +205,8 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
     total = _restore_step(workdir, steps[0])
     for step in steps[1:]:
         total = jax.tree.map(jnp.add, total, _restore_step(workdir, step))
-    return jax.tree.map(lambda x: x / len(steps), total)
+    mean: Params = jax.tree.map(lambda x: x / len(steps), total)
+    return mean
 
 
 def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
@@ -229,7 +227,8 @@ def _restore_step(workdir: Path, step: int) -> Params:
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
                 checkpointer.metadata(folder).item_metadata.tree,
             )
-            return checkpointer.restore(folder, abstract)
+            params: Params = checkpointer.restore(folder, abstract)
+            return params
     except Exception as error:
         raise _unreadable(workdir, step, error) from error
 

@@ -5,7 +5,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
-from t2t.batch import Batch
+from t2t.batch import DeviceBatch
 from t2t.config import TrainingConfig
 from t2t.model.transformer import Params
 from t2t.training.checkpoint import Checkpoints
@@ -20,7 +20,7 @@ def train(
     config: TrainingConfig,
     state: TrainState,
     train_step: TrainStep,
-    batches: Iterator[Batch],
+    batches: Iterator[DeviceBatch],
     validate: Validate,
     checkpoints: Checkpoints,
     report: Report,

@@ -18,6 +18,9 @@ from t2t.sharding import spec
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
+Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"]]  # of hidden and table
+Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the table
+
 
 class _Chunks(NamedTuple):
     """Target positions in N groups of t: what `jax.lax.scan` goes through."""
@@ -53,10 +56,12 @@ def smoothed_cross_entropy(
 
         return jax.lax.scan(add, jnp.zeros(()), chunks)[0]
 
-    def forward(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]):
+    def forward(
+        hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
+    ) -> tuple[Float[Array, ""], Gradients]:
         chunks = _split(hidden, targets, weights)
 
-        def add(totals: tuple[Float[Array, ""], Float[Array, "V D"]], chunk: _Chunks):
+        def add(totals: Totals, chunk: _Chunks) -> tuple[Totals, Float[Array, "B t D"]]:
             total, table_gradient = totals
             loss, logits_gradient = _differentiate_logits(chunk, table, smoothing)
             hidden_gradient = jnp.einsum(
@@ -78,8 +83,9 @@ def smoothed_cross_entropy(
         (total, table_gradient), hidden_gradient = jax.lax.scan(add, start, chunks)
         return total, (_join(hidden_gradient, hidden.shape[1]), table_gradient)
 
-    def backward(gradients, cotangent: Float[Array, ""]):
-        return jax.tree.map(lambda g: (g * cotangent).astype(g.dtype), gradients)
+    def backward(gradients: Gradients, cotangent: Float[Array, ""]) -> Gradients:
+        hidden_gradient, table_gradient = gradients
+        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
 
     sum_losses.defvjp(forward, backward)
     return sum_losses(hidden, table), jnp.sum(weights)

@@ -37,6 +37,7 @@ class Report:
         )
         self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
         self._pending: tuple[int, int, Metrics] | None = None
+        self._loss = self._loss_tokens = self._tokens = self._positions = self._excluded = 0.0
         self._restart_interval()
 
     def add(self, step: int, positions: int, metrics: Metrics) -> None:

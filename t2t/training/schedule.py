@@ -13,7 +13,8 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
 
     def rate(count: jax.typing.ArrayLike) -> Float[Array, ""]:
         step = jnp.asarray(count, jnp.float32) + 1
-        return factor * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
+        curve = jnp.minimum(step**-0.5, step * float(warmup_steps) ** -1.5)
+        return factor * float(d_model) ** -0.5 * curve
 
     return rate
 

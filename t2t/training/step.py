@@ -9,7 +9,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.batch import Batch
+from t2t.batch import DeviceBatch
 from t2t.config import Config
 from t2t.model.transformer import Params, Transformer, merge
 from t2t.training.loss import smoothed_cross_entropy
@@ -30,8 +30,8 @@ class Metrics(NamedTuple):
     skipped_in_a_row: Int[Array, ""]
 
 
-TrainStep = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-EvalStep = Callable[[Params, Batch], Sums]
+TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
+EvalStep = Callable[[Params, DeviceBatch], Sums]
 
 
 def make_train_step(
@@ -40,13 +40,13 @@ def make_train_step(
     """The jitted step; it consumes the state that it is given."""
     schedule = make_schedule(config.training, config.model.d_model)
 
-    def sum_losses(params: Params, batch: Batch, key: jax.Array) -> Sums:
+    def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         return score(merge(structure, params), batch, config.training.label_smoothing, key)
 
-    def sum_gradients(params: Params, batch: Batch, key: jax.Array) -> tuple[Sums, Params]:
+    def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(state.key, state.step)
         (loss_sum, tokens), gradient_sum = accumulate(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
@@ -80,9 +80,9 @@ def make_train_step(
 
 
 def accumulate(
-    sum_gradients: Callable[[Params, Batch, jax.Array], tuple[Sums, Params]],
+    sum_gradients: Callable[[Params, DeviceBatch, jax.Array], tuple[Sums, Params]],
     params: Params,
-    batch: Batch,
+    batch: DeviceBatch,
     key: jax.Array,
     parts: int,
 ) -> tuple[Sums, Params]:
@@ -96,7 +96,9 @@ def accumulate(
     def split(rows: jax.Array) -> jax.Array:
         return jnp.moveaxis(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 1, 0)
 
-    def add(total: tuple[Sums, Params], part: tuple[Batch, Int[Array, ""]]):
+    def add(
+        total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
+    ) -> tuple[tuple[Sums, Params], None]:
         rows, number = part
         sums = sum_gradients(params, rows, jax.random.fold_in(key, number))
         return jax.tree.map(jnp.add, total, sums), None
@@ -110,14 +112,14 @@ def accumulate(
 def make_eval_step(structure: nnx.GraphDef[Transformer]) -> EvalStep:
     """The jitted (sum of negative log-likelihoods in nats, tokens), no smoothing, no dropout."""
 
-    def eval_step(params: Params, batch: Batch) -> Sums:
+    def eval_step(params: Params, batch: DeviceBatch) -> Sums:
         return score(merge(structure, params), batch, smoothing=0.0)
 
     return jax.jit(eval_step)
 
 
 def score(
-    model: Transformer, batch: Batch, smoothing: float, key: jax.Array | None = None
+    model: Transformer, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
     """The model's losses on a batch under teacher forcing; a key switches dropout on."""
     hidden = model.decode_all(batch.src, batch.tgt_in, key)
