@@ -1,0 +1,70 @@
+# shellcheck shell=bash
+# Makes and reuses .venv; sourced by the scripts beside it.
+#
+# After `make_environment requirements.txt`, "$python" is an interpreter that has what the file
+# names. PYTHON=/path/to/python chooses the interpreter that .venv is made with.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+environment=$repository/.venv
+python=$environment/bin/python
+
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    exit 1
+}
+
+# Version managers put commands on the path that only print an error: each candidate is tried.
+is_recent() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+can_make_environments() {
+    "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+}
+
+find_python() {
+    local candidate recent=
+    for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3 python; do
+        is_recent "$candidate" || continue
+        if can_make_environments "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+        recent=${recent:-$candidate}
+    done
+    if [[ $recent ]]; then
+        fail "$recent lacks the modules venv and ensurepip; install them (Debian, Ubuntu:
+apt install python3-venv), or name another interpreter: PYTHON=/path/to/python $0"
+    fi
+    fail "t2t needs Python 3.11 or newer, and none is on the PATH; install it, or name one:
+PYTHON=/path/to/python $0"
+}
+
+# What was installed, as far as it can be told without asking pip.
+describe_requirements() {
+    "$python" -VV && cat "$repository/requirements.txt" "$repository/$1"
+}
+
+make_environment() {
+    local requirements=$1 stamp=$environment/installed-$1 log=$environment/pip.log base
+    if [[ ${PYTHON:-} ]] && ! is_recent "$PYTHON"; then
+        fail "PYTHON=$PYTHON is no Python 3.11 or newer"
+    fi
+    if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
+        [[ ${PYTHON:-} && $("$PYTHON" -VV) != $("$python" -VV) ]]; then
+        base=$(find_python)
+        echo "Making .venv with $("$base" --version)"
+        "$base" -m venv --clear "$environment"
+    fi
+    if describe_requirements "$requirements" | cmp -s - "$stamp"; then
+        return
+    fi
+    echo "Installing $requirements into .venv (1.5 GB, a minute or two) ..."
+    if ! "$python" -m pip install --disable-pip-version-check --no-input \
+        --requirement "$repository/$requirements" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        fail "pip could not install $requirements; the whole log is in $log"
+    fi
+    describe_requirements "$requirements" >"$stamp" # last, so that an interrupted run installs again
+    echo "Installed in ${SECONDS} s"
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Lint, types and tests, in an environment of their own making: launch/test.sh [PYTEST ARGUMENT ...]
+#
+#   launch/test.sh -m 'not slow'          without the tests that take more than a few seconds
+#   launch/test.sh tests/model -k cache   some tests only
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+make_environment requirements-dev.txt
+cd "$repository"
+
+failed=()
+check() {
+    local name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    "$python" -m "$@" || failed+=("$name")
+}
+
+check "lint" ruff check .
+check "format" ruff format --check .
+check "types" mypy
+check "tests" pytest "$@"
+
+if ((${#failed[@]})); then
+    echo "FAILED in $SECONDS s: ${failed[*]}"
+    exit 1
+fi
+echo "PASSED in $SECONDS s: lint, format, types, tests"

@@ -1,0 +1,31 @@
+"""What holds in every test: eight devices on the CPU, and shapes checked against signatures.
+
+The environment is set before anything imports JAX; programs that tests start inherit it.
+"""
+
+import os
+from pathlib import Path
+
+import jaxtyping
+
+ROOT = Path(__file__).parents[1]
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+# Most of a test's time is compilation; kept, a second run of the suite is several times as fast.
+CACHE = ROOT / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+
+# The phrasebook holds no arrays, and its grammar calls many small functions: eight times slower.
+UNCHECKED = ("phrasebook.py", "phrasebook_lexicon.py")
+CHECKED = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "t2t").rglob("*.py")
+    if path.name not in UNCHECKED
+]
+from tests import typechecker  # noqa: E402  (imports JAX)
+
+jaxtyping.install_import_hook(CHECKED, f"{typechecker.__name__}.check")

@@ -1,0 +1,118 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from t2t.data.corpus import ConcatenatedCorpus, DataError, ListCorpus, TextCorpus, TextFile
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("a\nb\n", ["a", "b"]),
+        ("a\nb", ["a", "b"]),
+        ("a\r\nb\r\n", ["a", "b"]),
+        ("\n", [""]),
+        ("a\n\n\n", ["a", "", ""]),
+        ("\ufeffa\nb", ["a", "b"]),
+        ("a\u2028b\x0bc\x0cd\x85e\x1df\ng", ["a\u2028b\x0bc\x0cd\x85e\x1df", "g"]),
+        ("ä\n日本\n🙂", ["ä", "日本", "🙂"]),
+    ],
+)
+def test_only_line_feeds_end_a_line(
+    tmp_path: Path, name: str, content: str, lines: list[str]
+) -> None:
+    file = TextFile(write(tmp_path / name, content))
+    assert len(file) == len(lines)
+    assert file.read(0, len(file)) == lines
+    assert [file.read(i, i + 1) for i in range(len(lines))] == [[line] for line in lines]
+    assert file.read(1, 1) == []
+
+
+def test_lines_are_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("t2t.data.corpus._BLOCK", 7)
+    monkeypatch.setattr("t2t.data.corpus._LINES", 3)
+    lines = [f"Zeile {i} — {'ü' * (i % 5)}" for i in range(50)]
+    path = write(tmp_path / "text.de", "\n".join(lines))
+    assert TextFile(path).read(0, 50) == lines
+    assert [src for src, _ in TextCorpus(path, path)] == lines
+
+
+def test_bad_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
+    lines = [b"fine"] * 40_000
+    lines[34_567] = b"sch\xf6n"
+    path = write(tmp_path / "latin1.de", b"\n".join(lines))
+    with pytest.raises(DataError, match=r"latin1\.de, line 34568: byte 0xf6 is not UTF-8"):
+        TextFile(path)
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_empty_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="is empty"):
+        TextFile(write(tmp_path / name, ""))
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.en does not exist"):
+        TextFile(tmp_path / "nowhere.en")
+
+
+def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        TextFile(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"a\n" * 10_000)[:-20]])
+def test_broken_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.en.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"text\.en\.gz is not a complete gzip file"):
+        TextFile(path)
+
+
+def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
+    src, tgt = write(tmp_path / "a.en", "1\n2\n3\n"), write(tmp_path / "a.de", "1\n2\n")
+    with pytest.raises(DataError, match=r"a\.en has 3 lines, but .*a\.de has 2"):
+        TextCorpus(src, tgt)
+
+
+def test_corpus_is_a_sequence_of_pairs(tmp_path: Path) -> None:
+    corpus = TextCorpus(write(tmp_path / "a.en", "a\nb\nc"), write(tmp_path / "a.de", "x\ny\nz\n"))
+    assert len(corpus) == 3
+    assert corpus[1] == ("b", "y")
+    assert corpus[-1] == ("c", "z")
+    assert list(corpus) == [("a", "x"), ("b", "y"), ("c", "z")]
+    with pytest.raises(IndexError):
+        corpus[3]
+
+
+def test_concatenation_reads_across_its_parts() -> None:
+    pairs = [(f"s{i}", f"t{i}") for i in range(10)]
+    corpus = ConcatenatedCorpus(
+        [ListCorpus("a", pairs[:3]), ListCorpus("b", pairs[3:4]), ListCorpus("c", pairs[4:])]
+    )
+    assert list(corpus) == pairs
+    for start in range(11):
+        for stop in range(start, 11):
+            assert corpus.read(start, stop) == pairs[start:stop]
+
+
+def test_fingerprint_depends_on_the_text_alone(tmp_path: Path) -> None:
+    src, tgt = write(tmp_path / "a.en", "a\nb\n"), write(tmp_path / "a.de", "x\ny\n")
+    packed = write(tmp_path / "b.en.gz", "a\nb\n")
+    assert TextCorpus(src, tgt).fingerprint() == TextCorpus(packed, tgt).fingerprint()
+    assert TextCorpus(src, tgt).fingerprint() != TextCorpus(tgt, src).fingerprint()
+    assert (
+        ListCorpus("one", [("ab", "c")]).fingerprint()
+        == ListCorpus("other", [("ab", "c")]).fingerprint()
+        != ListCorpus("one", [("a", "bc")]).fingerprint()
+    )
+    # Caches of earlier runs are found by this value: it must not change from machine to machine.
+    assert TextCorpus(src, tgt).fingerprint().startswith("51555c595d6c96fc")

@@ -1,0 +1,193 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from t2t.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t.config import ConfigError, TokenizerConfig
+from t2t.data import tokenizer
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError, train_vocabulary
+from tests.data.small_corpus import CORPUS, PAIRS
+
+CONFIG = TokenizerConfig(vocab_size=360)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return train_vocabulary([CORPUS], CONFIG, tmp_path_factory.mktemp("vocab"))
+
+
+def test_special_ids_are_those_of_the_batch(vocabulary: Vocabulary) -> None:
+    pieces = vocabulary.src.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])
+    assert pieces == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert vocabulary.src.vocab_size == 360
+
+
+def test_training_text_survives(vocabulary: Vocabulary) -> None:
+    for side in (0, 1):
+        sentences = [pair[side] for pair in PAIRS]
+        ids = vocabulary.src.encode(sentences)
+        assert all(row[-1] == EOS_ID and EOS_ID not in row[:-1] for row in ids)
+        assert vocabulary.src.decode(ids) == sentences
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "½ … ﬁ ² Ⅳ",
+        "e\u0301 is not é",
+        "a\tb\nc\r\nd",
+        "nul \x00 bell \x07 escape \x1b delete \x7f",
+        "line \u2028 paragraph \u2029 next \x85 line",
+        "no-break\xa0space, ideographic\u3000space",
+        "🙂 👨\u200d👩\u200d👧 🇩🇪",
+        "你好 мир שלום नमस्ते",
+        "<s> </s> <pad> <unk> <0x41>",
+        "\ufeff \ufffd \ue000 \U0010ffff",
+        "x" * 20_000,
+    ],
+)
+def test_any_text_survives_without_unknown_pieces(vocabulary: Vocabulary, text: str) -> None:
+    (ids,) = vocabulary.src.encode([text])
+    assert ids[-1] == EOS_ID
+    assert not {PAD_ID, BOS_ID, UNK_ID} & set(ids)
+    assert vocabulary.src.decode([ids]) == [text]
+
+
+def test_empty_sentence_is_its_end_mark(vocabulary: Vocabulary) -> None:
+    assert vocabulary.src.encode(["", " "]) == [[EOS_ID], [EOS_ID]]
+    assert vocabulary.src.encode([]) == []
+    assert vocabulary.src.decode([[EOS_ID], []]) == ["", ""]
+
+
+def test_decoding_stops_at_the_end_mark_and_drops_special_ids(vocabulary: Vocabulary) -> None:
+    (ids,) = vocabulary.src.encode(["the king sees"])
+    noisy = [BOS_ID, *ids[:-1], UNK_ID, PAD_ID, EOS_ID, *ids]
+    assert vocabulary.src.decode([noisy]) == ["the king sees"]
+
+
+def test_without_byte_fallback_a_foreign_character_is_unknown(tmp_path: Path) -> None:
+    config = TokenizerConfig(vocab_size=100, byte_fallback=False)
+    foreign = train_vocabulary([CORPUS], config, tmp_path).src
+    (ids,) = foreign.encode(["das 日 Mädchen"])
+    assert UNK_ID in ids
+    assert foreign.decode([ids]) == ["das  Mädchen"]
+
+
+def test_byte_pieces_are_known(vocabulary: Vocabulary) -> None:
+    (ids,) = vocabulary.src.encode(["日"])
+    assert [i for i in ids if vocabulary.src.is_byte(i)] == ids[1:-1]
+    assert vocabulary.src.pieces(ids)[1:-1] == ["<0xE6>", "<0x97>", "<0xA5>"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_training_is_reproducible_and_saved(tmp_path: Path, kind: str, shared: bool) -> None:
+    config = TokenizerConfig(kind=kind, shared=shared, vocab_size=305)
+    first = train_vocabulary([CORPUS], config, tmp_path / "first")
+    second = train_vocabulary([CORPUS], config, tmp_path / "second")
+    assert first.shared == shared
+    names = ["joint.model"] if shared else ["src.model", "tgt.model"]
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == names
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    loaded = Vocabulary.load(tmp_path / "first")
+    assert loaded.shared == shared
+    assert loaded.fingerprint() == first.fingerprint() == second.fingerprint()
+    assert loaded.tgt.encode(["das grüne Buch"]) == first.tgt.encode(["das grüne Buch"])
+
+
+def test_saving_replaces_what_was_there(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    separate = train_vocabulary([CORPUS], TokenizerConfig(shared=False, vocab_size=305), tmp_path)
+    for saved in (vocabulary, separate, vocabulary):
+        saved.save(tmp_path)
+        assert Vocabulary.load(tmp_path).fingerprint() == saved.fingerprint()
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        VocabularyError, match=r"cannot be written to .*file/vocab: Not a directory"
+    ):
+        vocabulary.save(tmp_path / "file" / "vocab")
+
+
+def test_files_have_the_permissions_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    vocabulary.save(tmp_path)
+    (tmp_path / "other").write_text("")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_training_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train_vocabulary([CORPUS], CONFIG, tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_separate_vocabularies_see_their_own_language(tmp_path: Path) -> None:
+    config = TokenizerConfig(shared=False, vocab_size=305)
+    vocabulary = train_vocabulary([CORPUS], config, tmp_path)
+    assert any(map(vocabulary.src.is_byte, vocabulary.src.encode(["ü"])[0]))
+    assert not any(map(vocabulary.tgt.is_byte, vocabulary.tgt.encode(["ü"])[0]))
+
+
+def test_large_corpora_are_sampled_evenly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    half = train_vocabulary([ListCorpus("half", PAIRS[::2])], CONFIG, tmp_path)
+    monkeypatch.setattr(tokenizer, "_MAX_TRAINING_PAIRS", len(PAIRS) // 2)
+    parts = [ListCorpus("a", PAIRS[:13]), ListCorpus("b", PAIRS[13:])]
+    with caplog.at_level(logging.WARNING):
+        sampled = train_vocabulary(parts, CONFIG, tmp_path)
+    assert sampled.fingerprint() == half.fingerprint()
+    assert "one of every 2 of 480 pairs" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_too_large_a_vocabulary_names_the_largest(tmp_path: Path, kind: str) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=5_000)
+    with pytest.raises(ConfigError, match=r"tokenizer\.vocab_size=5000 .*lower it to \d+") as error:
+        train_vocabulary([CORPUS], config, tmp_path)
+    assert not list(tmp_path.iterdir())
+    largest = int(str(error.value).split("lower it to ")[1].split()[0])
+    config.vocab_size = largest
+    assert train_vocabulary([CORPUS], config, tmp_path).src.vocab_size == largest
+
+
+@pytest.mark.parametrize("size", [3, 100, 280])
+def test_too_small_a_vocabulary_names_the_field(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ConfigError, match=rf"tokenizer\.vocab_size={size}"):
+        train_vocabulary([CORPUS], TokenizerConfig(vocab_size=size), tmp_path)
+
+
+def test_text_without_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot train on the training text"):
+        train_vocabulary([ListCorpus("blank", [("", " ")])], CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize("end", [0, 1, 100, 4096, -100, -1])
+def test_truncated_model_is_refused(vocabulary: Vocabulary, end: int) -> None:
+    with pytest.raises(VocabularyError, match=r"joint\.model"):
+        Tokenizer(vocabulary.src.model[:end], "joint.model")
+
+
+def test_foreign_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "_SPECIAL_IDS", {"unk": 0, "bos": 1, "eos": 2, "pad": 3})
+    train_vocabulary([CORPUS], CONFIG, tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(VocabularyError, match=r"joint\.model gives PAD the id 3 instead of 0"):
+        Vocabulary.load(tmp_path)
+
+
+def test_missing_vocabulary_is_named(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"nowhere holds no vocabulary"):
+        Vocabulary.load(tmp_path / "nowhere")
+    (tmp_path / "src.model").write_bytes(vocabulary.src.model)
+    assert not Vocabulary.is_saved(tmp_path)
+    with pytest.raises(VocabularyError, match="holds no vocabulary"):
+        Vocabulary.load(tmp_path)
+    (tmp_path / "tgt.model").mkdir()
+    with pytest.raises(VocabularyError, match=r"tgt\.model cannot be read"):
+        Vocabulary.load(tmp_path)

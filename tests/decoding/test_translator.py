@@ -1,0 +1,189 @@
+"""Sentences through the whole translator, with small random models."""
+
+import dataclasses
+import logging
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.batch import BOS_ID
+from t2t.config import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding import translator as translator_module
+from t2t.decoding.translator import Translation, Translator
+from t2t.model.transformer import Params, init_transformer, merge
+from t2t.sharding import make_mesh
+
+PAIRS = [
+    ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),
+    ("A girl climbs.", "Ein Mädchen klettert."),
+    ("The old man who sells fish sleeps.", "Der alte Mann, der Fisch verkauft, schläft."),
+    ("She says that the red ball is in the grass behind the house.", "Sie sagt, dass er rot ist."),
+]
+SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "", "The girl sells the house to the man."]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = dataclasses.replace(Config().tokenizer, vocab_size=420)
+    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
+
+
+def make_config(**decoding: float) -> Config:
+    return Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
+        decoding=DecodingConfig(**({"max_extra_length": 6} | decoding)),  # type: ignore[arg-type]
+    )
+
+
+def make_params(config: Config, vocabulary: Vocabulary) -> Params:
+    """Random, but sure of itself: the beam's scores lie far apart."""
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_transformer(config.model, *sizes, jax.random.key(1))
+    return {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
+
+
+@pytest.fixture(scope="module")
+def params(vocabulary: Vocabulary) -> Params:
+    return make_params(make_config(), vocabulary)
+
+
+@pytest.fixture(scope="module")
+def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:
+    return Translator(make_config(), vocabulary).translate(params, SENTENCES)
+
+
+def assert_same(found: list[Translation], expected: list[Translation]) -> None:
+    assert [x.text for x in found] == [x.text for x in expected]
+    assert [x.length for x in found] == [x.length for x in expected]
+    np.testing.assert_allclose([x.score for x in found], [x.score for x in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_translations_depend_on_neither_batch_size_nor_order(
+    vocabulary: Vocabulary, params: Params, translations: list[Translation], batch_size: int
+) -> None:
+    translator = Translator(make_config(batch_size=batch_size), vocabulary)
+    found = translator.translate(params, SENTENCES[::-1])
+    assert_same(found[::-1], translations)
+    assert len({x.text for x in translations}) == len(SENTENCES)
+
+
+def test_devices_change_nothing(vocabulary: Vocabulary, translations: list[Translation]) -> None:
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        params = make_params(make_config(), vocabulary)
+        found = Translator(make_config(), vocabulary).translate(params, SENTENCES)
+    assert_same(found, translations)
+
+
+def test_probability_is_the_models_under_teacher_forcing(
+    vocabulary: Vocabulary, params: Params
+) -> None:
+    config = make_config(alpha=1.0)
+    translator = Translator(config, vocabulary)
+    src = np.array(vocabulary.src.encode(SENTENCES[:1]))
+    found = translator._search(params, src, 4)
+    structure, _ = init_transformer(config.model, 420, 420, jax.random.key(0))
+    for rank, length in enumerate(found.lengths[0]):
+        tgt_out = found.tokens[0, rank, :length]
+        tgt_in = jnp.array([[BOS_ID, *tgt_out[:-1]]])
+        log_probs = jax.nn.log_softmax(merge(structure, params)(jnp.asarray(src), tgt_in))[0]
+        expected = sum(log_probs[t, token] for t, token in enumerate(tgt_out))
+        np.testing.assert_allclose(found.log_probs[0, rank], expected, rtol=1e-4)
+        np.testing.assert_allclose(found.scores[0, rank], expected * 6 / (5 + length), rtol=1e-4)
+
+
+def test_any_line_gives_one_line(vocabulary: Vocabulary, params: Params) -> None:
+    lines = ["", "   ", "\x00\x07", "🙂 日本語 ﷽", "a\tb\u2028c", "x" * 50, "Ein Ⅷ ½ …"]
+    translator = Translator(make_config(), vocabulary)
+    found = translator.translate(params, lines)
+    assert len(found) == len(lines)
+    assert [x.text for x in found[:2]] == ["", ""]
+    assert all(x.text.isprintable() for x in found)
+
+
+def test_control_characters_in_the_output_become_spaces(
+    vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabulary.tgt, "decode", lambda rows: ["a\r\n b\x07\u2028c\t"] * len(rows))
+    [found] = Translator(make_config(), vocabulary).translate(params, ["Dogs run."])
+    assert found.text == "a  b c"
+
+
+def test_long_sentence_is_translated_in_pieces_and_reported(
+    vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config()
+    config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
+    params = make_params(config, vocabulary)
+    translator = Translator(config, vocabulary)
+    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
+    ids = vocabulary.src.encode(["Dogs run. " * 10])[0]
+    assert [x.num_pieces for x in found] == [1, math.ceil((len(ids) - 1) / 11)]
+    assert found[1].score == pytest.approx(
+        found[1].log_prob / ((5 + found[1].length) / 6) ** config.decoding.alpha
+    )
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        "1 of 2 sentences have more than 12 sub-words: translated in pieces"
+    ]
+
+
+def test_long_batches_have_fewer_rows(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translator_module, "_FULL_ROWS_UP_TO", 16)
+    batches = list(Translator(make_config(batch_size=4), vocabulary)._group([3, 9, 40, 16, 50, 20]))
+    assert batches == [(64, 1, [4]), (64, 1, [2]), (32, 1, [5]), (16, 4, [3, 1, 0])]
+    few = Translator(make_config(batch_size=64), vocabulary)._group([3, 9, 5])
+    assert list(few) == [(16, 8, [1, 2, 0])]
+
+
+def test_n_best_are_different_and_sorted(
+    vocabulary: Vocabulary, params: Params, translations: list[Translation]
+) -> None:
+    found = Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 3)
+    assert_same([best for best, *_ in found], translations)
+    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
+        assert len(hypotheses) == (3 if sentence else 1)
+        scores = [x.score for x in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(scores)) == len(scores)
+
+
+def test_more_hypotheses_than_the_beam_has_are_refused(
+    vocabulary: Vocabulary, params: Params
+) -> None:
+    with pytest.raises(ConfigError, match=r"n_best=5 does not fit decoding\.beam_size=4"):
+        Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 5)
+
+
+def test_a_shape_is_compiled_once(vocabulary: Vocabulary, params: Params) -> None:
+    translator = Translator(make_config(), vocabulary)
+    translator.translate(params, SENTENCES)
+    seconds = translator.compile_seconds
+    assert seconds > 0
+    translator.translate(jax.tree.map(lambda x: x + 1, params), SENTENCES)
+    assert translator.compile_seconds == seconds
+
+
+def test_parameters_of_another_vocabulary_are_refused(
+    vocabulary: Vocabulary, params: Params
+) -> None:
+    table = params["tgt_embedding"]["table"]
+    other = params | {"tgt_embedding": {"table": table[:-1]}}
+    message = r"tgt_embedding\.table has shape \(419, 16\) instead of \(420, 16\)"
+    with pytest.raises(ConfigError, match=message):
+        Translator(make_config(), vocabulary).translate(other, SENTENCES)
+
+
+def test_a_model_without_finite_output_is_reported(
+    vocabulary: Vocabulary, params: Params, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = jax.tree.map(lambda x: x * jnp.nan, params)
+    found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
+    assert [x.text for x in found] == ["", ""]
+    assert "1 of 2 sentences have no translation" in caplog.text

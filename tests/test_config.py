@@ -1,0 +1,278 @@
+"""Each rule of `validate` and its remedy, JSON there and back, differences."""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t import config as config_module
+from t2t.config import Config, ConfigError, flatten, validate
+from t2t.config_json import differences, load_config, save_config
+
+
+def change(**sections: Any) -> Config:
+    """The defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
+    config = Config()
+    for section, value in sections.items():
+        if isinstance(value, dict):
+            value = dataclasses.replace(getattr(config, section), **value)
+        setattr(config, section, value)
+    return config
+
+
+def change_field(name: str, value: Any) -> Config:
+    section, _, field = name.rpartition(".")
+    return change(**{section: {field: value}} if section else {field: value})
+
+
+def rejection(config: Config) -> str:
+    with pytest.raises(ConfigError) as caught:
+        validate(config)
+    return str(caught.value)
+
+
+def test_defaults_are_valid() -> None:
+    config = Config()
+    assert validate(config) is config
+
+
+@pytest.mark.parametrize("name", config_module._CHOICES)
+def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
+    message = rejection(change_field(name, "sine"))
+    assert message.startswith(f"{name}='sine' is unknown; use one of ")
+    assert message.endswith(", ".join(config_module._CHOICES[name]))
+
+
+@pytest.mark.parametrize("name", config_module._POSITIVE)
+@pytest.mark.parametrize("value", [0, -3])
+def test_not_positive_is_rejected(name: str, value: int) -> None:
+    assert f"{name}={value} must be positive" in rejection(change_field(name, value))
+
+
+@pytest.mark.parametrize("name", config_module._NOT_NEGATIVE)
+def test_negative_is_rejected(name: str) -> None:
+    assert f"{name}=-1 must not be negative" in rejection(change_field(name, -1))
+
+
+@pytest.mark.parametrize("name", config_module._PROBABILITIES)
+@pytest.mark.parametrize("value", [-0.1, 1.0, math.nan])
+def test_no_probability_is_rejected(name: str, value: float) -> None:
+    assert f"{name}={value} must lie in [0, 1)" in rejection(change_field(name, value))
+
+
+def test_every_number_has_a_bound() -> None:
+    numbers = {
+        name
+        for name, value in flatten(Config()).items()
+        if name.split(".")[0] != "mesh" and not isinstance(value, str | bool | tuple)
+    }
+    bounded = {
+        *config_module._POSITIVE,
+        *config_module._NOT_NEGATIVE,
+        *config_module._PROBABILITIES,
+    }
+    assert numbers - bounded == set()
+
+
+TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
+
+COMBINATIONS = {
+    "num_heads divides d_model": (
+        {"model": {"num_heads": 5}},
+        "model.num_heads=5 does not divide model.d_model=512; use one of 1, 2, 4, 8, "
+        "or set model.d_k and model.d_v",
+    ),
+    "num_kv_heads divides num_heads": (
+        {"model": {"num_kv_heads": 3}},
+        "model.num_kv_heads=3 does not divide model.num_heads=8; use one of 1, 2, 4, 8",
+    ),
+    "sinusoids come in pairs": (
+        {"model": {"d_model": 9, "num_heads": 3}},
+        "model.d_model=9 is odd, but sinusoidal positions pair a sine with a cosine; "
+        "use an even width or another model.position",
+    ),
+    "rotations come in pairs": (
+        {"model": {"position": "rotary", "d_k": 5}},
+        "model.d_k=5 is odd, but rotary positions turn pairs of dimensions; "
+        "use an even model.d_k or another model.position",
+    ),
+    "text needs training files": (
+        {"data": {"source": "text"}},
+        "data.train_src has 0 files and data.train_tgt 0; "
+        "data.source='text' needs as many of each, at least one",
+    ),
+    "files come in pairs": (
+        {"data": TEXT | {"train_tgt": ("a.de", "b.de")}},
+        "data.train_src has 1 files and data.train_tgt 2; "
+        "data.source='text' needs as many of each, at least one",
+    ),
+    "one weight for each file": (
+        {"data": TEXT | {"train_weights": (1.0, 2.0)}},
+        "data.train_weights has 2 values for 1 files; give one for each, or none",
+    ),
+    "weights are positive": (
+        {"data": TEXT | {"train_weights": (0.0,)}},
+        "data.train_weights=(0.0,) must all be positive; leave a corpus out to give it no weight",
+    ),
+    "validation files come in pairs": (
+        {"data": TEXT | {"validation_src": "v.en"}},
+        "data.validation_src='v.en' and data.validation_tgt='' go together",
+    ),
+    "test files come in pairs": (
+        {"data": TEXT | {"test_tgt": "t.de"}},
+        "data.test_src='' and data.test_tgt='t.de' go together",
+    ),
+    "max_length fits length_multiple": (
+        {"data": {"max_length": 100, "length_multiple": 8}},
+        "data.max_length=100 is no multiple of data.length_multiple=8; raise it to 104",
+    ),
+    "batch holds its longest rows": (
+        {"data": {"batch_tokens": 2000}},
+        "data.batch_tokens=2000 cannot hold data.rows_multiple=8 rows of data.max_length=256; "
+        "raise it to 2048, or lower one of the others",
+    ),
+    "tied embeddings share a vocabulary": (
+        {"tokenizer": {"shared": False}},
+        "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
+        "set tokenizer.shared=True or model.tie_embeddings='decoder'",
+    ),
+    "position table holds max_length": (
+        {"model": {"position": "learned", "max_positions": 100}},
+        "model.max_positions=100 is less than data.max_length=256; raise it to 256 or more",
+    ),
+    "rows split evenly": (
+        {"training": {"accumulation_steps": 3}},
+        "training.accumulation_steps=3 does not divide data.rows_multiple=8; "
+        "raise data.rows_multiple to 24",
+    ),
+    "best checkpoint is measured": (
+        {"checkpoints": {"best_metric": "bleu"}},
+        "checkpoints.best_metric='bleu' but training.bleu_every=0 never measures it; "
+        "set training.bleu_every, or checkpoints.best_metric='loss'",
+    ),
+    "one mesh axis takes the rest": (
+        {"mesh": {"fsdp": -1}},
+        "mesh=(-1, -1, 1) must hold positive sizes, and -1 at most once",
+    ),
+    "mesh sizes are positive": (
+        {"mesh": {"tensor": 0}},
+        "mesh=(-1, 1, 0) must hold positive sizes, and -1 at most once",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), COMBINATIONS.values(), ids=COMBINATIONS)
+def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], message: str) -> None:
+    assert rejection(change(**changes)) == message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"num_heads": 5, "d_k": 64, "d_v": 64}},
+        {"model": {"num_heads": 1}},
+        {"model": {"num_kv_heads": 1}},
+        {"model": {"d_model": 9, "num_heads": 3, "position": "learned"}},
+        {"data": TEXT | {"train_weights": (0.5,), "test_src": "t.en", "test_tgt": "t.de"}},
+        {"tokenizer": {"shared": False}, "model": {"tie_embeddings": "decoder"}},
+        {"data": {"rows_multiple": 24}, "training": {"accumulation_steps": 3}},
+        {"training": {"bleu_every": 1000}, "checkpoints": {"best_metric": "bleu"}},
+        {"mesh": {"data": 2, "fsdp": 2, "tensor": -1}},
+    ],
+    ids=str,
+)
+def test_followed_remedy_is_accepted(changes: dict[str, Any]) -> None:
+    validate(change(**changes))
+
+
+def test_all_problems_are_named_at_once() -> None:
+    message = rejection(change(model={"d_model": 0, "norm": "batch"}, seed=-1))
+    assert [line.split("=")[0] for line in message.splitlines()] == [
+        "model.norm",
+        "model.d_model",
+        "seed",
+    ]
+
+
+def test_config_survives_json(tmp_path: Path) -> None:
+    config = change(
+        model={"d_k": 32, "residual": False},
+        data=TEXT | {"train_weights": (1.5,), "batch_tokens": 4096},
+        training={"learning_rate": 1e-3},
+        seed=7,
+    )
+    save_config(config, tmp_path / "config.json")
+    assert load_config(tmp_path / "config.json") == config
+
+
+def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Config:
+    values = dataclasses.asdict(Config())
+    edit(values)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    return load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("model", "d_model", "512"),
+        ("model", "d_model", 512.0),
+        ("model", "d_model", None),
+        ("model", "residual", 1),
+        ("model", "dropout", "0.1"),
+        ("model", "position", None),
+        ("training", "steps", True),
+    ],
+)
+def test_wrong_type_in_json_is_rejected(
+    tmp_path: Path, section: str, field: str, value: Any
+) -> None:
+    expected = re.escape(f"config.json: {section}: {field}={value!r} is not of type")
+    with pytest.raises(ConfigError, match=expected):
+        load_changed(tmp_path, lambda values: values[section].update({field: value}))
+
+
+def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: model: unknown fields d_q, width"):
+        load_changed(tmp_path, lambda values: values["model"].update(width=1, d_q=2))
+
+
+def test_section_that_is_no_object_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: model: expected an object, found 3"):
+        load_changed(tmp_path, lambda values: values.update(model=3))
+
+
+def test_broken_rule_in_json_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.num_heads=5 does not divide"):
+        load_changed(tmp_path, lambda values: values["model"].update(num_heads=5))
+
+
+def test_whole_number_in_json_serves_as_a_float(tmp_path: Path) -> None:
+    config = load_changed(tmp_path, lambda values: values["training"].update(learning_rate=2))
+    assert isinstance(config.training.learning_rate, float)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json does not exist; is this a run directory"):
+        load_config(tmp_path / "config.json")
+
+
+def test_broken_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model": ')
+    with pytest.raises(ConfigError, match=r"config\.json is not JSON"):
+        load_config(tmp_path / "config.json")
+
+
+def test_differences_name_each_changed_field() -> None:
+    assert differences(Config(), Config()) == []
+    changed = change(model={"d_k": 32}, data={"source": "tfds"}, seed=1)
+    assert differences(Config(), changed) == [
+        "model.d_k: None -> 32",
+        "data.source: 'phrasebook' -> 'tfds'",
+        "seed: 0 -> 1",
+    ]

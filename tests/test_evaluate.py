@@ -1,0 +1,154 @@
+"""The evaluation of a run directory, from its files to the JSON."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t.config import ConfigError, TokenizerConfig
+from t2t.data.corpus import DataError, ListCorpus
+from t2t.data.tokenizer import VocabularyError, train_vocabulary
+from t2t.evaluate import Request, describe, evaluate
+from t2t.training.checkpoint import RunError, list_steps
+from tests.tiny_run import PAIRS, make_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def evaluation(run: Path) -> tuple[dict[str, Any], Path]:
+    return evaluate(Request(run))
+
+
+def test_every_sentence_counts_in_its_order(evaluation: tuple[dict[str, Any], Path]) -> None:
+    result, path = evaluation
+    hypotheses = path.with_suffix(".txt").read_text("utf-8").split("\n")
+    assert len(hypotheses) == len(PAIRS) + 1
+    assert result["num_sentences"] == len(PAIRS)
+    assert hypotheses[3] == ""  # the empty source
+    assert all(hypotheses[i] for i in (0, 1, 2, 4))
+
+
+def test_result_says_what_was_measured_and_how(
+    run: Path, evaluation: tuple[dict[str, Any], Path]
+) -> None:
+    result, path = evaluation
+    assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6.json"
+    assert json.loads(path.read_text()) == result
+    assert result["checkpoint"] == "best-200"
+    assert result["split"] == "test"
+    assert result["workdir"] == "run"
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert 0 <= result["bleu"] <= 100
+    assert 0 <= result["chrf"] <= 100
+    assert (result["beam_size"], result["alpha"], result["max_extra_length"]) == (4, 0.6, 6)
+    assert result["seconds"] > 0
+    assert result["compile_seconds"] > 0
+    assert result["sentences_per_second"] == pytest.approx(5 / result["seconds"])
+    assert not [file for file in path.parent.iterdir() if file.suffix not in (".json", ".txt")]
+
+
+def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) -> None:
+    result, path = evaluation
+    lines = describe(result, path).splitlines()
+    assert lines[0].startswith("test, checkpoint best-200, beam 4, alpha 0.6: 5 sentences in ")
+    assert [line.split()[0] for line in lines[1:-1]] == list(result["measures"])
+    assert lines[-1] == str(path)
+
+
+def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) -> None:
+    src, ref = tmp_path / "news.2014.en", tmp_path / "news.2014.de"
+    src.write_text("Dogs climb.\nA girl climbs.\n")
+    ref.write_text("Hunde klettern.\nEin Mädchen klettert.\n", "utf-8")
+    output = tmp_path / "scores.json"
+    result, path = evaluate(
+        Request(
+            run, "avg:2", src=str(src), ref=str(ref), output=str(output),
+            decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
+        )
+    )  # fmt: skip
+    assert path == output
+    assert path.with_suffix(".txt").read_text("utf-8").count("\n") == 2
+    assert result["checkpoint"] == "avg2-300"
+    assert result["split"] == "news"
+    assert (result["beam_size"], result["alpha"], result["batch_size"]) == (1, 0.0, 64)
+
+
+def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "average"
+    average, path = evaluate(Request(run, "avg:3", save_params=str(saved)))
+    again, path_again = evaluate(Request(saved, "last"))
+    assert list_steps(saved) == [300]
+    assert path_again.parent.parent == saved
+    assert again["measures"] == average["measures"]
+    texts = [p.with_suffix(".txt").read_text("utf-8") for p in (path, path_again)]
+    assert texts[0] == texts[1]
+    with pytest.raises(ConfigError, match="exists already"):
+        evaluate(Request(run, "avg:3", save_params=str(saved)))
+
+
+def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    smaller = TokenizerConfig(vocab_size=380)
+    train_vocabulary([ListCorpus("toy", PAIRS)], smaller, other / "vocab")
+    message = r"tgt_embedding\.table has shape \(400, 16\) instead of \(380, 16\)"
+    with pytest.raises(ConfigError, match=message):
+        evaluate(Request(other))
+
+
+def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json does not exist; is this a run directory"):
+        evaluate(Request(tmp_path))
+    (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
+    with pytest.raises(VocabularyError, match="holds no vocabulary"):
+        evaluate(Request(tmp_path))
+    (tmp_path / "vocab").symlink_to(run / "vocab")
+    with pytest.raises(RunError, match="holds no complete checkpoint"):
+        evaluate(Request(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "message"),
+    [
+        ({"checkpoint": "150"}, RunError, "no checkpoint of step 150; it has 100, 200, 300"),
+        ({"split": "tests"}, DataError, "split 'tests' is unknown"),
+        ({"src": "a.en"}, ConfigError, "--src='a.en' and --ref='' go together"),
+        ({"src": "no.en", "ref": "no.de"}, DataError, "no.en does not exist"),
+        ({"output": "scores.txt"}, ConfigError, "must end in .json"),
+        ({"decoding": {"beam_size": 0}}, ConfigError, "decoding.beam_size=0 must be positive"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    run: Path, request_: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        evaluate(dataclasses.replace(Request(run), **request_))
+
+
+def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot be written: .*; choose another --output"):
+        evaluate(Request(run, output=str(tmp_path / "file" / "scores.json")))
+
+
+def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:
+    command = [sys.executable, "-m", "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"]
+    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
+    good = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert "\nbleu " in good.stdout
+    assert (run / "evaluations" / "test-300-beam4-alpha0.6.json").exists()
+    bad = subprocess.run(
+        [*command, "--split=no"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("split 'no' is unknown")
+    assert "Traceback" not in bad.stderr

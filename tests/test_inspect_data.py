@@ -1,0 +1,133 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t.config import Config, DataConfig, TokenizerConfig
+from t2t.data.tokenizer import train_vocabulary
+from t2t.inspect_data import DataReport, inspect_data, main, make_histogram
+from tests.data.small_corpus import CORPUS
+
+TRAINING = [
+    ("the girl sees tea.", "das Mädchen sieht Tee."),
+    ("the girl sees tea.", "das Mädchen sieht Tee."),  # the same pair again
+    ("the girl sees tea.", "das Mädchen sieht den Tee."),  # the same source again
+    ("a girl sees tea.", "das Mädchen sieht Tee."),  # the same target again
+    ("", "Tee."),  # empty
+    ("tea " * 40, "Tee " * 40),  # too long
+    ("tea", "Tee am Montag im großen Garten"),  # of uneven lengths
+    ("日本 tea", "日本 Tee"),  # spelt as bytes
+]
+TEST = [
+    ("the girl sees tea.", "das Mädchen sieht Tee."),  # a training pair
+    ("the girl sees tea.", "ein Mädchen sieht Tee."),  # a training source
+    ("no girl sees tea.", "das Mädchen sieht den Tee."),  # a training target
+    ("two houses", "zwei Häuser"),
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("text")
+    for stem, pairs in (("train", TRAINING), ("test", TEST)):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(pair[side] + "\n" for pair in pairs)
+            (folder / f"{stem}.{language}").write_text(lines)
+    data = DataConfig(
+        "text",
+        train_src=(str(folder / "train.en"),),
+        train_tgt=(str(folder / "train.de"),),
+        test_src=str(folder / "test.en"),
+        test_tgt=str(folder / "test.de"),
+        cache_directory=str(folder / "cache"),
+        max_length=30,
+        max_length_ratio=3.0,
+    )
+    return Config(data=data, tokenizer=TokenizerConfig(vocab_size=290))
+
+
+@pytest.fixture(scope="module")
+def report(config: Config, tmp_path_factory: pytest.TempPathFactory) -> DataReport:
+    folder = tmp_path_factory.mktemp("vocab")
+    return inspect_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
+
+
+def test_splits_and_vocabulary_are_counted(report: DataReport) -> None:
+    assert report.vocab_size == {"src": 500, "tgt": 500}
+    assert {name: split.pairs for name, split in report.splits.items()} == {"train": 8, "test": 4}
+
+
+def test_repeated_sentences_are_counted(report: DataReport) -> None:
+    assert report.splits["train"].repeated == {"src": 2, "tgt": 2, "pair": 1}
+    assert report.splits["test"].repeated == {"src": 1, "tgt": 0, "pair": 0}
+
+
+def test_overlap_with_training_is_counted(report: DataReport) -> None:
+    assert report.splits["train"].in_training == {}
+    assert report.splits["test"].in_training == {"src": 2, "tgt": 2, "pair": 1}
+
+
+def test_filters_are_counted_for_training_alone(report: DataReport) -> None:
+    counts = {"empty": 1, "longer than 30": 1, "of uneven lengths": 1}
+    assert report.splits["train"].dropped == counts
+    assert report.splits["test"].dropped == {}
+
+
+def test_byte_pieces_are_counted(report: DataReport) -> None:
+    train, test = report.splits["train"], report.splits["test"]
+    assert train.unknown == test.unknown == {"src": 0, "tgt": 0}
+    assert test.bytes == {"src": 0, "tgt": 0}
+    subwords = train.subwords["src"].mean * train.pairs
+    assert train.bytes["src"] == pytest.approx(6 / subwords)  # two characters of three bytes
+
+
+def test_words_are_those_between_spaces(report: DataReport) -> None:
+    words = report.splits["train"].words["src"]
+    lengths = [len(src.split()) for src, _ in TRAINING]
+    assert words.mean == pytest.approx(np.mean(lengths))
+    assert (words.median, words.largest) == (np.median(lengths), 40)
+    assert dict(zip(words.edges, words.counts, strict=True))[1] == 6  # from 1 to 5 words
+    assert sum(words.counts) == 8
+
+
+def test_histogram_counts_every_value_once() -> None:
+    histogram = make_histogram(np.array([0, 1, 1, 2, 5, 9, 1000]), (0, 1, 5))
+    assert histogram.counts == (1, 3, 3)
+    assert (histogram.median, histogram.largest) == (2, 1000)
+
+
+def test_report_is_printed_and_written(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
+    main(config, tmp_path / "vocab", tmp_path / "report.json")
+    text, _ = capsys.readouterr()
+    assert "== test: 4 pairs" in text
+    assert "also in train: src 2 (50.00%), tgt 2 (50.00%), pair 1 (25.00%)" in text
+    assert "left out of training: empty 1 (12.50%), longer than 30 1 (12.50%)" in text
+    assert "  from      1          4 100.00% ########################################" in text
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["splits"]["test"]["in_training"]["pair"] == 1
+
+
+def test_program_trains_a_vocabulary_if_none_is_named(config: Config, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.py"
+    chosen = f"data={config.data!r}, tokenizer={config.tokenizer!r}"
+    recipe.write_text(f"from t2t.config import *\ndef get_config():\n    return Config({chosen})\n")
+    arguments = [
+        f"--config={recipe}",
+        "--config.data.batch_tokens=1000",
+        f"--output={tmp_path}/a.json",
+    ]
+    result = subprocess.run(
+        [sys.executable, "-m", "t2t.inspect_data", *arguments],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.startswith("vocabulary: 290 source, 290 target")
+    assert json.loads((tmp_path / "a.json").read_text())["vocab_size"]["tgt"] == 290

@@ -1,0 +1,91 @@
+"""Configs as a program sees them: overridden on the command line, and every recipe as shipped."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from t2t.config import Config, flatten, validate
+from t2t.config_json import differences
+
+RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+def parse_flags(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Config:
+    """The config as a program sees it that was called with these arguments."""
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values)
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    values(sys.argv)
+    assert isinstance(values.config, Config)
+    return values.config
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "recipe.py"
+    path.write_text("from t2t.config import Config\n\n\ndef get_config():\n    return Config()\n")
+    return f"--config={path}"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("model.num_heads=1", 1),
+        ("model.d_k=32", 32),
+        ("model.residual=false", False),
+        ("model.dropout=0.3", 0.3),
+        ("data.source=tfds", "tfds"),
+        ("data.train_src=('a.en','b.en')", ("a.en", "b.en")),
+        ("seed=3", 3),
+    ],
+)
+def test_command_line_overrides_one_field(
+    monkeypatch: pytest.MonkeyPatch, recipe: str, argument: str, value: Any
+) -> None:
+    config = parse_flags(monkeypatch, recipe, f"--config.{argument}")
+    name = argument.split("=")[0]
+    assert flatten(config)[name] == value
+    assert len(differences(Config(), config)) == 1
+
+
+def test_command_line_rejects_a_misspelt_field(
+    monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    with pytest.raises(KeyError, match="num_head not found"):
+        parse_flags(monkeypatch, recipe, "--config.model.num_head=1")
+
+
+def test_command_line_rejects_a_wrong_type(monkeypatch: pytest.MonkeyPatch, recipe: str) -> None:
+    with pytest.raises(flags.IllegalFlagValueError, match="num_heads=two"):
+        parse_flags(monkeypatch, recipe, "--config.model.num_heads=two")
+
+
+def documented_commands(path: Path) -> list[Any]:
+    """The command lines that the recipe shows: each argument, and the overrides on its lines."""
+    text = re.sub(r"\\+\n", "", path.read_text("utf-8"))  # lines that end in a backslash go on
+    shown = re.findall(rf"configs/{path.name}(:[\w-]+)?(.*)", text)
+    return [
+        pytest.param(path, argument, re.findall(r"--config\.\S+", rest), id=path.name + argument)
+        for argument, rest in dict.fromkeys(shown)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "argument", "overrides"),
+    [command for path in RECIPES for command in documented_commands(path)],
+)
+def test_recipe_is_valid(
+    monkeypatch: pytest.MonkeyPatch, path: Path, argument: str, overrides: list[str]
+) -> None:
+    config = parse_flags(monkeypatch, f"--config={path}{argument}", *overrides, "--config.seed=3")
+    assert validate(config).seed == 3
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_recipe_shows_its_command(path: Path) -> None:
+    assert documented_commands(path), f"the docstring says how to call configs/{path.name}"

@@ -1,0 +1,114 @@
+"""One line out for each line in."""
+
+import logging
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.decoding.translator import Translation
+from t2t.translate import decode_lines, format_lines, translate_lines
+from tests.tiny_run import make_run
+
+LINES = [
+    b"Two dogs run.\n",
+    b"\n",
+    b"A girl \xff\xfe climbs.\n",
+    "🙂\t日本語\u2028 ½\r\n".encode(),
+    b"Dogs climb.",  # without a line end
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "t2t.translate", f"--workdir={run}", *flags],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"XLA_FLAGS": ""},  # one device starts sooner than eight
+    )
+
+
+def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
+    together, apart = (
+        [found.text for found, *_ in translate_lines(run, "best", iter(LINES), read_ahead=size)]
+        for size in (None, 2)
+    )
+    assert together == apart
+    assert [bool(text) for text in together] == [True, False, True, True, True]
+
+
+def test_lines_are_read_only_as_they_are_needed(run: Path) -> None:
+    lines = iter(LINES)
+    translations = translate_lines(run, "best", lines, read_ahead=1)
+    next(translations)
+    assert next(lines) == LINES[1]
+
+
+def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    text = list(decode_lines(iter([*LINES, b"\xc3\n"])))
+    assert text[0] == "Two dogs run."
+    assert text[2] == "A girl \ufffd\ufffd climbs."
+    assert text[3] == "🙂\t日本語\u2028 ½"
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        "lines that are not UTF-8: 2, the first is line 3; U+FFFD stands for what is damaged"
+    ]
+
+
+def test_lists_carry_the_number_of_the_line_and_the_score() -> None:
+    found = [Translation("Hunde klettern.", -0.5, -1.0, 4), Translation("Hunde", -1.25, -2.0, 2)]
+    assert format_lines(7, found[:1], numbered=False, scored=False) == "Hunde klettern.\n"
+    assert format_lines(7, found[:1], numbered=False, scored=True) == "-0.5000\tHunde klettern.\n"
+    assert format_lines(7, found, numbered=True, scored=True) == (
+        "7\t-0.5000\tHunde klettern.\n7\t-1.2500\tHunde\n"
+    )
+
+
+def test_pipe_in_pipe_out(run: Path) -> None:
+    process = start(run, "--n_best=2")
+    output, errors = process.communicate(b"".join(LINES))
+    assert process.returncode == 0
+    numbers = [int(line.split(b"\t")[0]) for line in output.splitlines()]
+    assert numbers == [1, 1, 2, 3, 3, 4, 4, 5, 5]
+    assert b"not UTF-8: 1" in errors
+
+
+def test_reader_that_goes_away_is_no_fault(run: Path) -> None:
+    process = start(run)
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stdin.write(b"".join(LINES))
+    process.stdin.close()
+    assert process.wait(60) == 1
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
+    terminal, stdin = pty.openpty()
+    process = start(run, stdin=stdin)
+    assert process.stdout
+    assert process.stderr
+    os.write(terminal, b"Dogs climb.\n")
+    assert process.stdout.readline().strip()
+    os.write(terminal, b"A girl climbs.\n")
+    assert process.stdout.readline().strip()
+    os.write(terminal, b"\x04")  # Ctrl-D
+    assert process.wait(60) == 0
+    errors = process.stderr.read()
+    assert errors.count(b"> ") == 3
+    assert b"Traceback" not in errors
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+    os.close(stdin)
+    os.close(terminal)

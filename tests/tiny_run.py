@@ -1,0 +1,54 @@
+"""A run directory as training leaves it, but with random parameters and in a second."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+
+from t2t.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from t2t.config_json import save_config
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import train_vocabulary
+from t2t.training.checkpoint import Checkpoints
+from t2t.training.state import init_state, make_optimizer
+
+PAIRS = [
+    ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),
+    ("A girl climbs.", "Ein Mädchen klettert."),
+    ("The old man who sells fish sleeps.", "Der alte Mann, der Fisch verkauft, schläft."),
+    ("", "Nichts."),
+    ("Dogs climb.", "Hunde klettern."),
+]
+STEPS = {100: 3.0, 200: 1.0, 300: 2.0}  # checkpoints with their validation losses
+
+
+def make_run(workdir: Path) -> Path:
+    """config.json, vocab/, checkpoints/; the test split is two text files beside them."""
+    workdir.mkdir()
+    src, tgt = workdir / "toy.en", workdir / "toy.de"
+    for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
+        data=DataConfig(
+            source="text",
+            train_src=(str(src),),
+            train_tgt=(str(tgt),),
+            test_src=str(src),
+            test_tgt=str(tgt),
+        ),
+        tokenizer=TokenizerConfig(vocab_size=400),
+        decoding=DecodingConfig(max_extra_length=6),
+    )
+    save_config(config, workdir / "config.json")
+    vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, state = init_state(config, make_optimizer(config), *sizes)
+    checkpoints = Checkpoints(workdir, dataclasses.replace(config.checkpoints, keep_last=3))
+    for step, loss in STEPS.items():
+        params = jax.tree.map(lambda x, step=step: x * (1 + step / 100), state.params)
+        checkpoints.save(
+            state._replace(step=jax.numpy.asarray(step), params=params), {"loss": loss}
+        )
+    checkpoints.close()
+    return workdir
