@@ -121,11 +121,11 @@ COMBINATIONS = {
     ),
     "validation files come in pairs": (
         {"data": TEXT | {"validation_src": "v.en"}},
-        "data.validation_src='v.en' and data.validation_tgt='' go together",
+        "data.validation_src='v.en' and data.validation_tgt='' go together; give both",
     ),
     "test files come in pairs": (
         {"data": TEXT | {"test_tgt": "t.de"}},
-        "data.test_src='' and data.test_tgt='t.de' go together",
+        "data.test_src='' and data.test_tgt='t.de' go together; give both",
     ),
     "max_length fits length_multiple": (
         {"data": {"max_length": 100, "length_multiple": 8}},
@@ -150,10 +150,21 @@ COMBINATIONS = {
         "training.accumulation_steps=3 does not divide data.rows_multiple=8; "
         "raise data.rows_multiple to 24",
     ),
-    "best checkpoint is measured": (
+    "BLEU is measured at validations": (
+        {"training": {"bleu_every": 1500}},
+        "training.bleu_every=1500 must be a multiple of training.validate_every=1000, or 0",
+    ),
+    "best checkpoint by BLEU is measured": (
         {"checkpoints": {"best_metric": "bleu"}},
-        "checkpoints.best_metric='bleu' but training.bleu_every=0 never measures it; "
-        "set training.bleu_every, or checkpoints.best_metric='loss'",
+        "checkpoints.every=1000 must be a multiple of training.bleu_every=0, so that "
+        "checkpoints.keep_best knows each checkpoint's bleu; "
+        "change one of them, or set checkpoints.keep_best=0",
+    ),
+    "best checkpoint by loss is measured": (
+        {"checkpoints": {"every": 500}},
+        "checkpoints.every=500 must be a multiple of training.validate_every=1000, so that "
+        "checkpoints.keep_best knows each checkpoint's loss; "
+        "change one of them, or set checkpoints.keep_best=0",
     ),
     "one mesh axis takes the rest": (
         {"mesh": {"fsdp": -1}},
@@ -182,6 +193,7 @@ def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], mess
         {"tokenizer": {"shared": False}, "model": {"tie_embeddings": "decoder"}},
         {"data": {"rows_multiple": 24}, "training": {"accumulation_steps": 3}},
         {"training": {"bleu_every": 1000}, "checkpoints": {"best_metric": "bleu"}},
+        {"checkpoints": {"every": 500, "keep_best": 0}},
         {"mesh": {"data": 2, "fsdp": 2, "tensor": -1}},
     ],
     ids=str,

@@ -43,10 +43,10 @@ def train(
                 report.flush()
                 scores = validate(state.params, step)
                 report.validation(step, scores)
+                report.restart_clock()
             if step % checkpoints.every == 0 or step == config.steps:
                 report.flush()
                 checkpoints.save(state, scores)
-            report.restart_clock()
         report.flush()
         checkpoints.save(state)
     return state, step == config.steps

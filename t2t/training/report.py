@@ -37,8 +37,8 @@ class Report:
         )
         self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
         self._pending: tuple[int, int, Metrics] | None = None
-        self._loss = self._loss_tokens = self._tokens = self._positions = self._excluded = 0.0
-        self._restart_interval()
+        self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0
+        self._mark = time.perf_counter()
 
     def add(self, step: int, positions: int, metrics: Metrics) -> None:
         """Takes a step's metrics, still being computed, with its padded target positions."""
@@ -58,7 +58,7 @@ class Report:
 
     def restart_clock(self) -> None:
         """Leaves out of the speeds the time since the last step: it was not spent on training."""
-        self._excluded += time.perf_counter() - self._stepped
+        self._mark = time.perf_counter()
 
     def close(self) -> None:
         """Ends the bar and the files."""
@@ -81,19 +81,20 @@ class Report:
             )
         self._tokens += tokens
         self._positions += positions
-        self._stepped = time.perf_counter()
+        now = time.perf_counter()
+        self._seconds += now - self._mark
+        self._mark = now
         self._bar.update()
         if step % self._every == 0 or step == self._last:
             self._show(step, metrics)
 
     def _show(self, step: int, metrics: Metrics) -> None:
-        seconds = self._stepped - self._started - self._excluded
         loss = self._loss / self._loss_tokens if self._loss_tokens else math.nan
         figures = {
             "train/loss": loss,
             "train/learning_rate": float(metrics.learning_rate),
             "train/gradient_norm": float(metrics.gradient_norm),
-            "train/tokens_per_second": self._tokens / seconds,
+            "train/tokens_per_second": self._tokens / self._seconds,
             "train/padding_share": 1 - self._tokens / self._positions,
             "train/skipped": int(metrics.skipped),
         }
@@ -115,8 +116,7 @@ class Report:
             self._events.add_scalar(name, value, step)
 
     def _restart_interval(self) -> None:
-        self._started = self._stepped = time.perf_counter()
-        self._loss = self._loss_tokens = self._tokens = self._positions = self._excluded = 0.0
+        self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0
 
 
 def _describe(figures: Mapping[str, float]) -> str:
