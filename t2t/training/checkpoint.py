@@ -225,7 +225,7 @@ def _restore_step(workdir: Path, step: int) -> Params:
         with ocp.StandardCheckpointer() as checkpointer:
             abstract = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-                checkpointer.metadata(folder).item_metadata.tree,
+                ocp.StandardCheckpointHandler().metadata(folder).tree,
             )
             params: Params = checkpointer.restore(folder, abstract)
             return params
