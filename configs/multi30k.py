@@ -1,6 +1,9 @@
 """Multi30k (Elliott et al. 2016): 29,000 image captions in English, German and French.
 
 For research and education, not for commercial use.
+
+    python -m t2t.train --config=configs/multi30k.py:en-de --workdir=runs/en-de
+    python -m t2t.evaluate --workdir=runs/en-de --split=test --checkpoint=avg:10
 """
 
 from t2t.config import (

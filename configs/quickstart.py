@@ -1,4 +1,8 @@
-"""A small Transformer on the embedded phrasebook: minutes on two CPU cores, nothing to download."""
+"""A small Transformer on the embedded phrasebook: minutes on two CPU cores, nothing to download.
+
+python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart
+python -m t2t.evaluate --workdir=runs/quickstart --split=test
+"""
 
 from t2t.config import (
     CheckpointConfig,

@@ -3,6 +3,8 @@ r"""Your own parallel text: name the files on the command line, one sentence a l
     python -m t2t.train --config=configs/text.py --workdir=runs/mine \
         --config.data.train_src=train.en --config.data.train_tgt=train.de \
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
+
+Several files: --config.data.train_src="('a.en','b.en')", and data.train_weights by need.
 """
 
 from t2t.config import (

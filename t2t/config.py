@@ -176,9 +176,10 @@ _CHOICES = {
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
-    model.num_layers model.encoder_layers model.decoder_layers model.max_positions data.max_length
-    data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple tokenizer.vocab_size
-    training.steps training.warmup_steps training.learning_rate training.accumulation_steps
+    model.num_layers model.encoder_layers model.decoder_layers model.max_positions
+    data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
+    tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
+    training.adam_eps tokenizer.character_coverage training.accumulation_steps
     training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
 """.split()
@@ -203,12 +204,12 @@ def validate(config: Config) -> Config:
     problems += [
         f"{name}={values[name]!r} must be positive"
         for name in _POSITIVE
-        if values[name] is not None and values[name] <= 0
+        if values[name] is not None and not values[name] > 0  # NaN is not either
     ]
     problems += [
         f"{name}={values[name]!r} must not be negative"
         for name in _NOT_NEGATIVE
-        if values[name] < 0
+        if not values[name] >= 0
     ]
     problems += [
         f"{name}={values[name]!r} must lie in [0, 1)"
@@ -293,6 +294,11 @@ def _data_problems(data: DataConfig) -> list[str]:
 def _combination_problems(config: Config) -> list[str]:
     problems = []
     model, data, training = config.model, config.data, config.training
+    if config.tokenizer.character_coverage > 1:
+        problems.append(
+            f"tokenizer.character_coverage={config.tokenizer.character_coverage} is a share; "
+            "use at most 1"
+        )
     if model.tie_embeddings == "all" and not config.tokenizer.shared:
         problems.append(
             "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "

@@ -47,7 +47,7 @@ def _build(kind: type, values: Any, where: str) -> Any:
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
             built[name] = _build(typing.cast(type, hint), value, f"{where}: {name}")
-        elif typing.get_origin(hint) is tuple:
+        elif typing.get_origin(hint) is tuple and isinstance(value, list):
             built[name] = tuple(value)
         else:
             options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

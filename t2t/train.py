@@ -39,10 +39,21 @@ _log = logging.getLogger(__name__)
 
 def main(config: Config, workdir: Path) -> bool:
     """Trains to the end or to an interruption; whether the end was reached."""
-    open_run(workdir, config)
     mesh = make_mesh(config.mesh)
-    jax.set_mesh(mesh)
     corpora, weights = zip(*open_training(config.data), strict=True)
+    open_run(workdir, config)
+    with jax.set_mesh(mesh):
+        return train_on_mesh(config, workdir, mesh, corpora, weights)
+
+
+def train_on_mesh(
+    config: Config,
+    workdir: Path,
+    mesh: Mesh,
+    corpora: Sequence[Corpus],
+    weights: Sequence[float],
+) -> bool:
+    """Everything between an open run directory and its last checkpoint."""
     vocabulary = make_vocabulary(config, workdir, corpora)
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
@@ -52,7 +63,7 @@ def main(config: Config, workdir: Path) -> bool:
     checkpoints = Checkpoints(workdir, config.checkpoints)
     state = checkpoints.restore(state)
     first = int(state.step)
-    _log.info("%d parameters, %s step %d", count_parameters(state.params), "from", first)
+    _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
     report = Report(
         workdir,
         first=first,

@@ -45,11 +45,14 @@ class RunError(RuntimeError):
 def open_run(workdir: Path, config: Config) -> None:
     """Makes a run directory, or checks that the one that is there was made with this config.
 
+    As long as it holds neither vocabulary nor checkpoint, any config will do: a first attempt that
+    failed on its data does not stand in the way of the second.
+
     Raises:
         RunError: it was made with another, or cannot be written.
     """
     path = workdir / "config.json"
-    if path.exists():
+    if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
         changed = [
             line
             for line in differences(load_config(path), config)

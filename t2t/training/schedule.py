@@ -1,5 +1,7 @@
 """Learning rates as optax schedules: functions of the number of updates made so far, from 0."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -13,8 +15,7 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
 
     def rate(count: jax.typing.ArrayLike) -> Float[Array, ""]:
         step = jnp.asarray(count, jnp.float32) + 1
-        curve = jnp.minimum(step**-0.5, step * float(warmup_steps) ** -1.5)
-        return factor * float(d_model) ** -0.5 * curve
+        return factor / math.sqrt(d_model) * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
 
     return rate
 

@@ -167,4 +167,11 @@ def test_best_hypotheses_and_their_probabilities_agree(
     )
     for row, result in enumerate(expected):
         tokens = found.tokens[row, 0, : found.lengths[row, 0] - 1]
-        print(row, result.scores, found.scores[row], to_names(tokens)==result.hypotheses[0], len(tokens), len(result.hypotheses[0]))
+        print(
+            row,
+            result.scores,
+            found.scores[row],
+            to_names(tokens) == result.hypotheses[0],
+            len(tokens),
+            len(result.hypotheses[0]),
+        )
