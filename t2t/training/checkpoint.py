@@ -129,7 +129,8 @@ class Checkpoints:
             saved = self._manager.restore(step, args=args)
         except Exception as error:
             raise _unreadable(self.workdir, step, error) from error
-        return TrainState(params=saved.params, **saved.training)
+        key = jax.random.wrap_key_data(saved.training.pop("key"))
+        return TrainState(params=saved.params, key=key, **saved.training)
 
     def close(self) -> None:
         """Waits until everything is on disk."""
@@ -138,7 +139,9 @@ class Checkpoints:
 
 
 def _without_params(state: TrainState) -> dict[str, Any]:
-    return {name: value for name, value in state._asdict().items() if name != "params"}
+    rest = state._replace(key=jax.random.key_data(state.key))._asdict()
+    del rest["params"]
+    return rest
 
 
 def _abstract(tree: Any) -> Any:
