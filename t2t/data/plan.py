@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.config import DataConfig
+from t2t.data.corpus import DataError
 
 Lengths = Int[np.ndarray, "n"]
 
@@ -60,7 +61,7 @@ class Plan:
         """`corpora` gives (source lengths, target lengths) of each; pairs are numbered through.
 
         Raises:
-            ValueError: no pair is left after filtering.
+            DataError: no pair is left after filtering.
         """
         self.seed = seed
         self.src_lengths = np.concatenate([src for src, _ in corpora])
@@ -70,7 +71,7 @@ class Plan:
         for indices in self.dropped.values():
             kept[indices] = False
         if not kept.any():
-            raise ValueError(
+            raise DataError(
                 f"none of {len(kept)} sentence pairs is left to train on: {self.describe_dropped()}"
                 "; check the corpus, or raise data.max_length or data.max_length_ratio"
             )
@@ -126,6 +127,8 @@ class Plan:
         members, weight = self._members[shape][corpus]
         whole, fraction = divmod(weight, 1)
         count = round(fraction * len(members))
+        if fraction and len(members):
+            count = max(count, 1)  # else a pair alone in its shape would never be used
         order = np.random.default_rng((self.seed, shape, corpus, 1)).permutation(members)
         rest = order.take(epoch * count + np.arange(count), mode="wrap")
         return np.concatenate([np.tile(members, int(whole)), rest])
@@ -152,8 +155,9 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
     """
     multiple = data.length_multiple
     src, tgt = (-(-lengths // multiple) * multiple for lengths in (src, tgt))
-    boxes = [(src, tgt)]
-    while len(boxes) < data.num_shapes:
+    largest = (int(src.max()), int(tgt.max()))  # so that what is carried on always finds a place
+    boxes, sizes = [(src, tgt)], {largest}
+    while True:
         saving, side, cut, number = max(
             (*best_cut(*box), number) for number, box in enumerate(boxes)
         )
@@ -162,8 +166,10 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
         box = boxes.pop(number)
         left = box[side] <= cut
         boxes += [(box[0][left], box[1][left]), (box[0][~left], box[1][~left])]
-    largest = (int(src.max()), int(tgt.max()))  # so that what is carried on always finds a place
-    sizes = {(int(s.max()), int(t.max())) for s, t in boxes} | {largest}
+        finer = {(int(s.max()), int(t.max())) for s, t in boxes} | {largest}
+        if len(finer) > data.num_shapes:
+            break
+        sizes = finer
     return sorted(
         BatchShape(tgt_length, src_length, count_rows(max(src_length, tgt_length), data))
         for src_length, tgt_length in sizes

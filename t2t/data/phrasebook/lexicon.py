@@ -1,57 +1,9 @@
-"""The words of the phrasebook: nouns, verbs, adjectives, numbers and adverbs, as tables.
+"""The words of the phrasebook, as tables: what may be extended without knowing the grammar.
 
-Word data and the records that hold it live here. How words inflect and combine into sentences is
-grammar and lives in `phrasebook.py`.
+`entries.py` reads the larger tables into records. The words for numbers are in `numbers.py`.
 """
 
-from typing import Literal, NamedTuple
-
-Case = Literal["nom", "akk", "dat", "gen"]
-
-
-class Noun(NamedTuple):
-    """A noun of one semantic class; verbs select their subjects and objects by class."""
-
-    english: str
-    german: str
-    gender: str  # "m", "f" or "n"; "w" is a masculine of the n-declension (der Junge, den Jungen)
-    plural: str  # German plural; empty for a mass noun
-    kind: str
-
-
-class Slot(NamedTuple):
-    """A place beside the verb: a bare object, or one with a preposition in both languages."""
-
-    english: str  # empty for a bare object
-    german: str
-    case: Case
-    kinds: tuple[str, ...]
-
-
-class Verb(NamedTuple):
-    """A verb with the forms that no rule gives, and the frames that it opens."""
-
-    english: str  # infinitive; the first word inflects ("look for")
-    past: str
-    german: str  # infinitive without its separable prefix
-    prefix: str  # separable prefix ("an" of "anrufen") or empty
-    third: str  # er ...
-    participle: str
-    perfect_with: str  # "haben" or "sein"
-    subjects: tuple[str, ...]
-    frames: tuple[tuple[Slot, ...], ...]  # alternatives
-    stative: bool  # has no English progressive
-
-
-class Adjective(NamedTuple):
-    """An adjective, its comparatives, and the classes of nouns that it describes."""
-
-    english: str
-    german: str
-    more: str  # English comparative, empty where comparing makes no sense
-    german_more: str
-    kinds: tuple[str, ...]
-
+from t2t.data.phrasebook.text import Text
 
 # The persons that somebody can be said to have.
 RELATED = (
@@ -60,7 +12,7 @@ RELATED = (
 ).split()
 
 # Entries are "English German gender plural"; "-" as plural marks a mass noun.
-_NOUNS = {
+NOUNS = {
     "person": """
         teacher Lehrer m Lehrer; pupil Schüler m Schüler; boy Junge w Jungen;
         girl Mädchen n Mädchen; child Kind n Kinder; man Mann m Männer;
@@ -102,7 +54,7 @@ _NOUNS = {
         plate Teller m Teller; vase Vase f Vasen; jug Krug m Krüge""",
     "clothing": """
         coat Mantel m Mäntel; jacket Jacke f Jacken; shirt Hemd n Hemden; dress Kleid n Kleider;
-        hat Hut m Hüte; scarf Schal m Schals; skirt Rock m Röcke""",
+        suit Anzug m Anzüge; scarf Schal m Schals; skirt Rock m Röcke""",
     "device": """
         lamp Lampe f Lampen; radio Radio n Radios; computer Computer m Computer;
         television Fernseher m Fernseher""",
@@ -126,7 +78,7 @@ _NOUNS = {
 
 # Families of compounds: any modifier of a row goes with any head of it. The German modifier carries
 # its linking element (Küche + n, Geschichte - e + s).
-_COMPOUNDS = (
+COMPOUNDS = (
     (
         "kitchen Küchen, garden Garten, office Büro, school Schul, hotel Hotel, cellar Keller, "
         "hospital Krankenhaus, library Bibliotheks, museum Museums, church Kirchen",
@@ -163,14 +115,8 @@ _COMPOUNDS = (
         "winter Winter, summer Sommer, silk Seiden, leather Leder, wool Woll, sports Sport",
         "coat, jacket, shirt, dress, hat, scarf, skirt",
     ),
-    (
-        "tea Tee, milk Milch, wine Wein, beer Bier, water Wasser",
-        "glass, bottle, jug",
-    ),
-    (
-        "tea Tee, coffee Kaffee, milk Milch",
-        "cup",
-    ),
+    ("tea Tee, milk Milch, wine Wein, beer Bier, water Wasser", "glass, bottle, jug"),
+    ("tea Tee, coffee Kaffee, milk Milch", "cup"),
     (
         "wooden Holz, silver Silber, gold Gold, glass Glas, plastic Plastik",
         "bowl, vase, plate, table, door, clock, cup",
@@ -205,7 +151,7 @@ ENGLISH_GERUNDS = {
 }
 
 # Words that stand for several classes in the tables below.
-_GROUPS = {
+GROUPS = {
     "BEING": "person animal",
     "TEXT": "text tale",
     "ITEM": "text reading thing vessel clothing device",
@@ -216,7 +162,7 @@ _GROUPS = {
 }
 # What stands for several frames: anywhere near a piece of furniture (SPOT, in either case), and
 # wherever one can go (WHITHER).
-_FRAME_GROUPS = {
+FRAME_GROUPS = {
     "SPOT": ("on auf {} surface", "under unter {} surface", "next to neben {} surface"),
     "WHITHER": ("into in akk place building", "to zu dat building", "behind hinter akk building"),
 }
@@ -225,7 +171,7 @@ _FRAME_GROUPS = {
 # subjects | frames
 # Frames are separated by ";" (an empty one is intransitive), the slots of a frame by ",". A slot is
 # "English-preposition German-preposition case classes". A final "!" marks a stative verb.
-_VERBS = """
+VERBS = """
 read, read             | lesen liest gelesen                | person | akk TEXT reading
 write, wrote           | schreiben schreibt geschrieben     | person | akk TEXT
 buy, bought            | kaufen kauft gekauft               | person | akk GOODS
@@ -305,7 +251,7 @@ place, placed          | stellen stellt gestellt            | person | akk vesse
 """
 
 # English German | comparatives or - | classes
-_ADJECTIVES = """
+ADJECTIVES = """
 old alt                 | older älter                  | ANY clothing device opening place
 young jung              | younger jünger               | BEING
 big groß                | bigger größer                | ANY opening place fruit
@@ -350,144 +296,49 @@ MODALS = {
 }
 
 SUBORDINATORS = (
-    ("because", "weil"),
-    ("although", "obwohl"),
-    ("if", "wenn"),
-    ("while", "während"),
-    ("before", "bevor"),
+    Text("because", "weil"),
+    Text("although", "obwohl"),
+    Text("if", "wenn"),
+    Text("while", "während"),
+    Text("before", "bevor"),
 )
 REPORTING = (
-    ("says", "sagt"),
-    ("knows", "weiß"),
-    ("believes", "glaubt"),
-    ("hopes", "hofft"),
-    ("thinks", "denkt"),
-    ("claims", "behauptet"),
+    Text("says", "sagt"),
+    Text("knows", "weiß"),
+    Text("believes", "glaubt"),
+    Text("hopes", "hofft"),
+    Text("thinks", "denkt"),
+    Text("claims", "behauptet"),
 )
 FREQUENCIES = (
-    ("often", "oft"),
-    ("always", "immer"),
-    ("never", "nie"),
-    ("sometimes", "manchmal"),
-    ("seldom", "selten"),
+    Text("often", "oft"),
+    Text("always", "immer"),
+    Text("never", "nie"),
+    Text("sometimes", "manchmal"),
+    Text("seldom", "selten"),
 )
 # Times by the tenses they go with.
 TIMES = (
-    ("today", "heute"),
-    ("in the morning", "am Morgen"),
-    ("in the evening", "am Abend"),
-    ("in summer", "im Sommer"),
-    ("in winter", "im Winter"),
-    ("on Monday", "am Montag"),
-    ("on Tuesday", "am Dienstag"),
-    ("on Wednesday", "am Mittwoch"),
-    ("on Thursday", "am Donnerstag"),
-    ("on Friday", "am Freitag"),
-    ("on Saturday", "am Samstag"),
-    ("on Sunday", "am Sonntag"),
+    Text("today", "heute"),
+    Text("in the morning", "am Morgen"),
+    Text("in the evening", "am Abend"),
+    Text("in summer", "im Sommer"),
+    Text("in winter", "im Winter"),
+    Text("on Monday", "am Montag"),
+    Text("on Tuesday", "am Dienstag"),
+    Text("on Wednesday", "am Mittwoch"),
+    Text("on Thursday", "am Donnerstag"),
+    Text("on Friday", "am Freitag"),
+    Text("on Saturday", "am Samstag"),
+    Text("on Sunday", "am Sonntag"),
 )
 PAST_TIMES = (
-    ("yesterday", "gestern"),
-    ("last week", "letzte Woche"),
-    ("last year", "letztes Jahr"),
+    Text("yesterday", "gestern"),
+    Text("last week", "letzte Woche"),
+    Text("last year", "letztes Jahr"),
 )
 FUTURE_TIMES = (
-    ("tomorrow", "morgen"),
-    ("next week", "nächste Woche"),
-    ("next year", "nächstes Jahr"),
+    Text("tomorrow", "morgen"),
+    Text("next week", "nächste Woche"),
+    Text("next year", "nächstes Jahr"),
 )
-
-ENGLISH_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-ENGLISH_TENS = ". . twenty thirty forty fifty sixty seventy eighty ninety".split()
-GERMAN_UNITS = (
-    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn "
-    "fünfzehn sechzehn siebzehn achtzehn neunzehn"
-).split()
-GERMAN_TENS = ". . zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
-
-
-def _kinds(words: str) -> tuple[str, ...]:
-    return tuple(" ".join(_GROUPS.get(word, word) for word in words.split()).split())
-
-
-def _rows(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in row.split("|")] for row in table.strip().splitlines()]
-
-
-def _read_nouns() -> tuple[Noun, ...]:
-    nouns = []
-    for kind, table in _NOUNS.items():
-        for entry in table.split(";"):
-            english, german, gender, plural = entry.split()
-            nouns.append(Noun(english, german, gender, plural.strip("-"), kind))
-    return tuple(nouns)
-
-
-def _read_compounds(nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
-    by_english = {noun.english: noun for noun in nouns}
-    compounds = []
-    for modifiers, heads in _COMPOUNDS:
-        for pair in modifiers.split(", "):
-            english, german = pair.split()
-            for head in (by_english[name] for name in heads.split(", ")):
-                compounds.append(
-                    head._replace(
-                        english=f"{english} {head.english}",
-                        german=german + head.german.lower(),
-                        plural=head.plural and german + head.plural.lower(),
-                    )
-                )
-    return tuple(compounds)
-
-
-def _read_slot(text: str) -> Slot:
-    words = text.split()
-    case: Case = "akk" if "akk" in words else "dat"
-    at = words.index(case)
-    german = words[at - 1] if at else ""
-    kinds = _kinds(" ".join(words[at + 1 :]))
-    return Slot(" ".join(words[: max(at - 1, 0)]), german, case, kinds)
-
-
-def _read_frames(text: str) -> tuple[tuple[Slot, ...], ...]:
-    for group, members in _FRAME_GROUPS.items():
-        before, name, case = text.partition(group)
-        if name:
-            text = ";".join(before + member.format(case.strip()) for member in members)
-    return tuple(
-        tuple(_read_slot(slot) for slot in frame.split(",") if slot.strip())
-        for frame in text.split(";")
-    )
-
-
-def _read_verb(english: str, german: str, subjects: str, frames: str) -> Verb:
-    base, past = english.split(", ")
-    infinitive, third, participle, *sein = german.split()
-    prefix, _, stem = infinitive.rpartition("-")
-    return Verb(
-        english=base,
-        past=past,
-        german=stem,
-        prefix=prefix,
-        third=third,
-        participle=participle,
-        perfect_with=sein[0] if sein else "haben",
-        subjects=_kinds(subjects),
-        frames=_read_frames(frames.removesuffix("!")),
-        stative=frames.endswith("!"),
-    )
-
-
-def _read_adjective(words: str, comparatives: str, kinds: str) -> Adjective:
-    english, german = words.split()
-    more, _, german_more = comparatives.strip("-").replace("_", " ").rpartition(" ")
-    return Adjective(english, german, more, german_more, _kinds(kinds))
-
-
-NOUNS = _read_nouns()
-COMPOUNDS = _read_compounds(NOUNS)
-VERBS = tuple(_read_verb(*row) for row in _rows(_VERBS))
-ADJECTIVES = tuple(_read_adjective(*row) for row in _rows(_ADJECTIVES))
