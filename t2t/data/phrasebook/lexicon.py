@@ -113,7 +113,7 @@ COMPOUNDS = (
     ),
     (
         "winter Winter, summer Sommer, silk Seiden, leather Leder, wool Woll, sports Sport",
-        "coat, jacket, shirt, dress, hat, scarf, skirt",
+        "coat, jacket, shirt, dress, suit, scarf, skirt",
     ),
     ("tea Tee, milk Milch, wine Wein, beer Bier, water Wasser", "glass, bottle, jug"),
     ("tea Tee, coffee Kaffee, milk Milch", "cup"),
