@@ -1,16 +1,22 @@
 """What all binaries share: a `--config` flag, logging, and errors without a traceback."""
 
+import dataclasses
 import difflib
 import logging
+import re
+import signal
 import sys
+import types
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
-from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from t2t.config import Config, ConfigError, flatten, validate
+from t2t.config import Config, ConfigError, flatten
+from t2t.config_rules import validate
 
 INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
 
@@ -30,12 +36,39 @@ def define_workdir() -> None:
 
 def read_config() -> Config:
     """The recipe with its overrides, validated."""
+    recipe = config_flags.get_config_filename(flags.FLAGS["config"])
+    if not Path(recipe.split(":")[0]).is_file():
+        raise ConfigError(f"--config={recipe} is no file; name a recipe, as configs/base.py")
     chosen = flags.FLAGS["config"].value
     if not isinstance(chosen, Config):
         raise ConfigError(
             f"get_config() of the recipe returned {type(chosen).__name__}, not t2t.config.Config"
         )
+    if problems := _find_wrong_types(chosen):
+        raise ConfigError("\n".join(problems))
     return validate(chosen)
+
+
+def _find_wrong_types(config: Any, section: str = "") -> list[str]:
+    """Recipes are code, and a tuple on the command line takes anything."""
+    problems = []
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if type(value) is hint and dataclasses.is_dataclass(hint):
+            problems += _find_wrong_types(value, f"{name}.")
+        elif not _fits(value, hint):
+            kind = hint.__name__ if isinstance(hint, type) else hint
+            problems.append(f"{section}{name}={value!r} is not of type {kind}")
+    return problems
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    options = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, option) for option in options)
+    if typing.get_origin(hint) is tuple:
+        return type(value) is tuple and all(_fits(item, options[0]) for item in value)
+    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def read_workdir() -> Path:
@@ -46,24 +79,27 @@ def read_workdir() -> Path:
 def run(main: Callable[[], int | None]) -> None:
     """Parses the flags, calls `main`, exits with what it returns.
 
-    A `ValueError`, `RuntimeError` or `OSError` of this project ends with its message alone and
-    status 2; anything else is a fault of the program and keeps its traceback.
+    A wrong flag, a `ValueError` or `RuntimeError` of this project and any `OSError` end with their
+    message alone and status 2, SIGINT and SIGTERM with status `INTERRUPTED`; anything else is a
+    fault of the program and keeps its traceback.
     """
     logging.captureWarnings(True)
-    absl_logging.set_verbosity(absl_logging.INFO)
-    logging.getLogger("absl").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def call(arguments: Sequence[str]) -> int | None:
         if len(arguments) > 1:
             return _fail(f"{' '.join(arguments[1:])}: not a flag; see --help")
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-        logging.getLogger("absl").setLevel(logging.WARNING)
+        for library in ("absl", "jax"):  # talkative about what works
+            logging.getLogger(library).setLevel(logging.WARNING)
         try:
             return main()
         except (ValueError, RuntimeError) as error:
             if type(error).__module__.split(".")[0] != "t2t":
                 raise
             return _fail(str(error))
+        except OSError as error:
+            return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
 
@@ -72,13 +108,25 @@ def run(main: Callable[[], int | None]) -> None:
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
     try:
-        return app.parse_flags_with_usage(list(arguments))
+        parsed: Sequence[str] = flags.FLAGS(list(arguments))
+        return parsed
+    except flags.Error as error:
+        # ml_collections hides the message of a recipe at the end of a traceback.
+        own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
+        sys.exit(_fail(own[1].rstrip() if own else f"{error}; see --help"))
+    except OSError as error:  # from config_flags: a field of a recipe that is not there
+        sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
     except KeyError as error:  # from config_flags: no such field
         names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
         known = list(flatten(Config()))
         unknown = next((name for name in names if name not in known), str(error))
-        close = difflib.get_close_matches(unknown, known, n=3) or known
-        sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close[:3])}"))
+        close = sorted(known, key=lambda name: _likeness(name, unknown), reverse=True)[:3]
+        sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
+
+
+def _likeness(name: str, other: str) -> float:
+    """Of two fields, whatever their sections."""
+    return difflib.SequenceMatcher(None, name.split(".")[-1], other.split(".")[-1]).ratio()
 
 
 def _fail(message: str, status: int = 2) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config import Config, ConfigError, flatten, validate
+from t2t.config import Config, ConfigError, flatten
+from t2t.config_rules import validate
 
 
 def differences(old: Config, new: Config) -> list[str]:

@@ -21,8 +21,9 @@ from absl import flags
 from jax.sharding import PartitionSpec
 
 from t2t import cli
-from t2t.config import Config, ConfigError, MeshConfig, validate
+from t2t.config import Config, ConfigError, MeshConfig
 from t2t.config_json import load_config
+from t2t.config_rules import validate
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary
@@ -151,8 +152,11 @@ def translate(
 def write_whole(path: Path, text: str) -> None:
     """Writes a file that is never seen half."""
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:

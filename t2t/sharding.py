@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from t2t.batch import Batch, DeviceBatch, HostBatch
-from t2t.config import ConfigError, MeshConfig
+from t2t.config import Config, ConfigError, MeshConfig
 
 RULES: dict[str, tuple[str, ...] | str] = {
     "batch": ("data", "fsdp"),  # rows of a batch
@@ -52,6 +52,35 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         axis_types=(AxisType.Explicit,) * len(filled),
         devices=devices,
     )
+
+
+def check_divisibility(config: Config, mesh: Mesh) -> None:
+    """Every dimension that `RULES` cut has to fall into equal parts.
+
+    Raises:
+        ConfigError: one does not; the message has the nearest sizes that would.
+    """
+    model = config.model
+    heads = "model.num_heads" if model.num_kv_heads is None else "model.num_kv_heads"
+    dimensions = [
+        ("model.d_model", model.d_model, "d_model"),
+        (heads, model.kv_heads, "heads"),
+        ("model.d_ff", model.d_ff, "d_ff"),
+        ("tokenizer.vocab_size", config.tokenizer.vocab_size, "vocabulary"),
+    ]
+    problems = []
+    for field, size, name in dimensions:
+        axis = RULES[name]
+        parts = mesh.shape[axis]
+        if size % parts:
+            lower, higher = size // parts * parts, math.ceil(size / parts) * parts
+            fits = f"{lower} or {higher}" if lower else str(higher)
+            problems.append(
+                f"{field}={size} cannot be cut into mesh.{axis}={parts} equal parts; use {fits}, "
+                f"or a mesh.{axis} that divides {size}"
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def count_row_shards(mesh: Mesh) -> int:

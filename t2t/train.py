@@ -3,9 +3,9 @@
 The same command again continues where the run was stopped.
 """
 
+import contextlib
 import dataclasses
 import logging
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,30 +60,27 @@ def train_on_mesh(
     structure, state = init_state(
         config, optimizer, vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     )
-    checkpoints = Checkpoints(workdir, config.checkpoints)
-    state = checkpoints.restore(state)
-    first = int(state.step)
-    _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
-    report = Report(
-        workdir,
-        first=first,
-        last=config.training.steps,
-        every=config.training.log_every,
-        max_nonfinite=config.training.max_nonfinite_steps,
-    )
-    try:
-        _, finished = train(
-            config.training,
-            state,
-            make_train_step(structure, optimizer, config),
-            put_ahead(loader.iterate(first, config.training.steps), mesh),
-            make_validate(config, vocabulary, mesh, structure),
-            checkpoints,
-            report,
+    with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
+        state = checkpoints.restore(state)
+        first = int(state.step)
+        _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
+        report = Report(
+            workdir,
+            first=first,
+            last=config.training.steps,
+            every=config.training.log_every,
+            max_nonfinite=config.training.max_nonfinite_steps,
         )
-    finally:
-        report.close()
-        checkpoints.close()
+        with contextlib.closing(report):
+            _, finished = train(
+                config.training,
+                state,
+                make_train_step(structure, optimizer, config),
+                put_ahead(loader.iterate(first, config.training.steps), mesh),
+                make_validate(config, vocabulary, mesh, structure),
+                checkpoints,
+                report,
+            )
     if not finished:
         _log.info("stopped and saved; the same command continues")
     return finished
@@ -158,8 +155,9 @@ def make_validate(
     def validate(params: Params, step: int) -> dict[str, float]:
         batches = put_ahead(loader.iterate(0, loader.plan.steps_per_epoch), mesh)
         sums = [eval_step(params, batch) for batch in batches]
-        loss, tokens = np.sum(jax.device_get(sums), axis=0)
-        scores = {"loss": float(loss / tokens), "perplexity": math.exp(loss / tokens)}
+        loss, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)
+        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
+            scores = {"loss": float(loss / tokens), "perplexity": float(np.exp(loss / tokens))}
         if translator and step % every == 0:
             hypotheses = [best.text for best in translator.translate(params, sources)]
             scores |= {name: s.value for name, s in score_bleu(hypotheses, references).items()}

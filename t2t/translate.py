@@ -20,8 +20,9 @@ from absl import flags
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t import cli
-from t2t.config import MeshConfig, validate
+from t2t.config import MeshConfig
 from t2t.config_json import load_config
+from t2t.config_rules import validate
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translation, Translator
 from t2t.sharding import make_mesh

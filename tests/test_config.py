@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from t2t import config as config_module
-from t2t.config import Config, ConfigError, flatten, validate
+from t2t import config_rules
+from t2t.config import Config, ConfigError, flatten
 from t2t.config_json import differences, load_config, save_config
+from t2t.config_rules import validate
 
 
 def change(**sections: Any) -> Config:
@@ -41,25 +42,25 @@ def test_defaults_are_valid() -> None:
     assert validate(config) is config
 
 
-@pytest.mark.parametrize("name", config_module._CHOICES)
+@pytest.mark.parametrize("name", config_rules._CHOICES)
 def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
     message = rejection(change_field(name, "sine"))
     assert message.startswith(f"{name}='sine' is unknown; use one of ")
-    assert message.endswith(", ".join(config_module._CHOICES[name]))
+    assert message.endswith(", ".join(config_rules._CHOICES[name]))
 
 
-@pytest.mark.parametrize("name", config_module._POSITIVE)
+@pytest.mark.parametrize("name", config_rules._POSITIVE)
 @pytest.mark.parametrize("value", [0, -3])
 def test_not_positive_is_rejected(name: str, value: int) -> None:
     assert f"{name}={value} must be positive" in rejection(change_field(name, value))
 
 
-@pytest.mark.parametrize("name", config_module._NOT_NEGATIVE)
+@pytest.mark.parametrize("name", config_rules._NOT_NEGATIVE)
 def test_negative_is_rejected(name: str) -> None:
     assert f"{name}=-1 must not be negative" in rejection(change_field(name, -1))
 
 
-@pytest.mark.parametrize("name", config_module._PROBABILITIES)
+@pytest.mark.parametrize("name", config_rules._PROBABILITIES)
 @pytest.mark.parametrize("value", [-0.1, 1.0, math.nan])
 def test_no_probability_is_rejected(name: str, value: float) -> None:
     assert f"{name}={value} must lie in [0, 1)" in rejection(change_field(name, value))
@@ -72,9 +73,9 @@ def test_every_number_has_a_bound() -> None:
         if name.split(".")[0] != "mesh" and not isinstance(value, str | bool | tuple)
     }
     bounded = {
-        *config_module._POSITIVE,
-        *config_module._NOT_NEGATIVE,
-        *config_module._PROBABILITIES,
+        *config_rules._POSITIVE,
+        *config_rules._NOT_NEGATIVE,
+        *config_rules._PROBABILITIES,
     }
     assert numbers - bounded == set()
 

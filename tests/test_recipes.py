@@ -9,8 +9,9 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from t2t.config import Config, flatten, validate
+from t2t.config import Config, flatten
 from t2t.config_json import differences
+from t2t.config_rules import validate
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 

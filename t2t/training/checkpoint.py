@@ -7,6 +7,7 @@ is executed on load. A checkpoint appears under its final name only when it is c
 """
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,17 +79,23 @@ class Checkpoints:
     """Writes checkpoints in the background, and keeps those that the config names."""
 
     def __init__(self, workdir: Path, config: CheckpointConfig):
-        """Opens `workdir`/checkpoints."""
+        """Opens `workdir`/checkpoints.
+
+        Raises:
+            RunError: a checkpoint's validation scores are damaged.
+        """
+        _read_scores(workdir, config.best_metric)
+
+        def rank(metrics: Mapping[str, float]) -> float:
+            return _rank(metrics.get(config.best_metric, math.nan), config.best_metric)
+
         kept: list[policy.PreservationPolicy] = [policy.LatestN(config.keep_last)]
         if config.keep_every:
             kept.append(policy.EveryNSteps(config.keep_every))
         if config.keep_best:
-            sign = 1 if config.best_metric == "bleu" else -1
             kept.append(
                 policy.BestN(
-                    n=config.keep_best,
-                    get_metric_fn=lambda metrics: sign * metrics[config.best_metric],
-                    keep_checkpoints_without_metrics=False,
+                    n=config.keep_best, get_metric_fn=rank, keep_checkpoints_without_metrics=False
                 )
             )
         self.workdir = workdir
@@ -97,24 +104,31 @@ class Checkpoints:
             (workdir / "checkpoints").absolute(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=lambda metrics: metrics[config.best_metric],
-                best_mode="max" if config.best_metric == "bleu" else "min",
+                best_fn=rank,
+                cleanup_tmp_directories=True,  # what a killed process did not finish
             ),
             item_names=("params", "training"),
         )
 
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
-        """Starts to write; `metrics` are this step's validation scores, where there are any."""
+        """Starts to write; `metrics` are this step's validation scores, where there are any.
+
+        Raises:
+            RunError: this checkpoint, or the one before, could not be written.
+        """
         if int(state.step) == self._manager.latest_step():
             return
-        self._manager.save(
-            int(state.step),
-            args=ocp.args.Composite(
-                params=ocp.args.StandardSave(state.params),
-                training=ocp.args.StandardSave(_without_params(state)),
-            ),
-            metrics=metrics,
-        )
+        try:
+            self._manager.save(
+                int(state.step),
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardSave(state.params),
+                    training=ocp.args.StandardSave(_without_params(state)),
+                ),
+                metrics=metrics or None,
+            )
+        except Exception as error:
+            raise _unwritable(self.workdir, error) from error
 
     def restore(self, state: TrainState) -> TrainState:
         """The newest checkpoint in the shardings of `state`, or `state` where there is none."""
@@ -133,9 +147,17 @@ class Checkpoints:
         return TrainState(params=saved.params, key=key, **saved.training)
 
     def close(self) -> None:
-        """Waits until everything is on disk."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Waits until everything is on disk.
+
+        Raises:
+            RunError: the last checkpoint could not be written.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise _unwritable(self.workdir, error) from error
+        finally:
+            self._manager.close()
 
 
 def _without_params(state: TrainState) -> dict[str, Any]:
@@ -195,15 +217,31 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
 def find_best_step(workdir: Path) -> int:
     """The checkpoint with the best validation metric of those that are kept."""
     metric = load_config(workdir / "config.json").checkpoints.best_metric
-    sign = 1 if metric == "bleu" else -1
+    scores = _read_scores(workdir, metric)
+    if not scores:
+        raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
+    return max(scores, key=lambda step: _rank(scores[step], metric))
+
+
+def _read_scores(workdir: Path, metric: str) -> dict[int, float]:
+    """Step -> validation score, of the checkpoints that have one."""
     scores = {}
     for step in list_steps(workdir):
         path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
-        if path.exists():
-            scores[step] = sign * json.loads(path.read_text())[metric]
-    if not scores:
-        raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
-    return max(scores, key=lambda step: scores[step])
+        try:
+            metrics = json.loads(path.read_text()) if path.exists() else {}
+            if metric in metrics:
+                scores[step] = float(metrics[metric])
+        except (ValueError, TypeError) as error:
+            raise _unreadable(workdir, step, error) from error
+    return scores
+
+
+def _rank(score: float, metric: str) -> float:
+    """Higher is better; what is not a number comes last."""
+    if math.isnan(score):
+        return -math.inf
+    return score if metric == "bleu" else -score
 
 
 def average_params(workdir: Path, steps: list[int]) -> Params:
@@ -247,5 +285,19 @@ def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
         if before
         else "there is none before it"
     )
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return RunError(f"checkpoint {step} of {workdir} cannot be read ({reason}); {remedy}")
+    return RunError(
+        f"checkpoint {step} of {workdir} cannot be read ({_first_line(error)}); {remedy}"
+    )
+
+
+def _unwritable(workdir: Path, error: Exception) -> RunError:
+    steps = list_steps(workdir)
+    whole = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint is there yet"
+    return RunError(
+        f"{workdir}/checkpoints cannot be written ({_first_line(error)}); free some room there, "
+        f"and the same command continues: {whole}"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -49,7 +49,7 @@ def train(
                 checkpoints.save(state, scores)
         report.flush()
         checkpoints.save(state)
-    return state, step == config.steps
+    return state, step >= config.steps
 
 
 class Interruption:

@@ -1,15 +1,17 @@
 """What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events."""
 
+import contextlib
 import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tqdm
 from tensorboardX import SummaryWriter
 
+from t2t.training.checkpoint import RunError
 from t2t.training.step import Metrics
 
 _log = logging.getLogger(__name__)
@@ -27,11 +29,15 @@ class Report:
     """
 
     def __init__(self, workdir: Path, *, first: int, last: int, every: int, max_nonfinite: int):
-        """`first` is the step after which this process continues; what came later is dropped."""
-        path = workdir / "metrics.jsonl"
-        _drop_lines_after(path, first)
-        self._lines = path.open("a", buffering=1)
-        self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=first)
+        """`first` is the step after which this process continues; what came later is dropped.
+
+        Raises:
+            RunError: the run directory cannot be written, now or later.
+        """
+        self._workdir = workdir
+        with _writing(workdir):
+            _drop_lines_after(workdir / "metrics.jsonl", first)
+            self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=first)
         self._bar = tqdm.tqdm(
             total=last, initial=first, unit="step", disable=None, dynamic_ncols=True
         )
@@ -54,7 +60,8 @@ class Report:
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Validation scores, named as in `metrics.jsonl` without their prefix."""
-        self._write(step, {f"validation/{name}": value for name, value in scores.items()})
+        if scores:
+            self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
     def restart_clock(self) -> None:
         """Leaves out of the speeds the time since the last step: it was not spent on training."""
@@ -63,8 +70,8 @@ class Report:
     def close(self) -> None:
         """Ends the bar and the files."""
         self._bar.close()
-        self._events.close()
-        self._lines.close()
+        with _writing(self._workdir):
+            self._events.close()
 
     def _read(self, step: int, positions: int, metrics: Metrics) -> None:
         loss, tokens = float(metrics.loss), float(metrics.tokens)
@@ -111,9 +118,12 @@ class Report:
     def _write(self, step: int, figures: Mapping[str, float]) -> None:
         # JSON has no NaN: null says that there is no such figure.
         safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-        self._lines.write(json.dumps({"step": step, "time": time.time()} | safe) + "\n")
-        for name, value in figures.items():
-            self._events.add_scalar(name, value, step)
+        line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
+        with _writing(self._workdir):
+            with (self._workdir / "metrics.jsonl").open("a") as lines:
+                lines.write(line)
+            for name, value in figures.items():
+                self._events.add_scalar(name, value, step)
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0
@@ -128,12 +138,23 @@ def _drop_lines_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text().splitlines(keepends=True):
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
         try:
-            if line.endswith("\n") and json.loads(line)["step"] <= step:
-                kept.append(line)
-        except ValueError:
-            _log.warning("%s: dropped a damaged line", path)
+            if json.loads(line)["step"] <= step:
+                kept.append(f"{line}\n")
+        except (ValueError, TypeError, KeyError):
+            _log.warning("%s, line %d: dropped, for it is damaged", path, number)
     draft = path.with_suffix(".tmp")
     draft.write_text("".join(kept))
     draft.replace(path)
+
+
+@contextlib.contextmanager
+def _writing(workdir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{workdir} cannot be written: {error.strerror}; free some room there, and the same "
+            "command continues from the last checkpoint"
+        ) from None
