@@ -155,7 +155,7 @@ def make_validate(
     def validate(params: Params, step: int) -> dict[str, float]:
         batches = put_ahead(loader.iterate(0, loader.plan.steps_per_epoch), mesh)
         sums = [eval_step(params, batch) for batch in batches]
-        loss, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)
+        loss, tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0)
         with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
             scores = {"loss": float(loss / tokens), "perplexity": float(np.exp(loss / tokens))}
         if translator and step % every == 0:
