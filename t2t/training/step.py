@@ -52,7 +52,7 @@ def make_train_step(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
         gradient = jax.tree.map(lambda g: g / tokens, gradient_sum)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         loss = loss_sum / tokens
