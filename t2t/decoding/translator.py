@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
 
 _SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
+_FEWEST_ROWS = 2  # JAX takes a dimension of size 1 as one to broadcast, and loses its sharding
 _FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # control characters, line ends
@@ -123,7 +124,7 @@ class Translator:
         """(padded length, rows, indices) of each batch, the longest first.
 
         A sentence's padded length follows from its own alone. The rows are as many as memory is
-        meant for, or 8 or 1 where so few sentences have that length.
+        meant for, or 8 or 2 where so few sentences have that length.
         """
         groups: dict[int, list[int]] = {}
         for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -131,7 +132,7 @@ class Translator:
             groups.setdefault(min(padded, self._limit), []).append(index)
         for padded, indices in groups.items():
             full = self.config.batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
-            sizes = 1, 8, max(1, full)
+            sizes = _FEWEST_ROWS, 8, max(_FEWEST_ROWS, full)
             needed = min(len(indices), sizes[-1])
             rows = _round_up_to_devices(min(size for size in sizes if size >= needed))
             for start in range(0, len(indices), rows):
