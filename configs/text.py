@@ -4,7 +4,7 @@ r"""Your own parallel text: name the files on the command line, one sentence a l
         --config.data.train_src=train.en --config.data.train_tgt=train.de \
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
 
-Several files: --config.data.train_src="('a.en','b.en')", and data.train_weights by need.
+For several files repeat the flags; --config.data.train_weights=2,1 weighs them.
 """
 
 from t2t.config import (

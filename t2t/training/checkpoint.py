@@ -31,6 +31,8 @@ _CHANGEABLE = (
     "decoding.",
     "data.directory",
     "data.cache_directory",
+    "data.validation_",
+    "data.test_",
     "training.steps",
     "training.log_every",
     "training.validate_every",

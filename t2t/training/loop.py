@@ -3,7 +3,6 @@
 import signal
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Self
 
 from t2t.batch import DeviceBatch
 from t2t.config import TrainingConfig
@@ -55,7 +54,7 @@ def train(
 class Interruption:
     """True from the first SIGINT (Ctrl-C) or SIGTERM on; a second one is not held up."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Interruption":
         self._received = False
         self._previous = {
             number: signal.signal(number, self._receive)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from t2t.batch import DeviceBatch
 from t2t.config import Config
 from t2t.model.transformer import Params, Transformer, merge
+from t2t.sharding import spec
 from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -94,7 +95,9 @@ def accumulate(
         return sum_gradients(params, batch, key)
 
     def split(rows: jax.Array) -> jax.Array:
-        return jnp.moveaxis(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 1, 0)
+        own = spec("batch", None, *[None] * (rows.ndim - 1))
+        shape = (rows.shape[0] // parts, parts, *rows.shape[1:])
+        return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=own), 1, 0)
 
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
