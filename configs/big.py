@@ -11,6 +11,7 @@ and 41.8 on English-French (`configs/big.py:en-fr`). Not trained here yet.
 from t2t.config import (
     CheckpointConfig,
     Config,
+    ConfigError,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -21,6 +22,8 @@ from t2t.config import (
 
 def get_config(pair: str = "en-de") -> Config:
     """`pair` is "en-de" or "en-fr"."""
+    if pair not in ("en-de", "en-fr"):
+        raise ConfigError(f"configs/big.py:{pair}: WMT14 is here for en-de and en-fr")
     src_language, tgt_language = pair.split("-")
     return Config(
         model=ModelConfig(

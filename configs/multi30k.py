@@ -9,6 +9,7 @@ For research and education, not for commercial use.
 from t2t.config import (
     CheckpointConfig,
     Config,
+    ConfigError,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -19,28 +20,30 @@ from t2t.config import (
 
 def get_config(pair: str = "en-de") -> Config:
     """`pair` is two of en, de, fr: "en-de"."""
-    src_language, tgt_language = pair.split("-")
+    src_language, dash, tgt_language = pair.partition("-")
+    if not dash:
+        raise ConfigError(f"configs/multi30k.py:{pair}: name two languages, as en-de")
     return Config(
-        model=ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+        model=ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.2),
         data=DataConfig(
             source="multi30k",
             src_language=src_language,
             tgt_language=tgt_language,
             max_length=64,
-            batch_tokens=4096,
+            batch_tokens=2048,
             num_shapes=16,
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000),
         training=TrainingConfig(
-            steps=6000,
-            schedule="inverse_sqrt",
-            learning_rate=0.004,
-            warmup_steps=1000,
+            steps=5400,
+            schedule="cosine",
+            learning_rate=0.002,
+            warmup_steps=800,
             adam_eps=1e-8,
             clip_norm=25.0,
             log_every=50,
-            validate_every=135,
+            validate_every=270,
         ),
-        checkpoints=CheckpointConfig(every=135, keep_last=10),
+        checkpoints=CheckpointConfig(every=270, keep_last=10),
         decoding=DecodingConfig(beam_size=5, alpha=1.0),
     )

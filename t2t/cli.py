@@ -24,14 +24,24 @@ INTERRUPTED = 75  # exit status: stopped by a signal, type the same command agai
 def define_config() -> None:
     """Adds `--config=configs/base.py`, and `--config.SECTION.FIELD=VALUE` for every field."""
     config_flags.DEFINE_config_file(
-        "config", None, "A recipe, as configs/base.py or configs/multi30k.py:en-de."
+        "config",
+        None,
+        "A recipe, as configs/base.py or configs/multi30k.py:en-de; "
+        "--config.SECTION.FIELD=VALUE changes any field of t2t/config.py.",
     )
     flags.mark_flag_as_required("config")
+    _show_in_help("config")
 
 
 def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
+    _show_in_help("workdir")
+
+
+def _show_in_help(name: str) -> None:
+    """`--help` lists the flags of the program's own module, and this is another."""
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
 def read_config() -> Config:
