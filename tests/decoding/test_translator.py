@@ -137,7 +137,7 @@ def test_long_batches_have_fewer_rows(
 ) -> None:
     monkeypatch.setattr(translator_module, "_FULL_ROWS_UP_TO", 16)
     batches = list(Translator(make_config(batch_size=4), vocabulary)._group([3, 9, 40, 16, 50, 20]))
-    assert batches == [(64, 1, [4]), (64, 1, [2]), (32, 1, [5]), (16, 4, [3, 1, 0])]
+    assert batches == [(64, 2, [4, 2]), (32, 2, [5]), (16, 4, [3, 1, 0])]
     few = Translator(make_config(batch_size=64), vocabulary)._group([3, 9, 5])
     assert list(few) == [(16, 8, [1, 2, 0])]
 
