@@ -8,6 +8,7 @@ import signal
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,11 @@ def run(main: Callable[[], int | None]) -> None:
         if len(arguments) > 1:
             return _fail(f"{' '.join(arguments[1:])}: not a flag; see --help")
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-        for library in ("absl", "jax"):  # talkative about what works
-            logging.getLogger(library).setLevel(logging.WARNING)
+        logging.getLogger("jax").setLevel(logging.WARNING)
+        # Orbax's voices: what goes wrong there is raised, and said in our words.
+        for library in ("absl", "asyncio"):
+            logging.getLogger(library).setLevel(logging.CRITICAL)
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             return main()
         except (ValueError, RuntimeError) as error:

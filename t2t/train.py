@@ -63,6 +63,8 @@ def train_on_mesh(
     with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
         state = checkpoints.restore(state)
         first = int(state.step)
+        if first < config.training.steps:
+            checkpoints.check_room(state)
         _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
         report = Report(
             workdir,

@@ -1,5 +1,6 @@
-"""Training as a program: it ends where it would have ended, however it was stopped in between."""
+"""Training from text to checkpoint: resumed bit for bit, however it was stopped."""
 
+import contextlib
 import json
 import os
 import random
@@ -7,190 +8,253 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from t2t import train
-from t2t.cli import INTERRUPTED
+from t2t import cli, train
 from t2t.config import (
     CheckpointConfig,
     Config,
+    ConfigError,
     DataConfig,
+    DecodingConfig,
+    MeshConfig,
     ModelConfig,
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config_rules import validate
-from t2t.training.checkpoint import RunError, list_steps, restore_params
+from t2t.config_json import load_config, save_config
+from t2t.data.corpus import DataError
+from t2t.sharding import make_mesh
+from t2t.training.checkpoint import Checkpoints, RunError, list_steps, open_run
+from t2t.training.state import init_state, make_optimizer
 from tests.data.small_corpus import PAIRS
 
-STEPS = 24
+ROOT = Path(__file__).parents[1]
+STEPS = 100
 
 
-def write_corpus(folder: Path) -> dict[str, str]:
-    """Field by field, the flags that name it."""
-    for language, sentences in zip(("en", "de"), zip(*PAIRS, strict=True), strict=True):
-        (folder / f"train.{language}").write_text("\n".join(sentences) + "\n")
-        (folder / f"dev.{language}").write_text("\n".join(sentences[:9]) + "\n")
-    return {
-        "train_src": str(folder / "train.en"),
-        "train_tgt": str(folder / "train.de"),
-        "validation_src": str(folder / "dev.en"),
-        "validation_tgt": str(folder / "dev.de"),
-        "cache_directory": str(folder / "cache"),
-    }
-
-
-def make_config(folder: Path, steps: int = STEPS) -> Config:
-    files = write_corpus(folder)
-    return validate(
-        Config(
-            model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.2),
-            data=DataConfig(
-                source="text",
-                train_src=(files["train_src"],),
-                train_tgt=(files["train_tgt"],),
-                validation_src=files["validation_src"],
-                validation_tgt=files["validation_tgt"],
-                cache_directory=files["cache_directory"],
-                max_length=32,
-                batch_tokens=512,
-                num_shapes=1,
-            ),
-            tokenizer=TokenizerConfig(vocab_size=350),
-            training=TrainingConfig(steps=steps, warmup_steps=8, log_every=2, validate_every=4),
-            checkpoints=CheckpointConfig(every=4, keep_last=2),
-        )
+def make_config(folder: Path) -> Config:
+    """Tiny, but with dropout, two corpora of which one counts for half, and validation."""
+    parts = {"a": PAIRS[:200], "b": PAIRS[200:280], "validation": PAIRS[300:301] * 8}
+    for name, pairs in parts.items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.3),
+        data=DataConfig(
+            source="text",
+            train_src=(f"{folder}/a.en", f"{folder}/b.en"),
+            train_tgt=(f"{folder}/a.de", f"{folder}/b.de"),
+            train_weights=(1.0, 0.5),
+            validation_src=f"{folder}/validation.en",
+            validation_tgt=f"{folder}/validation.de",
+            cache_directory=f"{folder}/cache",
+            max_length=32,
+            batch_tokens=512,
+            num_shapes=1,
+        ),
+        tokenizer=TokenizerConfig(vocab_size=400),
+        training=TrainingConfig(
+            steps=STEPS, warmup_steps=20, learning_rate=0.5, log_every=5, validate_every=5
+        ),
+        checkpoints=CheckpointConfig(every=5, keep_last=2),
+        decoding=DecodingConfig(beam_size=2, max_extra_length=2),
     )
 
 
-def flags(folder: Path, workdir: Path) -> list[str]:
-    """The same config on the command line."""
+def change(config: Config, **sections: dict[str, Any]) -> Config:
+    """A copy with some fields changed."""
+    values = {name: vars(getattr(config, name)) | sections.get(name, {}) for name in SECTIONS}
+    return Config(**{name: SECTIONS[name](**fields) for name, fields in values.items()})
+
+
+SECTIONS = {name: type(value) for name, value in vars(Config()).items() if name != "seed"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text, and the cache of its ids."""
+    return tmp_path_factory.mktemp("training")
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path) -> Config:
+    return make_config(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_device() -> Iterator[None]:
+    """As a program has it that was started without more."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_mesh", make_small_mesh)
+        yield
+
+
+def make_small_mesh(sizes: MeshConfig) -> Mesh:
+    return make_mesh(sizes, jax.devices()[:1])
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(config: Config, folder: Path) -> Path:
+    """A run from beginning to end."""
+    assert train.main(config, folder / "uninterrupted")
+    return folder / "uninterrupted"
+
+
+def read_state(workdir: Path, step: int) -> list[np.ndarray]:
+    """All that training carries, from the newest checkpoint."""
+    config = load_config(workdir / "config.json")
+    with jax.set_mesh(make_small_mesh(config.mesh)):
+        size = config.tokenizer.vocab_size
+        _, blank = init_state(config, make_optimizer(config), size, size)
+        with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
+            state = checkpoints.restore(blank)
+    assert int(state.step) == step
+    return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]
+
+
+def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
+    """The figures that do not depend on the clock."""
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     return [
-        "--config=configs/text.py",
-        f"--workdir={workdir}",
-        *(f"--config.data.{name}={value}" for name, value in write_corpus(folder).items()),
-        "--config.data.max_length=32",
-        "--config.data.batch_tokens=512",
-        "--config.data.num_shapes=1",
-        "--config.model.num_layers=1",
-        "--config.model.d_model=16",
-        "--config.model.d_ff=32",
-        "--config.model.num_heads=2",
-        "--config.model.dropout=0.2",
-        "--config.tokenizer.vocab_size=350",
-        f"--config.training.steps={STEPS}",
-        "--config.training.warmup_steps=8",
-        "--config.training.log_every=2",
-        "--config.training.validate_every=4",
-        "--config.checkpoints.every=4",
-        "--config.checkpoints.keep_last=2",
+        {name: value for name, value in line.items() if "second" not in name and name != "time"}
+        for line in lines
+        if any(name.startswith(prefix) for name in line)
     ]
 
 
-def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "t2t.train", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"XLA_FLAGS": ""},
+def assert_same_run(workdir: Path, other: Path) -> None:
+    for one, two in zip(read_state(workdir, STEPS), read_state(other, STEPS), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert read_figures(workdir, "validation/") == read_figures(other, "validation/")
+
+
+def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:
+    names = {path.name for path in uninterrupted.iterdir()}
+    assert names == {"config.json", "vocab", "checkpoints", "metrics.jsonl", "tensorboard"}
+    assert load_config(uninterrupted / "config.json") == config
+    assert list_steps(uninterrupted)[-2:] == [STEPS - 5, STEPS]
+
+
+def test_loss_falls(uninterrupted: Path) -> None:
+    for prefix, name in (("train/", "train/loss"), ("validation/", "validation/loss")):
+        losses = [line[name] for line in read_figures(uninterrupted, prefix)]
+        assert len(losses) == STEPS / 5
+        assert losses[-1] < 0.8 * losses[0]
+
+
+def test_stopped_and_continued_run_is_the_same_bit_for_bit(
+    uninterrupted: Path, config: Config, tmp_path: Path
+) -> None:
+    for steps in (STEPS // 2, STEPS):
+        assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+    figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
+    assert figures[0] == figures[1]
+
+
+def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> None:
+    files = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
+    assert train.main(config, uninterrupted)
+    again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
+    assert again == files
+
+
+def test_validation_translates_where_it_is_asked_to(config: Config, tmp_path: Path) -> None:
+    short = change(
+        config,
+        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
+        checkpoints={"every": 4, "best_metric": "bleu"},
     )
+    assert train.main(short, tmp_path / "run")
+    without, with_bleu = read_figures(tmp_path / "run", "validation/")
+    assert set(without) == {"step", "validation/loss", "validation/perplexity"}
+    assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
+    assert with_bleu["validation/perplexity"] == pytest.approx(np.exp(with_bleu["validation/loss"]))
 
 
-def assert_same_end(run: Path, other: Path) -> None:
-    params, label = restore_params(run, "last")
-    expected, expected_label = restore_params(other, "last")
-    assert label == expected_label == str(STEPS)
-    jax.tree.map(np.testing.assert_array_equal, params, expected)
-
-
-def read_figures(run: Path, name: str) -> dict[int, float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return {line["step"]: line[name] for line in lines if name in line}
-
-
-def test_two_halves_are_the_whole_bit_for_bit(tmp_path: Path) -> None:
-    assert train.main(make_config(tmp_path), tmp_path / "whole")
-    assert train.main(make_config(tmp_path, STEPS // 2), tmp_path / "halves")
-    assert train.main(make_config(tmp_path), tmp_path / "halves")
-    assert_same_end(tmp_path / "halves", tmp_path / "whole")
-    losses = read_figures(tmp_path / "whole", "train/loss")
-    assert losses == read_figures(tmp_path / "halves", "train/loss")
-    assert list(losses) == list(range(2, STEPS + 1, 2))
-    assert losses[STEPS] < losses[2]
-    assert list_steps(tmp_path / "whole") == [STEPS - 4, STEPS]
-
-
-def test_another_config_is_refused_with_the_fields_that_differ(tmp_path: Path) -> None:
-    train.main(make_config(tmp_path, 4), tmp_path / "run")
-    config = make_config(tmp_path, 8)
-    config.model.dropout = 0.5
-    with pytest.raises(RunError, match=r"model\.dropout: 0\.2 -> 0\.5"):
-        train.main(config, tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_the_same_command_ends_the_same(tmp_path: Path) -> None:
-    arguments = flags(tmp_path, tmp_path / "killed")
-    moment = random.Random(time.time_ns())
-    for _ in range(2):
-        process = start(arguments)
-        for line in process.stdout or ():
-            if line.startswith("step ") and moment.random() < 0.3:
-                break
-        process.kill()
-        process.communicate()
-    last = start(arguments)
-    output, _ = last.communicate(timeout=300)
-    assert last.returncode == 0, output
-    whole = start(flags(tmp_path, tmp_path / "whole"))
-    output, _ = whole.communicate(timeout=300)
-    assert whole.returncode == 0, output
-    assert_same_end(tmp_path / "killed", tmp_path / "whole")
-    losses = read_figures(tmp_path / "killed", "train/loss")
-    assert losses == read_figures(tmp_path / "whole", "train/loss")
-
-
-@pytest.mark.slow
-def test_signal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    arguments = [*flags(tmp_path, tmp_path / "run"), "--config.checkpoints.every=10000"]
-    arguments += ["--config.checkpoints.keep_best=0", "--config.training.steps=10000"]
-    steps = [0]
-    for number in (signal.SIGTERM, signal.SIGINT):
-        process = start(arguments)
-        for line in process.stdout or ():
-            if line.startswith("step "):
-                break
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == INTERRUPTED, output
-        assert "Traceback" not in output
-        steps.append(list_steps(tmp_path / "run")[-1])
-    assert steps[0] < steps[1] < steps[2] < 10000
+def test_without_a_validation_split_training_needs_none(config: Config, tmp_path: Path) -> None:
+    blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
+    assert train.main(blind, tmp_path / "run")
+    assert read_figures(tmp_path / "run", "validation/") == []
+    assert list_steps(tmp_path / "run") == [5]
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"),
+    ("changes", "error", "message"),
     [
-        ("--config.model.num_head=2", "--config.model.num_head: no such field; perhaps model.num"),
-        ("--config.model.num_heads=two", "invalid literal"),
-        ("--config.model.num_heads=3", "model.num_heads=3 does not divide model.d_model=16"),
-        ("--config.data.validation_src=nowhere.en", "nowhere.en does not exist"),
-        ("--config.tokenizer.vocab_size=90000", "tokenizer.vocab_size=90000"),
-        ("extra", "extra: not a flag"),
+        ({"data": {"train_src": ("no.en", "no.en")}}, DataError, "no.en does not exist"),
+        ({"tokenizer": {"vocab_size": 9000}}, ConfigError, r"vocab_size=9000 is more than"),
+        ({"data": {"max_length": 2}}, DataError, "none of 280 sentence pairs is left"),
+        ({"mesh": {"data": 3}}, ConfigError, "does not cover 1 devices"),
     ],
+    ids=str,
 )
-@pytest.mark.slow
-def test_wrong_flag_is_one_message_without_a_traceback(
-    tmp_path: Path, flag: str, message: str
+def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
+    config: Config, tmp_path: Path, changes: dict[str, Any], error: type, message: str
 ) -> None:
-    process = start([*flags(tmp_path, tmp_path / "run"), flag])
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode not in (0, INTERRUPTED)
-    assert message in output
-    assert "Traceback" not in output
+    with pytest.raises(error, match=message):
+        train.main(change(config, **changes), tmp_path / "run")
+    if "max_length" not in str(changes):  # then a vocabulary is there already
+        open_run(tmp_path / "run", config)
+
+
+def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -> None:
+    with pytest.raises(RunError, match=r"model\.d_ff: 32 -> 64"):
+        train.main(change(config, model={"d_ff": 64}), uninterrupted)
+
+
+class Program:
+    """`python -m t2t.train` on the tiny config, in a process of its own."""
+
+    def __init__(self, config: Config, folder: Path, workdir: Path):
+        self.workdir = workdir
+        save_config(config, folder / "recipe.json")
+        (folder / "recipe.py").write_text(
+            "from pathlib import Path\n"
+            "from t2t.config_json import load_config\n\n\n"
+            f"def get_config():\n    return load_config(Path({str(folder / 'recipe.json')!r}))\n"
+        )
+        flags = [f"--config={folder}/recipe.py", f"--workdir={workdir}"]
+        self._command = [sys.executable, "-m", "t2t.train", *flags]
+
+    def stop(self, number: signal.Signals) -> tuple[int, str]:
+        """Starts it, stops it at a random moment after its first checkpoint; status, messages."""
+        before = list_steps(self.workdir)
+        with subprocess.Popen(
+            self._command,
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": ""},  # one device, as above
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            while list_steps(self.workdir) == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0, 0.15))
+            process.send_signal(number)
+            _, messages = process.communicate(timeout=120)
+            return process.returncode, messages
+
+
+@pytest.mark.slow
+def test_run_stopped_and_killed_twice_is_the_same_bit_for_bit(
+    uninterrupted: Path, config: Config, tmp_path: Path
+) -> None:
+    program = Program(config, tmp_path, tmp_path / "run")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        status, messages = program.stop(number)
+        assert status == cli.INTERRUPTED, messages
+        assert messages.splitlines()[-1] == "stopped and saved; the same command continues"
+    for _ in range(2):
+        status, messages = program.stop(signal.SIGKILL)
+        assert status == -signal.SIGKILL, messages
+    assert train.main(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)

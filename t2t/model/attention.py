@@ -139,4 +139,5 @@ class MultiHeadAttention(nnx.Module):
         )
 
     def _split_heads(self, query: Float[Array, "B T G RK"]) -> Float[Array, "B T H K"]:
-        return query.reshape(*query.shape[:2], self.num_heads, self.key_width)
+        shape = (*query.shape[:2], self.num_heads, self.key_width)
+        return jnp.reshape(query, shape, out_sharding=spec("batch", None, "heads", None))

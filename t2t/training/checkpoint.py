@@ -120,6 +120,7 @@ class Checkpoints:
         """
         if int(state.step) == self._manager.latest_step():
             return
+        self.check_room(state)
         try:
             self._manager.save(
                 int(state.step),
@@ -130,7 +131,7 @@ class Checkpoints:
                 metrics=metrics or None,
             )
         except Exception as error:
-            raise _unwritable(self.workdir, error) from error
+            raise _unwritable(self.workdir, _first_line(error)) from error
 
     def restore(self, state: TrainState) -> TrainState:
         """The newest checkpoint in the shardings of `state`, or `state` where there is none."""
@@ -148,6 +149,18 @@ class Checkpoints:
         key = jax.random.wrap_key_data(saved.training.pop("key"))
         return TrainState(params=saved.params, key=key, **saved.training)
 
+    def check_room(self, state: TrainState) -> None:
+        """Raises `RunError` where the disk does not hold a checkpoint more."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
+        free = shutil.disk_usage(self.workdir).free
+        if free < needed:
+            self._finish()  # older ones are removed behind the one under way
+            free = shutil.disk_usage(self.workdir).free
+        if free < needed:
+            raise _unwritable(
+                self.workdir, f"{needed / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
+            )
+
     def close(self) -> None:
         """Waits until everything is on disk.
 
@@ -155,11 +168,15 @@ class Checkpoints:
             RunError: the last checkpoint could not be written.
         """
         try:
-            self._manager.wait_until_finished()
-        except Exception as error:
-            raise _unwritable(self.workdir, error) from error
+            self._finish()
         finally:
             self._manager.close()
+
+    def _finish(self) -> None:
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise _unwritable(self.workdir, _first_line(error)) from error
 
 
 def _without_params(state: TrainState) -> dict[str, Any]:
@@ -273,10 +290,19 @@ def _restore_step(workdir: Path, step: int) -> Params:
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
                 ocp.StandardCheckpointHandler().metadata(folder).tree,
             )
-            params: Params = checkpointer.restore(folder, abstract)
-            return params
+            return _number_layers(checkpointer.restore(folder, abstract))
     except Exception as error:
         raise _unreadable(workdir, step, error) from error
+
+
+def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
+    """Orbax keeps names as text, and as text layer 10 would come before layer 2."""
+    return {
+        int(name) if name.isdecimal() else name: (
+            _number_layers(part) if isinstance(part, dict) else part
+        )
+        for name, part in params.items()
+    }
 
 
 def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
@@ -292,11 +318,11 @@ def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
     )
 
 
-def _unwritable(workdir: Path, error: Exception) -> RunError:
+def _unwritable(workdir: Path, reason: str) -> RunError:
     steps = list_steps(workdir)
     whole = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint is there yet"
     return RunError(
-        f"{workdir}/checkpoints cannot be written ({_first_line(error)}); free some room there, "
+        f"{workdir}/checkpoints cannot be written ({reason}); free some room there, "
         f"and the same command continues: {whole}"
     )
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tqdm
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 from t2t.training.checkpoint import RunError
 from t2t.training.step import Metrics
@@ -37,7 +39,10 @@ class Report:
         self._workdir = workdir
         with _writing(workdir):
             _drop_lines_after(workdir / "metrics.jsonl", first)
-            self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=first)
+            (workdir / "tensorboard").mkdir(exist_ok=True)
+            self._events = EventsWriter(str(workdir / "tensorboard" / "events"))
+            start = SessionLog(status=SessionLog.START)  # hides what came after `first`
+            self._events.write_event(Event(step=first, session_log=start))
         self._bar = tqdm.tqdm(
             total=last, initial=first, unit="step", disable=None, dynamic_ncols=True
         )
@@ -123,7 +128,10 @@ class Report:
             with (self._workdir / "metrics.jsonl").open("a") as lines:
                 lines.write(line)
             for name, value in figures.items():
-                self._events.add_scalar(name, value, step)
+                self._events.write_event(
+                    Event(step=step, wall_time=time.time(), summary=scalar(name, value))
+                )
+            self._events.flush()
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0

@@ -1,0 +1,105 @@
+"""From a plan and ids to batches: padding, the shift, each host's rows, any start."""
+
+
+import numpy as np
+import pytest
+
+from t2t.batch import BOS_ID, PAD_ID, Batch, HostBatch
+from t2t.config import DataConfig, TokenizerConfig
+from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.corpus import ListCorpus
+from t2t.data.pipeline import Loader
+from t2t.data.plan import Plan
+from t2t.data.tokenizer import train_vocabulary
+from tests.data import small_corpus
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
+    """Three, of 300, 1 and 100 pairs."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    config = TokenizerConfig(vocab_size=400)
+    vocabulary = train_vocabulary([small_corpus.CORPUS], config, folder / "vocab")
+    pairs = small_corpus.PAIRS
+    parts = [ListCorpus("part", part) for part in (pairs[:300], pairs[300:301], pairs[301:401])]
+    return [tokenize_corpus(part, vocabulary, folder / "cache", progress=False) for part in parts]
+
+
+def make_loader(
+    corpora: list[TokenizedCorpus], row_multiple: int = 8, process: tuple[int, int] = (0, 1)
+) -> Loader:
+    data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4)
+    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
+    return Loader(Plan(lengths, data, 0), corpora, row_multiple=row_multiple, process=process)
+
+
+def assert_same(one: HostBatch, other: HostBatch) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_rows_are_shifted_and_padded(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[:1])
+    for step in range(loader.plan.steps_per_epoch):
+        batch, planned = loader.batch(step), loader.plan.batch(step)
+        shape = planned.shape
+        for row, index in enumerate(planned.indices.tolist()):
+            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            src_padding = [PAD_ID] * (shape.src_length - len(src))
+            tgt_padding = [PAD_ID] * (shape.tgt_length - len(tgt))
+            assert batch.src[row].tolist() == src + src_padding
+            assert batch.tgt_in[row].tolist() == [BOS_ID, *tgt[:-1], *tgt_padding]
+            assert batch.tgt_out[row].tolist() == tgt + tgt_padding
+            assert batch.weights[row].tolist() == [1] * len(tgt) + [0] * len(tgt_padding)
+
+
+def test_rows_left_over_are_empty(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[1:2], row_multiple=7)
+    batch = loader.batch(0)
+    assert len(batch.src) % 7 == 0
+    assert all(not array[1:].any() for array in batch)
+    assert all(array[0].any() for array in batch)
+
+
+def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora)
+    found = [
+        (src[src != PAD_ID].tolist(), tgt[tgt != PAD_ID].tolist())
+        for batch in loader.iterate(0, loader.plan.steps_per_epoch)
+        for src, tgt in zip(batch.src, batch.tgt_out, strict=True)
+        if src.any()
+    ]
+    expected = [
+        tuple(ids.tolist() for ids in corpus.pair(index))
+        for corpus in corpora
+        for index in range(len(corpus))
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_rows_of_all_processes_are_the_whole_batch(
+    corpora: list[TokenizedCorpus], count: int
+) -> None:
+    whole = make_loader(corpora)
+    parts = [make_loader(corpora, process=(index, count)) for index in range(count)]
+    for step in range(whole.plan.steps_per_epoch):
+        together = zip(*(part.batch(step) for part in parts), strict=True)
+        assert_same(Batch(*map(np.concatenate, together)), whole.batch(step))
+
+
+@pytest.mark.parametrize("start", [0, 3, 31])
+def test_iterating_from_anywhere_continues_the_whole(
+    corpora: list[TokenizedCorpus], start: int
+) -> None:
+    loader = make_loader(corpora)
+    stop = start + loader.plan.steps_per_epoch
+    batches = list(loader.iterate(start, stop))
+    assert len(batches) == stop - start
+    for step, batch in enumerate(batches, start=start):
+        assert_same(batch, loader.batch(step))
+
+
+@pytest.mark.parametrize("stop", [5, 3])
+def test_iterating_behind_the_end_gives_nothing(corpora: list[TokenizedCorpus], stop: int) -> None:
+    assert list(make_loader(corpora).iterate(5, stop)) == []

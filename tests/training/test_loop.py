@@ -1,0 +1,180 @@
+"""The loop: what is done at which step, how it is stopped, and what a failure leaves behind."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.batch import Batch, DeviceBatch
+from t2t.config import CheckpointConfig, Config, TrainingConfig
+from t2t.config_json import save_config
+from t2t.model.transformer import Params
+from t2t.training.checkpoint import Checkpoints, find_best_step, list_steps
+from t2t.training.loop import train
+from t2t.training.report import NonFiniteError, Report
+from t2t.training.state import TrainState, make_optimizer
+from t2t.training.step import Metrics
+
+OPTIMIZER = make_optimizer(Config())
+
+
+def make_state() -> TrainState:
+    params = {"sum": jnp.zeros(())}
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(zero, params, OPTIMIZER.init(params), jax.random.key(0), zero, zero)
+
+
+def make_batches(start: int, stop: int) -> Iterator[DeviceBatch]:
+    """Batch i holds the number i."""
+    for number in range(start, stop):
+        yield Batch(*[jnp.full((1, 1), number)] * 4)
+
+
+def add(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
+    """Instead of a training step: params["sum"] is the sum of (i + 1) * batch i."""
+    step = state.step + 1
+    params = {"sum": state.params["sum"] + step * batch.src[0, 0]}
+    one, zero = jnp.ones(()), jnp.zeros((), jnp.int32)
+    return state._replace(step=step, params=params), Metrics(one, one, one, one, zero, zero)
+
+
+def expected_sum(steps: int) -> float:
+    return float(sum((number + 1) * number for number in range(steps)))
+
+
+class Run:
+    """A run directory, and the loop called on it."""
+
+    def __init__(self, workdir: Path, steps: int = 10):
+        self.workdir = workdir
+        self.config = TrainingConfig(steps=steps, validate_every=4)
+        self.validated: list[int] = []
+        config = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
+        save_config(config, workdir / "config.json")
+
+    def validate(self, params: Params, step: int) -> dict[str, float]:
+        self.validated.append(step)
+        assert float(params["sum"]) == expected_sum(step)
+        return {"loss": abs(step - 8.0)}
+
+    def train(
+        self, step: Callable[[TrainState, DeviceBatch], Any] = add
+    ) -> tuple[TrainState, bool]:
+        with contextlib.ExitStack() as stack:
+            checkpoints = Checkpoints(self.workdir, CheckpointConfig(every=4))
+            stack.callback(checkpoints.close)
+            state = checkpoints.restore(make_state())
+            first = int(state.step)
+            report = Report(
+                self.workdir, first=first, last=self.config.steps, every=1, max_nonfinite=2
+            )
+            stack.callback(report.close)
+            batches = make_batches(first, self.config.steps)
+            return train(self.config, state, step, batches, self.validate, checkpoints, report)
+
+    def logged_steps(self) -> list[int]:
+        lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
+        return [int(line.split(",")[0].split(":")[1]) for line in lines if "train/" in line]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def at_step(number: int, act: Callable[[], None]) -> Callable[[TrainState, DeviceBatch], Any]:
+    """`add`, and in the middle of one step something else."""
+
+    def step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
+        if int(state.step) + 1 == number:
+            act()
+        return add(state, batch)
+
+    return step
+
+
+def test_validates_and_saves_at_its_steps_and_at_the_end(run: Run) -> None:
+    state, finished = run.train()
+    assert finished
+    assert float(state.params["sum"]) == expected_sum(10)
+    assert run.validated == [4, 8, 10]
+    assert list_steps(run.workdir) == [4, 8, 10]
+    assert run.logged_steps() == list(range(1, 11))
+
+
+def test_checkpoint_carries_the_scores_of_its_step(run: Run) -> None:
+    run.train()
+    assert find_best_step(run.workdir) == 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_step_and_saves(run: Run, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    state, finished = run.train(at_step(6, lambda: os.kill(os.getpid(), number)))
+    assert not finished
+    assert signal.getsignal(number) is before
+    assert int(state.step) == 6
+    assert list_steps(run.workdir) == [4, 6]
+    assert run.logged_steps() == list(range(1, 7))
+    state, finished = run.train()
+    assert finished
+    assert float(state.params["sum"]) == expected_sum(10)
+    assert run.logged_steps() == list(range(1, 11))
+
+
+def test_second_signal_is_not_held_up(run: Run) -> None:
+    def press_twice() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train(at_step(6, press_twice))
+    assert list_steps(run.workdir) == [4]
+
+
+@pytest.mark.parametrize("steps", [10, 7])
+def test_run_that_is_at_its_end_stays_there(run: Run, steps: int) -> None:
+    run.train()
+    again = Run(run.workdir, steps=steps)
+    state, finished = again.train()
+    assert finished
+    assert int(state.step) == 10
+    assert again.validated == []
+    assert list_steps(run.workdir) == [4, 8, 10]
+
+
+def test_longer_run_continues(run: Run) -> None:
+    run.train()
+    state, finished = Run(run.workdir, steps=15).train()
+    assert finished
+    assert float(state.params["sum"]) == expected_sum(15)
+
+
+def test_failure_leaves_the_last_checkpoint(run: Run) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run.train(at_step(7, fail))
+    assert list_steps(run.workdir) == [4]
+    state, _ = run.train()
+    assert float(state.params["sum"]) == expected_sum(10)
+
+
+def test_state_after_too_many_skipped_steps_is_not_saved(run: Run) -> None:
+    def diverge(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
+        state, metrics = add(state, batch)
+        in_a_row = jnp.maximum(state.step - 6, 0)
+        return state, metrics._replace(loss=jnp.asarray(np.nan), skipped_in_a_row=in_a_row)
+
+    with pytest.raises(NonFiniteError, match="step 8"):
+        run.train(diverge)
+    assert list_steps(run.workdir) == [4]
+    assert run.validated == [4]

@@ -1,0 +1,259 @@
+"""A step of training: weights, parts, skipping, clipping, rate, and the same on any mesh."""
+
+import contextlib
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from t2t.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
+from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
+from t2t.model.transformer import Transformer, merge
+from t2t.sharding import make_mesh, put_batch
+from t2t.training.schedule import noam
+from t2t.training.state import TrainState, init_state, make_optimizer
+from t2t.training.step import Metrics, TrainStep, make_eval_step, make_train_step
+
+VOCAB_SIZE, ROWS, LENGTH = 24, 16, 7
+CONFIG = Config(
+    model=ModelConfig(
+        num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.0, tie_embeddings="none"
+    ),
+    data=DataConfig(rows_multiple=ROWS),
+    training=TrainingConfig(warmup_steps=20, learning_rate=0.5),
+)
+
+
+class Trainer(NamedTuple):
+    """The parts of a run. A step consumes its state: `fresh` is a new copy each time."""
+
+    structure: nnx.GraphDef[Transformer]
+    first: TrainState
+    step: TrainStep
+
+    @property
+    def fresh(self) -> TrainState:
+        copy: TrainState = jax.tree.map(jnp.copy, self.first)
+        return copy
+
+
+def change(**sections: dict[str, Any]) -> Config:
+    """CONFIG with some fields changed: change(model={"dropout": 0.1})."""
+    parts = {
+        name: dataclasses.replace(getattr(CONFIG, name), **fields)
+        for name, fields in sections.items()
+    }
+    return dataclasses.replace(CONFIG, **parts)
+
+
+def make_trainer(config: Config = CONFIG) -> Trainer:
+    optimizer = make_optimizer(config)
+    structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    return Trainer(structure, state, make_train_step(structure, optimizer, config))
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Trainer:
+    return make_trainer()
+
+
+def make_batch(seed: int = 0, rows: int = ROWS) -> HostBatch:
+    """Copy the source: 1 to LENGTH - 1 tokens, so rows and parts have different weights."""
+    random = np.random.default_rng(seed)
+    tokens = np.full((rows, LENGTH), PAD_ID, np.int32)
+    for row in tokens:
+        length = random.integers(1, LENGTH)
+        row[:length], row[length] = random.integers(4, VOCAB_SIZE, length), EOS_ID
+    tgt_in = np.roll(tokens, 1, axis=1)
+    tgt_in[:, 0] = BOS_ID
+    tgt_in[tokens == PAD_ID] = PAD_ID
+    return Batch(tokens, tgt_in, tokens, (tokens != PAD_ID).astype(np.float32))
+
+
+def on_device(batch: HostBatch) -> DeviceBatch:
+    return Batch(*map(jnp.asarray, batch))
+
+
+def add_padding(batch: HostBatch, rows: int, columns: int) -> HostBatch:
+    return Batch(*(np.pad(array, [(0, rows), (0, columns)]) for array in batch))
+
+
+def spoil(batch: HostBatch) -> HostBatch:
+    """One weight that is not a number."""
+    weights = batch.weights.copy()
+    weights[0, 0] = np.nan
+    return batch._replace(weights=weights)
+
+
+def moment(state: TrainState) -> Any:
+    """Adam's first moment; after one step (1 - b1) times the gradient."""
+    return optax.tree.get(state.opt_state, "mu")
+
+
+def assert_close(one: Any, other: Any, rtol: float, atol: float = 0) -> None:
+    for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(left, right, rtol, atol)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), one, other))
+
+
+def test_validation_sums_the_plain_log_likelihood(trainer: Trainer) -> None:
+    batch = on_device(make_batch())
+    params = trainer.first.params
+    loss, tokens = make_eval_step(trainer.structure)(params, batch)
+    logits = jax.jit(lambda: merge(trainer.structure, params)(batch.src, batch.tgt_in))()
+    naive = [
+        np.log(np.exp(scores).sum()) - scores[token]
+        for row, ids in zip(np.asarray(logits, np.float64), batch.tgt_out.tolist(), strict=True)
+        for scores, token in zip(row, ids, strict=True)
+        if token != PAD_ID
+    ]
+    assert float(tokens) == len(naive)
+    assert float(loss) == pytest.approx(sum(naive), rel=1e-5)
+
+
+def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
+    batch = make_batch()
+    plain, plain_metrics = trainer.step(trainer.fresh, on_device(batch))
+    padded, padded_metrics = trainer.step(trainer.fresh, on_device(add_padding(batch, 8, 3)))
+    assert float(plain_metrics.tokens) == float(padded_metrics.tokens) == batch.weights.sum()
+    assert float(plain_metrics.loss) == pytest.approx(float(padded_metrics.loss), rel=1e-6)
+    assert_close(moment(plain), moment(padded), rtol=1e-4, atol=1e-8)
+    norm = optax.tree.norm(moment(plain)) / (1 - CONFIG.training.adam_b1)
+    assert float(norm) == pytest.approx(float(plain_metrics.gradient_norm), rel=1e-5)
+
+
+def test_parts_give_the_gradient_of_the_whole(trainer: Trainer) -> None:
+    batch = on_device(make_batch())
+    whole, whole_metrics = trainer.step(trainer.fresh, batch)
+    split = make_trainer(change(training={"accumulation_steps": 4}))
+    parts, parts_metrics = split.step(split.first, batch)
+    for name in ("loss", "tokens", "gradient_norm"):
+        expected = pytest.approx(float(getattr(whole_metrics, name)), rel=1e-5)
+        assert float(getattr(parts_metrics, name)) == expected
+    assert_close(moment(whole), moment(parts), rtol=1e-4, atol=1e-8)
+
+
+def test_step_that_is_not_finite_changes_nothing_but_its_counts(trainer: Trainer) -> None:
+    state, metrics = trainer.step(trainer.fresh, on_device(spoil(make_batch())))
+    assert_same(
+        (state.params, state.opt_state, jax.random.key_data(state.key)),
+        (
+            trainer.first.params,
+            trainer.first.opt_state,
+            jax.random.key_data(trainer.first.key),
+        ),
+    )
+    assert (int(state.step), int(state.skipped), int(state.skipped_in_a_row)) == (1, 1, 1)
+    assert np.isnan(metrics.loss)
+    assert (int(metrics.skipped), int(metrics.skipped_in_a_row)) == (1, 1)
+
+
+def test_finite_loss_with_a_gradient_that_is_not_is_skipped(trainer: Trainer) -> None:
+    state = trainer.fresh
+    # Logits of 1e25: their gradient's square is infinite.
+    state.params["own_output_embedding"]["table"] *= 1e25
+    before = jax.tree.map(jnp.copy, state)
+    after, metrics = trainer.step(state, on_device(make_batch()))
+    assert np.isfinite(metrics.loss)
+    assert not np.isfinite(metrics.gradient_norm)
+    assert_same((after.params, after.opt_state), (before.params, before.opt_state))
+    assert int(after.skipped) == 1
+
+
+def test_training_goes_on_after_skipped_steps_as_if_they_had_not_been(trainer: Trainer) -> None:
+    good, bad = on_device(make_batch()), on_device(spoil(make_batch()))
+    state = trainer.fresh
+    counts = []
+    for batch in (bad, bad, good, bad):
+        state, metrics = trainer.step(state, batch)
+        counts.append((int(metrics.skipped), int(metrics.skipped_in_a_row)))
+    assert counts == [(1, 1), (2, 2), (2, 0), (3, 1)]
+    expected, _ = trainer.step(trainer.fresh, good)
+    assert_same((state.params, state.opt_state), (expected.params, expected.opt_state))
+
+
+def test_gradient_is_clipped_for_the_update_and_reported_unclipped() -> None:
+    config = change(training={"clip_norm": 0.1})
+    optimizer = make_optimizer(config)
+    params = {"a": jnp.ones((3, 4)), "b": jnp.ones(5)}
+    gradient = jax.tree.map(lambda x: 2 * x, params)
+    _, opt_state = optimizer.update(gradient, optimizer.init(params), params)
+    clipped = optax.tree.get(opt_state, "mu")
+    factor = (1 - config.training.adam_b1) * 0.1 / (2 * 17**0.5)
+    assert_close(clipped, jax.tree.map(lambda g: factor * g, gradient), rtol=1e-6)
+
+
+def test_update_follows_the_schedule(trainer: Trainer) -> None:
+    batch, state = on_device(make_batch()), trainer.fresh
+    rate = noam(CONFIG.model.d_model, 20, 0.5)
+    for step in range(3):
+        before = jax.tree.map(jnp.copy, state)
+        state, metrics = trainer.step(state, batch)
+        assert float(metrics.learning_rate) == pytest.approx(float(rate(step)))
+        if step == 0:  # Adam's first update is the rate in every entry that has a gradient
+            moves = [
+                float(jnp.abs(new - old).max())
+                for new, old in zip(
+                    jax.tree.leaves(state.params), jax.tree.leaves(before.params), strict=True
+                )
+            ]
+            assert max(moves) == pytest.approx(float(rate(0)), rel=1e-3)
+
+
+def test_loss_falls_on_a_task_that_can_be_learnt(trainer: Trainer) -> None:
+    state, losses = trainer.fresh, []
+    for seed in range(150):
+        state, metrics = trainer.step(state, on_device(make_batch(seed % 4)))
+        losses.append(float(metrics.loss))
+    assert losses[0] > 3
+    assert losses[-1] < 1.5
+
+
+class Run(NamedTuple):
+    state: TrainState
+    metrics: list[Metrics]
+
+
+def train_on(sizes: MeshConfig | None) -> Run:
+    """Five steps in two parts with dropout, on a mesh or without one."""
+    mesh = make_mesh(sizes) if sizes else None
+    with jax.set_mesh(mesh) if mesh else contextlib.nullcontext():
+        trainer = make_trainer(change(model={"dropout": 0.2}, training={"accumulation_steps": 2}))
+        state, metrics = trainer.first, []
+        for seed in range(5):
+            batch = make_batch(seed)
+            state, step_metrics = trainer.step(
+                state, put_batch(batch, mesh) if mesh else on_device(batch)
+            )
+            metrics.append(step_metrics)
+    return Run(state, metrics)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Run:
+    return train_on(None)
+
+
+@pytest.mark.parametrize(
+    "sizes", [MeshConfig(data=8), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str
+)
+def test_any_mesh_trains_as_one_device(alone: Run, sizes: MeshConfig) -> None:
+    run = train_on(sizes)
+    for expected, found in zip(alone.metrics, run.metrics, strict=True):
+        assert_close(found, expected, rtol=1e-4)
+    assert_close(run.state.params, alone.state.params, rtol=1e-2, atol=1e-4)
+    shardings = [
+        jax.tree.map(lambda leaf: leaf.sharding.spec, tree)
+        for tree in (run.state.params, moment(run.state))
+    ]
+    assert shardings[0] == shardings[1]
+    cut = [spec for spec in jax.tree.leaves(shardings[1]) if sizes.fsdp > 1 and any(spec)]
+    assert bool(cut) == (sizes.fsdp > 1)
