@@ -1,6 +1,5 @@
 """From a plan and ids to batches: padding, the shift, each host's rows, any start."""
 
-
 import numpy as np
 import pytest
 
