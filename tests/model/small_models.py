@@ -1,0 +1,107 @@
+"""Small models in every variant, with parameters that no initialisation would give."""
+
+import dataclasses
+import functools
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.config import ModelConfig
+from t2t.model.transformer import Params, Transformer, init_transformer
+
+Structure: TypeAlias = nnx.GraphDef[Transformer]
+
+# A tiny program runs a few times: making it fast would take longer than it saves.
+compile_quickly = functools.partial(
+    jax.jit,
+    compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False},
+)
+
+VOCAB_SIZE = 12
+SIZES = (VOCAB_SIZE, VOCAB_SIZE)  # source, target
+
+SMALL = ModelConfig(
+    num_layers=1, d_model=16, d_ff=24, num_heads=4, max_positions=16, dtype="float32"
+)
+
+# What the paper varies, and its successors: each differs from SMALL in one way. Those with a
+# second field need it, to be valid or to have an effect.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "num_layers": {"num_layers": 2},
+    "encoder_layers": {"encoder_layers": 2},
+    "decoder_layers": {"decoder_layers": 2},
+    "d_model": {"d_model": 24},
+    "d_ff": {"d_ff": 16},
+    "num_heads": {"num_heads": 2},
+    "grouped key/value heads": {"num_kv_heads": 2},
+    "one key/value head": {"num_kv_heads": 1},
+    "d_k": {"d_k": 6},
+    "d_v": {"d_v": 6},
+    "learned positions": {"position": "learned"},
+    "rotary positions": {"position": "rotary"},
+    "relative positions": {"position": "relative"},
+    "ALiBi": {"position": "alibi"},
+    "no positions": {"position": "none"},
+    "max_positions": {"position": "learned", "max_positions": 20},
+    "RMSNorm": {"norm": "rms"},
+    "no norm": {"norm": "none"},
+    "pre-norm": {"norm_position": "pre"},
+    "no residual": {"residual": False},
+    "GELU": {"feed_forward": "gelu"},
+    "SwiGLU": {"feed_forward": "swiglu"},
+    "GeGLU": {"feed_forward": "geglu"},
+    "no feed-forward": {"feed_forward": "none"},
+    "source table of its own": {"tie_embeddings": "decoder"},
+    "no tables shared": {"tie_embeddings": "none"},
+    "dropout": {"dropout": 0.3},
+    "attention_dropout": {"attention_dropout": 0.3},
+    "feed_forward_dropout": {"feed_forward_dropout": 0.3},
+    "bfloat16": {"dtype": "bfloat16"},
+    "today's": {
+        "position": "rotary",
+        "num_kv_heads": 2,
+        "norm": "rms",
+        "norm_position": "pre",
+        "feed_forward": "swiglu",
+    },
+}
+
+# Two rows of unequal length. No token occurs twice in a target, so that each has its own gradient.
+SRC = jnp.array([[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID, PAD_ID, PAD_ID]])
+TGT_IN = jnp.array([[BOS_ID, 5, 9, 10], [BOS_ID, 11, 4, PAD_ID]])
+TGT_OUT = jnp.array([[5, 9, 10, EOS_ID], [11, 4, EOS_ID, PAD_ID]])
+
+
+def vary(name: str) -> ModelConfig:
+    return dataclasses.replace(SMALL, **VARIANTS[name])
+
+
+@functools.cache
+def draw_model(name: str) -> tuple[Structure, Params]:
+    """The variant's structure, and parameters drawn so that no bias is zero and no scale is one."""
+    return draw(vary(name))
+
+
+def draw(config: ModelConfig) -> tuple[Structure, Params]:
+    structure: Structure | None = None
+
+    def init(key: jax.Array) -> Params:
+        nonlocal structure
+        structure, params = init_transformer(config, *SIZES, key)
+        return params
+
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    assert structure is not None
+    random = np.random.default_rng(0)
+
+    def draw_leaf(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        noise = 0.3 * random.standard_normal(leaf.shape)
+        is_scale = path[-1] == jax.tree_util.DictKey("scale")
+        return jnp.asarray(noise + is_scale, leaf.dtype)
+
+    return structure, jax.tree.map_with_path(draw_leaf, shapes)

@@ -1,0 +1,159 @@
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Bool, Float
+
+from t2t.config import ModelConfig
+from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention, dot_product_attention
+from t2t.model.position import make_position
+from tests import reference
+from tests.model.small_models import SMALL, compile_quickly
+
+BATCH, QUERIES, KEYS = 2, 3, 4
+
+attend = compile_quickly(dot_product_attention, static_argnames="dropout_rate")
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def draw_mask() -> np.ndarray:
+    """Each query sees the first key and some others."""
+    mask = np.random.default_rng(1).random((BATCH, 1, QUERIES, KEYS)) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_attention_agrees_with_naive_numpy(groups: int) -> None:
+    heads, d_k, d_v = 4, 6, 5
+    query = draw(BATCH, QUERIES, heads, d_k)
+    memory = KeyValue(draw(BATCH, KEYS, groups, d_k, seed=2), draw(BATCH, KEYS, groups, d_v))
+    mask, bias = draw_mask(), draw(heads, QUERIES, KEYS, seed=3)
+    found = attend(query, memory, mask, bias)
+    for row, head in np.ndindex(BATCH, heads):
+        group = head // (heads // groups)
+        wanted = reference.attend(
+            np.asarray(query[row, :, head], float),
+            np.asarray(memory.keys[row, :, group], float),
+            np.asarray(memory.values[row, :, group], float),
+            mask[row, 0],
+            np.asarray(bias[head], float),
+        )
+        np.testing.assert_allclose(found[row, :, head], wanted, atol=1e-5)
+
+
+def test_query_without_visible_key_stays_finite_with_its_gradient() -> None:
+    query, memory = draw(1, 2, 1, 4), KeyValue(draw(1, 3, 1, 4), draw(1, 3, 1, 4))
+    mask = jnp.zeros((1, 1, 1, 3), bool)
+
+    def sum_attended(query: Float[Array, "B T H K"], memory: KeyValue) -> Float[Array, ""]:
+        return dot_product_attention(query, memory, mask).sum()
+
+    gradients = compile_quickly(jax.value_and_grad(sum_attended, argnums=(0, 1)))(query, memory)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+
+
+def test_softmax_is_in_float32() -> None:
+    """Of scores beyond 256 bfloat16 keeps only the even ones."""
+    query = jnp.full((1, 1, 1, 1), 256, jnp.bfloat16)
+    values = jnp.array([0, 1], jnp.bfloat16).reshape(1, 2, 1, 1)
+    memory, bias = KeyValue(jnp.ones_like(values), values), jnp.array([[[0.0, 1.0]]])
+    attended = attend(query, memory, jnp.ones((1, 1, 1, 2), bool), bias)
+    assert attended.dtype == jnp.bfloat16
+    assert float(attended[0, 0, 0, 0]) == pytest.approx(1 / (1 + np.exp(-1)), rel=2**-8)
+
+
+def test_dropout_of_weights_keeps_their_expected_sum() -> None:
+    shape = (1, 1000, 1, 2)
+    memory, mask = KeyValue(jnp.zeros(shape), jnp.ones(shape)), jnp.ones((1, 1, 1, 1000), bool)
+    key = jax.random.key(0)
+    weighted = attend(jnp.zeros(shape), memory, mask, dropout_rate=0.3, key=key)
+    assert float(np.mean(weighted)) == pytest.approx(1, abs=3e-3)  # of 10^6 weights
+    assert float(np.std(weighted)) == pytest.approx((0.3 / 0.7 / 1000) ** 0.5, rel=0.1)
+
+
+def test_grouped_heads_are_heads_with_equal_keys_and_values() -> None:
+    query, mask = draw(BATCH, QUERIES, 4, 6), draw_mask()
+    memory = KeyValue(draw(BATCH, KEYS, 2, 6, seed=2), draw(BATCH, KEYS, 2, 5))
+    repeated = KeyValue(*(jnp.repeat(x, 2, axis=2) for x in memory))
+    found, wanted = attend(query, memory, mask), attend(query, repeated, mask)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"num_kv_heads": 2, "d_k": 6, "d_v": 5}, {"position": "rotary"}],
+    ids=["paper", "grouped heads of unequal widths", "rotary"],
+)
+def test_self_attention_agrees_with_naive_numpy(changes: dict[str, Any]) -> None:
+    config = dataclasses.replace(SMALL, **changes)
+    x, mask = draw(BATCH, QUERIES, config.d_model), np.tri(QUERIES, dtype=bool)
+    found, weights = attend_to_self(config, x, mask)
+    for row, sentence in zip(found, np.asarray(x, float), strict=True):
+        wanted = reference.multi_head_attention(weights, config, sentence, sentence, mask)
+        np.testing.assert_allclose(row, wanted, atol=1e-5)
+
+
+def attend_to_self(
+    config: ModelConfig, x: Float[Array, "B T D"], mask: Bool[np.ndarray, "T T"]
+) -> tuple[Float[Array, "B T D"], reference.Parameters]:
+    """The result, and the weights that gave it."""
+
+    def run(x: Float[Array, "B T D"], mask: Bool[Array, "T T"]) -> Any:
+        attention = MultiHeadAttention(config, jax.random.key(0))
+        position = make_position(config, jax.random.key(1), causal=True)
+        query, memory = attention.project(x, position, jnp.arange(QUERIES))
+        weights = {name: getattr(attention, name)[...] for name in ("query_key_value", "output")}
+        return attention.attend(query, memory, mask[None, None]), weights
+
+    found, weights = compile_quickly(run)(x, mask)
+    return found, jax.tree.map(lambda x: np.asarray(x, float), weights)
+
+
+def test_attention_to_the_source_agrees_with_naive_numpy() -> None:
+    config = dataclasses.replace(SMALL, num_kv_heads=2, d_k=6, d_v=5)
+    x, memory, mask = draw(BATCH, QUERIES, 16), draw(BATCH, KEYS, 16, seed=4), draw_mask()
+
+    @compile_quickly
+    def run(x: jax.Array, memory: jax.Array, mask: jax.Array) -> Any:
+        attention = MultiHeadAttention(config, jax.random.key(0), over_memory=True)
+        query, key_value = attention.project_query(x), attention.project_memory(memory)
+        names = ("query", "key_value", "output")
+        weights = {name: getattr(attention, name)[...] for name in names}
+        return attention.attend(query, key_value, mask), weights
+
+    found, weights = run(x, memory, mask)
+    weights, x, memory = jax.tree.map(lambda x: np.asarray(x, float), (weights, x, memory))
+    for row in range(BATCH):
+        wanted = reference.multi_head_attention(weights, config, x[row], memory[row], mask[row, 0])
+        np.testing.assert_allclose(found[row], wanted, atol=1e-5)
+
+
+def test_projections_start_within_glorots_limit() -> None:
+    config = dataclasses.replace(SMALL, d_model=64, d_k=16)
+    _, weights = attend_to_self(config, draw(BATCH, QUERIES, 64), np.tri(QUERIES, dtype=bool))
+    limit = (6 / (64 + 4 * 16)) ** 0.5
+    for drawn in weights.values():
+        assert np.abs(drawn).max() == pytest.approx(limit, rel=0.01)
+        assert drawn.std() == pytest.approx(limit / 3**0.5, rel=0.02)
+
+
+def test_cache_keeps_what_was_written_in_order() -> None:
+    length, beam, groups = 4, 3, 2
+    empty = jnp.zeros((BATCH, length, beam, groups, 5))
+    cache, written = KVCache(empty, empty[..., :4]), []
+    for step in range(3):
+        new = KeyValue(draw(BATCH, beam, groups, 5, seed=step), draw(BATCH, beam, groups, 4))
+        cache = cache.write(jnp.asarray(step), new)
+        written.append(new)
+    found = cache.read()
+    for name in ("keys", "values"):
+        wanted = np.concatenate([getattr(new, name) for new in written], axis=1)
+        np.testing.assert_array_equal(getattr(found, name)[:, : 3 * beam], wanted)
+        assert not getattr(found, name)[:, 3 * beam :].any()

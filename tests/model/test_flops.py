@@ -1,0 +1,118 @@
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from t2t.config import ModelConfig
+from t2t.model.flops import count_parameters, train_flops
+from t2t.model.transformer import Params, init_transformer, merge
+from tests.model.small_models import (
+    SIZES,
+    SRC,
+    TGT_IN,
+    VARIANTS,
+    VOCAB_SIZE,
+    draw_model,
+    vary,
+)
+
+BASE = ModelConfig()
+BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+PAPERS_VOCABULARY = 37_000
+
+
+def count_leaves(params: Params) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_count_is_that_of_the_parameters(name: str) -> None:
+    assert count_parameters(vary(name), *SIZES) == count_leaves(draw_model(name)[1])
+
+
+@pytest.mark.parametrize("tied", ["decoder", "none"])
+def test_count_tells_the_vocabularies_apart(tied: str) -> None:
+    config = dataclasses.replace(vary("pre-norm"), tie_embeddings=tied)
+    params = jax.eval_shape(lambda key: init_transformer(config, 7, 11, key)[1], jax.random.key(0))
+    assert count_parameters(config, 7, 11) == count_leaves(params)
+
+
+@pytest.mark.parametrize(("config", "count"), [(BASE, 63_045_632), (BIG, 214_171_648)])
+def test_count_of_the_papers_models(config: ModelConfig, count: int) -> None:
+    """The paper has 65 and 213 million, of a vocabulary whose exact size it does not tell."""
+    sizes = PAPERS_VOCABULARY, PAPERS_VOCABULARY
+    params = jax.eval_shape(lambda key: init_transformer(config, *sizes, key)[1], jax.random.key(0))
+    assert count_parameters(config, *sizes) == count_leaves(params) == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "millions"),
+    [
+        ({"d_k": 16}, 58),
+        ({"d_k": 32}, 60),
+        ({"num_layers": 2}, 36),
+        ({"num_layers": 4}, 50),
+        ({"num_layers": 8}, 80),
+        ({"d_ff": 1024}, 53),
+        ({"d_ff": 4096}, 90),
+    ],
+    ids=str,
+)
+def test_count_differs_from_base_as_in_table_3(changes: dict[str, Any], millions: int) -> None:
+    changed, base = (
+        count_parameters(config, PAPERS_VOCABULARY, PAPERS_VOCABULARY)
+        for config in (dataclasses.replace(BASE, **changes), BASE)
+    )
+    assert (changed - base) / 1e6 == pytest.approx(millions - 65, abs=1)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if vary(name).dtype == "float32"])
+def test_flops_are_those_of_the_products_computed(name: str) -> None:
+    structure, params = draw_model(name)
+
+    def sum_logits(params: Params) -> jax.Array:
+        return merge(structure, params)(SRC, TGT_IN).sum()
+
+    program = jax.make_jaxpr(jax.grad(sum_logits))(params)
+    lengths = (np.full(rows, length) for rows, length in (SRC.shape, TGT_IN.shape))
+    assert train_flops(vary(name), VOCAB_SIZE, *lengths) == count_products(program.jaxpr)
+
+
+def count_products(program: Jaxpr) -> int:
+    """FLOPs of the matrix products in a program; a multiplication and an addition are two."""
+    flops = 0
+    for equation in program.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, result = equation.invars[0].aval, equation.outvars[0].aval
+            assert isinstance(left, ShapedArray)
+            assert isinstance(result, ShapedArray)
+            flops += 2 * result.size * math.prod(left.shape[i] for i in contracted)
+        for value in equation.params.values():
+            if isinstance(value, ClosedJaxpr):
+                flops += count_products(value.jaxpr)
+    return flops
+
+
+def test_flops_of_a_batch_are_those_of_its_sentences() -> None:
+    config = vary("paper")
+    src, tgt = np.array([3, 7, 1], np.int32), np.array([5, 2, 2], np.int32)
+    whole = train_flops(config, VOCAB_SIZE, src, tgt)
+    assert whole == sum(
+        train_flops(config, VOCAB_SIZE, src[[i]], tgt[[i]]) for i in range(len(src))
+    )
+
+
+def test_flops_of_the_base_model_by_hand() -> None:
+    """Section 6 of the scaling-law literature's 6 * N * tokens, and the pairs of positions."""
+    flops = train_flops(BASE, PAPERS_VOCABULARY, np.array([25]), np.array([30]))
+    square, feed_forward = 512**2, 2 * 512 * 2048
+    per_src = 6 * (4 * square + feed_forward) + 6 * 2 * square
+    per_tgt = 6 * (6 * square + feed_forward) + 512 * PAPERS_VOCABULARY
+    pairs = 6 * (25 * 25 + 30 * 30 + 25 * 30)
+    assert flops == 6 * (25 * per_src + 30 * per_tgt) + 3 * 2 * 2 * 512 * pairs

@@ -1,0 +1,273 @@
+"""Naive versions of what the model and the loss compute, for the tests to compare with.
+
+NumPy in float64; one sentence at a time, without padding; one head, one query, one token at a
+time. They are written from the papers' formulas, and share with t2t only the names and the
+shapes of the parameters.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from t2t.config import ModelConfig
+
+Parameters = dict[str, Any]  # as init_transformer gives them, as NumPy arrays
+Rows = np.ndarray  # positions x width
+
+
+def softmax(scores: Rows) -> Rows:
+    exponentials: Rows = np.exp(scores - scores.max())
+    weights: Rows = exponentials / exponentials.sum()
+    return weights
+
+
+def attend(query: Rows, keys: Rows, values: Rows, visible: Rows, bias: Rows | None = None) -> Rows:
+    """One head of equation 1; `visible` and `bias` are queries x keys."""
+    result = np.zeros((len(query), values.shape[1]))
+    for t in range(len(query)):
+        seen = [s for s in range(len(keys)) if visible[t, s]]
+        scores = [query[t] @ keys[s] / math.sqrt(query.shape[1]) for s in seen]
+        if bias is not None:
+            scores = [score + bias[t, s] for score, s in zip(scores, seen, strict=True)]
+        for weight, s in zip(softmax(np.array(scores)), seen, strict=True):
+            result[t] += weight * values[s]
+    return result
+
+
+def multi_head_attention(
+    parameters: Parameters,
+    config: ModelConfig,
+    x: Rows,
+    memory: Rows,
+    visible: Rows,
+    bias: Rows | None = None,
+) -> Rows:
+    """Section 3.2.2; rotary positions turn queries and keys of self-attention."""
+    result = np.zeros_like(x)
+    for head in range(config.num_heads):
+        w_query, w_key, w_value = split_projections(parameters, config, head)
+        query, keys = x @ w_query, memory @ w_key
+        if config.position == "rotary" and "query_key_value" in parameters:
+            query, keys = rotate(query), rotate(keys)
+        head_bias = None if bias is None else bias[head]
+        attended = attend(query, keys, memory @ w_value, visible, head_bias)
+        result += attended @ parameters["output"][head]
+    return result
+
+
+def split_projections(
+    parameters: Parameters, config: ModelConfig, head: int
+) -> tuple[Rows, Rows, Rows]:
+    """W^Q, W^K and W^V of one head; heads of one group follow each other and share W^K and W^V."""
+    shared_by = config.num_heads // config.kv_heads
+    group, own = divmod(head, shared_by)
+    d_k, d_v = config.key_width, config.value_width
+    if "query_key_value" in parameters:
+        joined = parameters["query_key_value"][:, group]
+        queries, key_value = joined[:, : shared_by * d_k], joined[:, shared_by * d_k :]
+    else:
+        queries, key_value = parameters["query"][:, group], parameters["key_value"][:, group]
+    assert key_value.shape[1] == d_k + d_v
+    return queries[:, own * d_k : (own + 1) * d_k], key_value[:, :d_k], key_value[:, d_k:]
+
+
+def rotate(x: Rows) -> Rows:
+    """Su et al. 2021; pair i is made of the dimensions i and i + d_k/2."""
+    half = x.shape[1] // 2
+    result = np.empty_like(x)
+    for position in range(len(x)):
+        for i in range(half):
+            angle = position / 10_000 ** (2 * i / x.shape[1])
+            turned = complex(x[position, i], x[position, half + i]) * np.exp(1j * angle)
+            result[position, i], result[position, half + i] = turned.real, turned.imag
+    return result
+
+
+def encode_sinusoidal(position: int, d_model: int) -> Rows:
+    """Section 3.5."""
+    result = np.empty(d_model)
+    for i in range(d_model // 2):
+        angle = position / 10_000 ** (2 * i / d_model)
+        result[2 * i], result[2 * i + 1] = math.sin(angle), math.cos(angle)
+    return result
+
+
+def find_relative_bucket(offset: int, causal: bool, buckets: int = 32, furthest: int = 128) -> int:
+    """Raffel et al. 2020, in whole numbers; `offset` is the key's position less the query's."""
+    if causal:
+        first, distance = 0, max(-offset, 0)
+    else:
+        buckets //= 2
+        first, distance = (buckets if offset > 0 else 0), abs(offset)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    steps, step = buckets - exact, 0
+    # The last step whose start, exact * (furthest / exact)^(step / steps), is not beyond distance.
+    while step + 1 < steps and (
+        distance**steps * exact ** (step + 1) >= furthest ** (step + 1) * exact**steps
+    ):
+        step += 1
+    return first + exact + step
+
+
+def make_bias(table: Rows | None, config: ModelConfig, length: int, causal: bool) -> Rows | None:
+    """Added to the scores of self-attention: heads x queries x keys."""
+    bias = np.zeros((config.num_heads, length, length))
+    for head, t, s in np.ndindex(*bias.shape):
+        match config.position:
+            case "relative":
+                assert table is not None
+                bias[head, t, s] = table[find_relative_bucket(s - t, causal), head]
+            case "alibi":
+                bias[head, t, s] = -(2.0 ** (-8 * (head + 1) / config.num_heads)) * abs(s - t)
+            case _:
+                return None
+    return bias
+
+
+def normalize(parameters: Parameters | None, kind: str, x: Rows) -> Rows:
+    """Each row by itself; no parameters, no norm."""
+    if not parameters:
+        return x
+    result = np.empty_like(x)
+    for t, row in enumerate(x):
+        if kind == "layer":
+            deviation = math.sqrt(((row - row.mean()) ** 2).mean() + 1e-6)
+            result[t] = (row - row.mean()) / deviation * parameters["scale"] + parameters["bias"]
+        else:
+            result[t] = row / math.sqrt((row**2).mean() + 1e-6) * parameters["scale"]
+    return result
+
+
+def activate(kind: str, x: float) -> float:
+    match kind:
+        case "relu":
+            return max(x, 0.0)
+        case "gelu" | "geglu":  # the approximation by tanh of Hendrycks and Gimpel (2016)
+            return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        case "swiglu":
+            return x / (1 + math.exp(-x))
+        case _:
+            raise AssertionError(kind)
+
+
+def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
+    """Equation 2, or its gated forms (Shazeer 2020)."""
+    result = np.empty((len(x), parameters["outer"].shape[1]))
+    for t, row in enumerate(x):
+        halves = [
+            row @ weights + bias
+            for weights, bias in zip(
+                np.moveaxis(parameters["inner"], 1, 0), parameters["inner_bias"], strict=True
+            )
+        ]
+        inner = np.array([activate(kind, value) for value in halves[0]])
+        if kind in ("swiglu", "geglu"):
+            inner = inner * halves[1]
+        result[t] = inner @ parameters["outer"] + parameters["outer_bias"]
+    return result
+
+
+def add_residual(
+    parameters: Parameters, config: ModelConfig, x: Rows, sublayer: Callable[[Rows], Rows]
+) -> Rows:
+    """Section 3.1: norm(x + f(x)); before the sub-layer instead (pre-norm): x + f(norm(x))."""
+    norm, carried = parameters.get("norm"), x if config.residual else np.zeros_like(x)
+    if config.norm_position == "post":
+        return normalize(norm, config.norm, carried + sublayer(x))
+    result: Rows = carried + sublayer(normalize(norm, config.norm, x))
+    return result
+
+
+def embed(parameters: Parameters, side: str, config: ModelConfig, ids: list[int]) -> Rows:
+    """Sections 3.4 and 3.5."""
+    tied = side == "tgt" or config.tie_embeddings == "all"
+    table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
+    rows = []
+    for position, token in enumerate(ids):
+        row = math.sqrt(config.d_model) * table[token]
+        if config.position == "sinusoidal":
+            row = row + encode_sinusoidal(position, config.d_model)
+        elif config.position == "learned":
+            learned = parameters[f"{side}_position"]["table"][position]
+            row = row + math.sqrt(config.d_model) * learned
+        rows.append(row)
+    return np.array(rows)
+
+
+def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:
+    x = embed(parameters, "src", config, src)
+    everything = np.ones((len(src), len(src)), bool)
+    table = parameters.get("src_position", {}).get("table")
+    bias = make_bias(table, config, len(src), causal=False)
+    for _, layer in sorted(parameters["encoder"].items()):
+
+        def attend_self(x: Rows, layer: Parameters = layer) -> Rows:
+            return multi_head_attention(layer["attention"], config, x, x, everything, bias)
+
+        x = add_residual(layer.get("attention_residual", {}), config, x, attend_self)
+        x = add_feed_forward(layer, config, x)
+    return normalize(parameters.get("encoder_norm"), config.norm, x)
+
+
+def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: list[int]) -> Rows:
+    x = embed(parameters, "tgt", config, tgt_in)
+    past = np.array([[s <= t for s in range(len(tgt_in))] for t in range(len(tgt_in))])
+    everything = np.ones((len(tgt_in), len(memory)), bool)
+    table = parameters.get("tgt_position", {}).get("table")
+    bias = make_bias(table, config, len(tgt_in), causal=True)
+    for _, layer in sorted(parameters["decoder"].items()):
+
+        def attend_self(x: Rows, layer: Parameters = layer) -> Rows:
+            return multi_head_attention(layer["self_attention"], config, x, x, past, bias)
+
+        def attend_memory(x: Rows, layer: Parameters = layer) -> Rows:
+            return multi_head_attention(layer["cross_attention"], config, x, memory, everything)
+
+        x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
+        x = add_residual(layer.get("cross_residual", {}), config, x, attend_memory)
+        x = add_feed_forward(layer, config, x)
+    return normalize(parameters.get("decoder_norm"), config.norm, x)
+
+
+def add_feed_forward(layer: Parameters, config: ModelConfig, x: Rows) -> Rows:
+    if config.feed_forward == "none":
+        return x
+    block = layer["feed_forward"]
+    return add_residual(
+        block.get("residual", {}),
+        config,
+        x,
+        lambda x: feed_forward(block["feed_forward"], config.feed_forward, x),
+    )
+
+
+def transform(
+    parameters: Parameters, config: ModelConfig, src: list[int], tgt_in: list[int]
+) -> Rows:
+    """Figure 1: logits at each target position."""
+    hidden = decode(parameters, config, encode(parameters, config, src), tgt_in)
+    untied = config.tie_embeddings == "none"
+    table = parameters["own_output_embedding" if untied else "tgt_embedding"]["table"]
+    return np.array([[row @ weights for weights in table] for row in hidden])
+
+
+def sum_cross_entropies(
+    hidden: np.ndarray, table: Rows, targets: Rows, weights: Rows, smoothing: float
+) -> float:
+    """Cross-entropies from the smoothed distribution, which is written out, to the model's."""
+    total = 0.0
+    for b, t in np.ndindex(*targets.shape):
+        wanted = np.full(len(table), smoothing / len(table))
+        wanted[targets[b, t]] += 1 - smoothing
+        total -= weights[b, t] * (wanted @ np.log(softmax(table @ hidden[b, t])))
+    return total
+
+
+def noam_rate(step: int, d_model: int, warmup_steps: int) -> float:
+    """Equation 3."""
+    rate: float = d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+    return rate
