@@ -27,7 +27,7 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.bleu import score_bleu
 from t2t.model.transformer import Params, Transformer
-from t2t.sharding import count_row_shards, make_mesh, put_batch
+from t2t.sharding import check_divisibility, count_row_shards, make_mesh, put_batch
 from t2t.training.checkpoint import Checkpoints, open_run
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
@@ -40,10 +40,13 @@ _log = logging.getLogger(__name__)
 def main(config: Config, workdir: Path) -> bool:
     """Trains to the end or to an interruption; whether the end was reached."""
     mesh = make_mesh(config.mesh)
+    check_divisibility(config, mesh)
     corpora, weights = zip(*open_training(config.data), strict=True)
+    has_validation = "validation" in list_splits(config.data)
+    validation = open_split(config.data, "validation") if has_validation else None
     open_run(workdir, config)
     with jax.set_mesh(mesh):
-        return train_on_mesh(config, workdir, mesh, corpora, weights)
+        return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
 
 
 def train_on_mesh(
@@ -52,6 +55,7 @@ def train_on_mesh(
     mesh: Mesh,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
+    validation: Corpus | None,
 ) -> bool:
     """Everything between an open run directory and its last checkpoint."""
     vocabulary = make_vocabulary(config, workdir, corpora)
@@ -79,7 +83,7 @@ def train_on_mesh(
                 state,
                 make_train_step(structure, optimizer, config),
                 put_ahead(loader.iterate(first, config.training.steps), mesh),
-                make_validate(config, vocabulary, mesh, structure),
+                make_validate(config, vocabulary, mesh, structure, validation),
                 checkpoints,
                 report,
             )
@@ -139,12 +143,15 @@ def make_loader(
 
 
 def make_validate(
-    config: Config, vocabulary: Vocabulary, mesh: Mesh, structure: nnx.GraphDef[Transformer]
+    config: Config,
+    vocabulary: Vocabulary,
+    mesh: Mesh,
+    structure: nnx.GraphDef[Transformer],
+    corpus: Corpus | None,
 ) -> Validate:
-    """Scores on the validation split; none where the data has no such split."""
-    if "validation" not in list_splits(config.data):
+    """Scores on the validation corpus; none without one."""
+    if corpus is None:
         return lambda params, step: {}
-    corpus = open_split(config.data, "validation")
     tokenized = tokenize(corpus, vocabulary, config.data)
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
     data = dataclasses.replace(config.data, max_length=longest, max_length_ratio=0.0, num_shapes=4)

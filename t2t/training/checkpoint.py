@@ -41,6 +41,18 @@ _CHANGEABLE = (
 )
 
 
+# What makes the vocabulary: all that binds a run as long as it holds no checkpoint.
+_OF_VOCABULARY = (
+    "tokenizer.",
+    "data.source",
+    "data.src_language",
+    "data.tgt_language",
+    "data.tfds_name",
+    "data.train_src",
+    "data.train_tgt",
+)
+
+
 class RunError(RuntimeError):
     """A run directory that cannot be used; the message says why and what would help."""
 
@@ -48,20 +60,24 @@ class RunError(RuntimeError):
 def open_run(workdir: Path, config: Config) -> None:
     """Makes a run directory, or checks that the one that is there was made with this config.
 
-    As long as it holds neither vocabulary nor checkpoint, any config will do: a first attempt that
-    failed on its data does not stand in the way of the second.
+    As long as it holds no checkpoint, only what made its vocabulary, if that is there, has to stay:
+    a first attempt that failed on its data does not stand in the way of the second.
 
     Raises:
         RunError: it was made with another, or cannot be written.
     """
     path = workdir / "config.json"
     if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
-        changed = [
-            line
-            for line in differences(load_config(path), config)
-            if not line.startswith(_CHANGEABLE)
-            or (line.startswith("training.steps:") and config.training.schedule == "cosine")
-        ]
+        changed = differences(load_config(path), config)
+        if list_steps(workdir):
+            free = tuple(
+                field
+                for field in _CHANGEABLE
+                if field != "training.steps" or config.training.schedule != "cosine"
+            )
+            changed = [line for line in changed if not line.startswith(free)]
+        else:
+            changed = [line for line in changed if line.startswith(_OF_VOCABULARY)]
         if changed:
             raise RunError(
                 f"{workdir} was written with another config:\n  "

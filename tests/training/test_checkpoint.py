@@ -1,0 +1,188 @@
+"""Checkpoints: bit for bit, kept by rule, restored onto any mesh and by any name."""
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from t2t.config import CheckpointConfig, MeshConfig
+from t2t.config_json import save_config
+from t2t.sharding import make_mesh
+from t2t.training.checkpoint import (
+    Checkpoints,
+    RunError,
+    find_best_step,
+    list_steps,
+    restore_params,
+    save_params,
+)
+from t2t.training.state import TrainState
+from tests.training.toy_run import (
+    CONFIG,
+    Scores,
+    assert_same,
+    make_state,
+    plain,
+    restore_state,
+    write_run,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Steps 10, 20, 30 of which 20 is the best; not to be changed."""
+    losses = {10: {"loss": 3.0}, 20: {"loss": 1.0}, 30: {"loss": 2.0}}
+    return write_run(tmp_path_factory.mktemp("checkpoints") / "run", losses)
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    """The same, to be damaged."""
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def test_newest_state_returns_bit_for_bit(run: Path) -> None:
+    assert_same(plain(restore_state(run)), plain(make_state(30)))
+
+
+def test_without_a_checkpoint_the_state_stays(tmp_path: Path) -> None:
+    assert_same(plain(restore_state(write_run(tmp_path / "run", {}))), plain(make_state(0)))
+
+
+def test_copied_run_directory_is_restored(copy: Path) -> None:
+    assert_same(plain(restore_state(copy)), plain(make_state(30)))
+
+
+@pytest.mark.parametrize("devices", [4, 1])
+def test_checkpoint_is_restored_onto_another_mesh(tmp_path: Path, devices: int) -> None:
+    def put(state: TrainState, sizes: MeshConfig, count: int) -> TrainState:
+        mesh = make_mesh(sizes, jax.devices()[:count])
+
+        def put_leaf(leaf: jax.Array) -> jax.Array:
+            dimensions = ("tensor", "fsdp")[: leaf.ndim] if leaf.shape == (16, 8) else ()
+            placed: jax.Array = jax.device_put(
+                leaf, NamedSharding(mesh, PartitionSpec(*dimensions))
+            )
+            return placed
+
+        sharded: TrainState = jax.tree.map(put_leaf, state)
+        return sharded
+
+    save_config(CONFIG, tmp_path / "config.json")
+    with contextlib.closing(Checkpoints(tmp_path, CheckpointConfig())) as checkpoints:
+        checkpoints.save(put(make_state(7), MeshConfig(data=2, fsdp=2, tensor=2), 8))
+    blank = put(make_state(0), MeshConfig(fsdp=min(devices, 2)), devices)
+    with contextlib.closing(Checkpoints(tmp_path, CheckpointConfig())) as checkpoints:
+        state = checkpoints.restore(blank)
+    assert_same(plain(state), plain(make_state(7)))
+    for leaf, expected in zip(
+        jax.tree.leaves(state[1:3]), jax.tree.leaves(blank[1:3]), strict=True
+    ):
+        assert leaf.sharding == expected.sharding
+
+
+LOSSES: dict[int, Scores] = {
+    step: {"loss": loss, "bleu": loss}
+    for step, loss in enumerate([5.0, 1.0, 4.0, 9.0, 3.0, 2.0], start=1)
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"keep_last": 2, "keep_best": 0}, [5, 6]),
+        ({"keep_last": 1, "keep_every": 3, "keep_best": 0}, [3, 6]),
+        ({"keep_last": 1, "keep_best": 1}, [2, 6]),
+        ({"keep_last": 1, "keep_best": 2, "best_metric": "bleu"}, [1, 4, 6]),
+    ],
+    ids=str,
+)
+def test_checkpoints_are_kept_by_rule(
+    tmp_path: Path, fields: dict[str, Any], kept: list[int]
+) -> None:
+    workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(**fields))
+    assert list_steps(workdir) == kept
+
+
+def test_best_checkpoint_survives_a_restart(copy: Path) -> None:
+    config = CheckpointConfig(keep_last=1, keep_best=1)
+    write_run(copy, {40: {"loss": 2.0}, 50: None}, config)
+    assert list_steps(copy) == [20, 50]
+    write_run(copy, {60: {"loss": 0.5}, 70: {"loss": 4.0}}, config)
+    assert list_steps(copy) == [60, 70]
+    assert find_best_step(copy) == 60
+
+
+def test_only_a_finite_score_makes_the_best(tmp_path: Path) -> None:
+    scores = {1: {"loss": 7.0}, 2: {}, 3: None, 4: {"loss": float("nan")}, 5: {"perplexity": 1.0}}
+    workdir = write_run(tmp_path / "run", scores, CheckpointConfig(keep_last=2, keep_best=1))
+    assert list_steps(workdir) == [1, 4, 5]
+    assert find_best_step(workdir) == 1
+
+
+def test_another_measure_of_the_best_can_be_chosen_later(copy: Path) -> None:
+    write_run(copy, {40: {"bleu": 1.0}}, CheckpointConfig(keep_last=1, best_metric="bleu"))
+    write_run(copy, {50: {"bleu": 0.5}}, CheckpointConfig(keep_last=1, best_metric="bleu"))
+    assert list_steps(copy) == [40, 50]
+    assert find_best_step(copy) == 40
+
+
+@pytest.mark.parametrize(
+    ("which", "step", "label"),
+    [("last", 30, "30"), ("best", 20, "best-20"), ("10", 10, "10")],
+)
+def test_parameters_are_restored_by_name(run: Path, which: str, step: int, label: str) -> None:
+    params, found = restore_params(run, which)
+    assert found == label
+    assert_same(jax.tree.map(np.asarray, params), plain(make_state(step)).params)
+
+
+def test_average_is_the_mean(run: Path) -> None:
+    params, label = restore_params(run, "avg:2")
+    assert label == "avg2-30"
+    states = [plain(make_state(step)).params for step in (20, 30)]
+    expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0, dtype=np.float64), *states)
+    for mean, wanted in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mean, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("40", "no checkpoint of step 40; it has 10, 20, 30"),
+        ("avg:4", "holds 3 checkpoints, too few for avg:4; use avg:3"),
+        ("avg:0", "'avg:0' is unknown; use last, best, a step or avg:COUNT"),
+        ("first", "'first' is unknown"),
+    ],
+)
+def test_checkpoint_that_is_not_there_is_an_error(run: Path, which: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        restore_params(run, which)
+
+
+def test_best_needs_a_score(tmp_path: Path) -> None:
+    workdir = write_run(tmp_path / "run", {1: None})
+    with pytest.raises(RunError, match="no checkpoint with a validation loss; use last"):
+        restore_params(workdir, "best")
+
+
+def test_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no complete checkpoint; is it a run directory"):
+        restore_params(tmp_path, "last")
+
+
+def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> None:
+    (copy / "vocab").mkdir()
+    (copy / "vocab" / "joint.model").write_bytes(b"model")
+    params, _ = restore_params(copy, "avg:3")
+    save_params(copy, tmp_path / "new" / "run", params, 30)
+    again, label = restore_params(tmp_path / "new" / "run", "last")
+    assert label == "30"
+    assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, params))
+    for name in ("config.json", "vocab/joint.model"):
+        assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()

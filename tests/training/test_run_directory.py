@@ -1,0 +1,204 @@
+"""What breaks in a run directory is said, and what was whole stays so; whose run it is."""
+
+import contextlib
+import dataclasses
+import gc
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t.config import CheckpointConfig, Config
+from t2t.config_json import save_config
+from t2t.training.checkpoint import Checkpoints, RunError, list_steps, open_run, restore_params
+from tests.training.toy_run import (
+    CONFIG,
+    assert_same,
+    make_state,
+    plain,
+    restore_state,
+    write_run,
+)
+
+# Where its files break, Orbax leaves unfinished work behind, which complains when it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond 300 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect() -> Iterator[None]:
+    """No complaint is left for the tests of other modules."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints 10, 20 and 30."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "run"
+    return write_run(folder, {10: {"loss": 3.0}, 20: {"loss": 1.0}, 30: {"loss": 2.0}})
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy, to be damaged."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path) -> None:
+    folder = run / "checkpoints" / "30"
+    noticed = {}
+    for file in [path for path in sorted(folder.rglob("*")) if path.is_file()]:
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        try:
+            assert_same(plain(restore_state(run)), plain(make_state(30)))
+        except RunError as error:
+            noticed[file.relative_to(folder).parts[0]] = str(error)
+        file.write_bytes(content)
+    assert set(noticed) == {"params", "training", "metrics"}
+    for message in noticed.values():
+        assert message.startswith(f"checkpoint 30 of {run} cannot be read (")
+        assert message.endswith(f"before it is 20: choose it, or remove {folder}")
+
+
+def test_damaged_parameters_are_an_error_that_offers_the_one_before(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints" / "30" / "params" / "d")
+    for which in ("last", "30", "avg:2"):
+        with pytest.raises(RunError, match=r"checkpoint 30 .* cannot be read .* before it is 20"):
+            restore_params(run, which)
+    restore_params(run, "20")
+
+
+def test_damage_of_the_only_checkpoint_is_an_error(tmp_path: Path) -> None:
+    workdir = write_run(tmp_path / "run", {5: None})
+    shutil.rmtree(workdir / "checkpoints" / "5" / "params")
+    with pytest.raises(RunError, match=r"checkpoint 5 .* there is none before it"):
+        restore_params(workdir, "last")
+
+
+def test_half_written_checkpoint_is_ignored_and_removed(run: Path) -> None:
+    half = run / "checkpoints" / "40.orbax-checkpoint-tmp"
+    shutil.copytree(run / "checkpoints" / "30", half)
+    shutil.rmtree(half / "training")
+    assert restore_params(run, "last")[1] == "30"
+    assert int(restore_state(run).step) == 30
+    assert not half.exists()
+
+
+def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(run: Path) -> None:
+    checkpoints = Checkpoints(run, CheckpointConfig())
+    with full_disk():
+        checkpoints.save(make_state(40))
+        with pytest.raises(RunError, match=r"cannot be written .* room .* checkpoint 30 is whole"):
+            checkpoints.close()
+    assert_same(plain(restore_state(run)), plain(make_state(30)))
+    write_run(run, {40: None})
+    assert_same(plain(restore_state(run)), plain(make_state(40)))
+
+
+def test_room_is_checked_before_anything_is_written(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(run)._replace(free=1000)
+    with contextlib.closing(Checkpoints(run, CheckpointConfig())) as checkpoints:
+        checkpoints.save(make_state(40))
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda path: usage)
+            with pytest.raises(RunError, match=r"MB are needed, .* checkpoint 40 is whole"):
+                checkpoints.save(make_state(50))
+        checkpoints.save(make_state(60))
+    assert list_steps(run) == [10, 20, 30, 40, 60]
+
+
+def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> None:
+    checkpoints = Checkpoints(run, CheckpointConfig())
+    with full_disk():
+        checkpoints.save(make_state(40))
+        with pytest.raises(RunError, match=r"cannot be written .* checkpoint 30 is whole"):
+            checkpoints.save(make_state(50))
+    checkpoints.close()
+    assert list_steps(run) == [10, 20, 30]
+
+
+def change(**sections: dict[str, Any]) -> Config:
+    parts = {
+        name: dataclasses.replace(getattr(CONFIG, name), **fields)
+        for name, fields in sections.items()
+    }
+    return dataclasses.replace(CONFIG, **parts)
+
+
+def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
+    other = change(model={"d_model": 256}, data={"batch_tokens": 30_000}, mesh={"tensor": 2})
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(RunError) as caught:
+        open_run(run, other)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{run} was written with another config:"
+    assert [line.strip() for line in lines[1:-1]] == [
+        "model.d_model: 512 -> 256",
+        "data.batch_tokens: 25000 -> 30000",
+    ]
+    assert "choose another --workdir" in lines[-1]
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_what_changes_no_parameter_may_change(run: Path) -> None:
+    other = change(
+        training={"steps": 7, "log_every": 3, "bleu_every": 2000},
+        data={"cache_directory": "elsewhere"},
+        checkpoints={"keep_last": 9},
+        decoding={"beam_size": 1},
+        mesh={"fsdp": 2},
+    )
+    open_run(run, other)
+    open_run(run, CONFIG)
+
+
+def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
+    config = change(training={"schedule": "cosine"})
+    save_config(config, run / "config.json")
+    longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=7))
+    with pytest.raises(RunError, match=r"training\.steps: 100000 -> 7"):
+        open_run(run, longer)
+
+
+def test_first_attempt_that_left_nothing_does_not_bind_the_second(tmp_path: Path) -> None:
+    open_run(tmp_path, CONFIG)
+    open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
+
+
+def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
+    open_run(tmp_path, CONFIG)
+    (tmp_path / "vocab").mkdir()
+    open_run(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
+    with pytest.raises(RunError, match=r"another config:\n  tokenizer\.vocab_size: 37000 -> 500\n"):
+        open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
+
+
+@pytest.mark.parametrize("workdir", ["file", "file/run"])
+def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match=f"{workdir} cannot be written"):
+        open_run(tmp_path / workdir, CONFIG)
+
+
+def test_full_disk_leaves_the_config(run: Path) -> None:
+    before = (run / "config.json").read_bytes()
+    with full_disk(), pytest.raises(RunError, match="cannot be written: File too large"):
+        open_run(run, CONFIG)
+    assert (run / "config.json").read_bytes() == before

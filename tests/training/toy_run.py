@@ -1,0 +1,66 @@
+"""Checkpoints of a state that is small and known, in a run directory."""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t2t.config import CheckpointConfig, Config, TrainingConfig
+from t2t.config_json import save_config
+from t2t.training.checkpoint import Checkpoints
+from t2t.training.state import TrainState, make_optimizer
+
+CONFIG = Config(training=TrainingConfig(clip_norm=1.0))  # its optimiser's state is the deepest
+OPTIMIZER = make_optimizer(CONFIG)
+Scores = Mapping[str, float] | None
+
+
+def make_state(step: int) -> TrainState:
+    """Parameters and moments that are different at each step."""
+    random = np.random.default_rng(step)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(random.standard_normal(shape), jnp.float32)
+
+    params = {"table": draw(16, 8), "encoder": {layer: {"bias": draw(6)} for layer in range(11)}}
+    opt_state = OPTIMIZER.init(params)
+    _, opt_state = OPTIMIZER.update(params, opt_state, params)
+    skipped, in_a_row = jnp.asarray(3), jnp.asarray(1)
+    return TrainState(jnp.asarray(step), params, opt_state, jax.random.key(step), skipped, in_a_row)
+
+
+def plain(state: TrainState) -> Any:
+    """The state as NumPy arrays."""
+    return jax.tree.map(np.asarray, state._replace(key=jax.random.key_data(state.key)))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    def compare(left: np.ndarray, right: np.ndarray) -> None:
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+
+    jax.tree.map(compare, one, other)
+
+
+def write_run(
+    workdir: Path, scores: Mapping[int, Scores], config: CheckpointConfig | None = None
+) -> Path:
+    """A run directory with a checkpoint for each step."""
+    config = config or CheckpointConfig()
+    training = dataclasses.replace(CONFIG.training, bleu_every=1000)
+    workdir.mkdir(exist_ok=True)
+    save_config(Config(training=training, checkpoints=config), workdir / "config.json")
+    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+        for step, metrics in scores.items():
+            checkpoints.save(make_state(step), metrics)
+    return workdir
+
+
+def restore_state(workdir: Path) -> TrainState:
+    with contextlib.closing(Checkpoints(workdir, CheckpointConfig())) as checkpoints:
+        return checkpoints.restore(make_state(0))
