@@ -18,11 +18,19 @@ from t2t.config import (
 def get_config() -> Config:
     """The recipe."""
     return Config(
-        model=ModelConfig(num_layers=3, d_model=128, d_ff=512, num_heads=4, dropout=0.1),
-        data=DataConfig(source="phrasebook", max_length=64, batch_tokens=2048, num_shapes=6),
+        model=ModelConfig(
+            num_layers=3,
+            d_model=128,
+            d_ff=512,
+            num_heads=4,
+            position="rotary",
+            norm_position="pre",
+            dropout=0.0,
+        ),
+        data=DataConfig(source="phrasebook", max_length=64, batch_tokens=1024, num_shapes=6),
         tokenizer=TokenizerConfig(vocab_size=2000),
         training=TrainingConfig(
-            steps=1500,
+            steps=2000,
             schedule="cosine",
             learning_rate=0.003,
             warmup_steps=200,
