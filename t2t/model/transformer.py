@@ -16,6 +16,7 @@ from t2t.model.blocks import DecoderLayer, EncoderLayer, fold, make_final_norm
 from t2t.model.layers import Embedding, dropout
 from t2t.model.masks import ancestor_mask, causal_mask, padding_mask
 from t2t.model.position import make_position
+from t2t.sharding import platform
 
 Params = dict[str, Any]  # nested, float32 leaves
 
@@ -164,7 +165,7 @@ class Transformer(nnx.Module):
 def compute_dtype(name: str) -> jnp.dtype:
     """`auto` is bfloat16 where the hardware multiplies it faster, float32 on CPU."""
     if name == "auto":
-        name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        name = "float32" if platform() == "cpu" else "bfloat16"
     return jnp.dtype(name)
 
 

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.sharding import spec
+from t2t.sharding import platform, spec
 
-# Target positions whose logits exist at once. On a CPU they should stay in its cache; an
-# accelerator wants large products.
+# Target positions whose logits exist at once on a device. On a CPU they should stay in its cache;
+# an accelerator wants large products.
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
@@ -121,15 +121,15 @@ def _split(
     hidden: Float[Array, "B T D"], targets: Int[Array, "B T"], weights: Float[Array, "B T"]
 ) -> _Chunks:
     """Cuts along T, since B may be sharded; the last chunk is filled up with weightless ones."""
-    rows, length = targets.shape
-    wanted = _CHUNK_TOKENS.get(jax.default_backend(), _CHUNK_TOKENS_ELSEWHERE)
+    rows, length = jax.typeof(targets).sharding.shard_shape(targets.shape)
+    wanted = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
     count = min(math.ceil(rows * length / wanted), length)
     width = math.ceil(length / count)
     count = math.ceil(length / width)
 
     def cut(x: Array) -> Array:
         filled = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])
-        return jnp.moveaxis(filled.reshape(rows, count, width, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(filled.reshape(-1, count, width, *x.shape[2:]), 1, 0)
 
     return _Chunks(cut(hidden), cut(targets), cut(weights))
 

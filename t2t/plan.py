@@ -1,0 +1,78 @@
+"""What a recipe costs on devices that are not here, from the real compiler.
+
+    python -m t2t.plan --config=configs/big.py --topology=v5e:16x16 --config.mesh.fsdp=16
+
+Compiles the sharded step of training with the TPU compiler, on a CPU (`pip install -r
+requirements-tpu.txt`), and reads memory, FLOPs, traffic, collectives and cycles off the result.
+No data are read: sentence lengths are drawn from a distribution like WMT14's.
+"""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import jax
+from absl import flags
+
+from t2t import cli
+from t2t.config import Config
+from t2t.planning.planner import plan_mesh, search_meshes
+from t2t.planning.report import describe, describe_search, to_json, to_search_json
+from t2t.planning.topology import open_topology
+
+
+def main(
+    config: Config,
+    topology_name: str,
+    *,
+    mean_length: float = 27.0,
+    all_shapes: bool = False,
+    search: bool = False,
+    output: Path | None = None,
+) -> bool:
+    """Prints the plan, and writes it to `output` as JSON; whether the recipe fits."""
+    topology = open_topology(topology_name)
+    if output:  # what is wrong there is found out before the work
+        output.parent.mkdir(parents=True, exist_ok=True)
+    if search:
+        plans, refused = search_meshes(
+            config, topology, mean_length=mean_length, all_shapes=all_shapes
+        )
+        print(describe_search(plans), end="\n\n")
+        plan, result = plans[0], to_search_json(plans, refused, topology)
+    else:
+        plan = plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)
+        result = to_json(plan, topology)
+    print(describe(plan, topology))
+    if output:
+        command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
+        output.write_text(json.dumps({"command": command, **result}, indent=2) + "\n")
+    return plan.fits
+
+
+def run() -> int:
+    """Plans what the flags say; 1 if it does not fit."""
+    jax.config.update("jax_platforms", "cpu")  # accelerators that are here have no part in this
+    values = flags.FLAGS.flag_values_dict()
+    fits = main(
+        cli.read_config(),
+        values["topology"],
+        mean_length=values["mean_length"],
+        all_shapes=values["all_shapes"],
+        search=values["search"],
+        output=Path(values["output"]).expanduser() if values["output"] else None,
+    )
+    return 0 if fits else 1
+
+
+if __name__ == "__main__":
+    cli.define_config()
+    flags.DEFINE_string(
+        "topology", None, "Chips to plan for: v5e:16x16, v5p:4x4x4, v6e:8x8, cpu:8.", required=True
+    )
+    flags.DEFINE_string("output", "", "A JSON file for all figures.")
+    flags.DEFINE_bool("search", False, "Try all meshes of these chips and rank them.")
+    flags.DEFINE_bool("all_shapes", False, "Compile all batch shapes, not only the heaviest.")
+    flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
+    cli.run(run)

@@ -1,0 +1,167 @@
+"""Plans a recipe on a topology: one mesh, or all that are possible, each compiled in earnest."""
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from jax.sharding import Mesh
+
+from t2t.config import Config, ConfigError, MeshConfig
+from t2t.planning.compiled import OutOfMemoryError, compile_step
+from t2t.planning.estimate import Estimate, estimate
+from t2t.planning.topology import Topology
+from t2t.planning.workload import PlannedShape, plan_shapes
+from t2t.sharding import RULES, check_divisibility, make_mesh
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapePlan:
+    """One batch shape on one mesh; FLOPs and bytes are per device and per step."""
+
+    shape: PlannedShape
+    fits: bool
+    memory_bytes: int | None  # None: too many for the compiler to say
+    model_flops: float  # of real tokens, by the closed form
+    padded_flops: float  # of all positions, by the closed form
+    estimate: Estimate | None  # None: the compiler refused, since it does not fit
+    compile_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What the step time means for the whole training."""
+
+    steps: int
+    tokens_per_step: float  # real target tokens, mean over all shapes
+    mean_step_seconds: float
+    tokens_per_second: float
+    hours: float
+    accelerator_hours: float
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshPlan:
+    """A recipe on one mesh."""
+
+    mesh: dict[str, int]
+    shapes: tuple[PlannedShape, ...]  # all of them, the one with most work first
+    compiled: tuple[ShapePlan, ...]  # of the first, or of all
+    recipe: Recipe | None  # None: it does not fit
+
+    @property
+    def heaviest(self) -> ShapePlan:
+        """The shape with most work."""
+        return self.compiled[0]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all that were compiled fit."""
+        return all(one.fits for one in self.compiled)
+
+
+def plan_mesh(
+    config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
+) -> MeshPlan:
+    """Compiles the heaviest batch shape on `config.mesh`, or all of them.
+
+    Raises:
+        ConfigError: the mesh does not cover the devices, or does not divide the model.
+    """
+    mesh = make_mesh(config.mesh, topology.devices)
+    check_divisibility(config, mesh)
+    row_shards = math.prod(mesh.shape[axis] for axis in RULES["batch"])
+    shapes = plan_shapes(config, row_shards, mean_length)
+    chosen = shapes if all_shapes else shapes[:1]
+    compiled = tuple(_plan_shape(config, topology, mesh, shape) for shape in chosen)
+    recipe = _plan_recipe(config, shapes, compiled, len(topology.devices))
+    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, recipe)
+
+
+def search_meshes(
+    config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
+) -> tuple[list[MeshPlan], dict[str, str]]:
+    """(plans, those that fit first and the fastest first among them; mesh -> why it cannot be)."""
+    plans, refused = [], {}
+    for mesh in list_meshes(len(topology.devices)):
+        own = dataclasses.replace(config, mesh=mesh)
+        try:
+            plans.append(plan_mesh(own, topology, mean_length=mean_length, all_shapes=all_shapes))
+        except ConfigError as error:
+            refused[describe_mesh(dataclasses.asdict(mesh))] = str(error)
+    plans.sort(key=lambda plan: plan.recipe.mean_step_seconds if plan.recipe else math.inf)
+    return plans, refused
+
+
+def list_meshes(num_devices: int) -> list[MeshConfig]:
+    """All sizes of (data, fsdp, tensor), the last two powers of two."""
+    powers = [2**i for i in range(num_devices.bit_length()) if num_devices % 2**i == 0]
+    return [
+        MeshConfig(num_devices // (fsdp * tensor), fsdp, tensor)
+        for tensor in powers
+        for fsdp in powers
+        if num_devices % (fsdp * tensor) == 0
+    ]
+
+
+def describe_mesh(mesh: Mapping[str, int]) -> str:
+    """`data 4, fsdp 2, tensor 1`."""
+    return ", ".join(f"{axis} {size}" for axis, size in mesh.items())
+
+
+def _plan_shape(config: Config, topology: Topology, mesh: Mesh, shape: PlannedShape) -> ShapePlan:
+    sizes = (shape.rows, shape.src_length, shape.tgt_length)
+    on = describe_mesh(dict(mesh.shape))
+    _log.info("compiling %d rows of %d and %d positions, mesh %s", *sizes, on)
+    started = time.perf_counter()
+    own: Estimate | None = None
+    try:
+        program = compile_step(config, mesh, *sizes)
+    except OutOfMemoryError as error:
+        needed = error.num_bytes
+    else:
+        needed = program.memory.total
+        own = estimate(program, topology.chip)
+    plan = ShapePlan(
+        shape=shape,
+        fits=own is not None and own.memory.total <= topology.chip.memory_bytes,
+        memory_bytes=needed,
+        model_flops=shape.model_flops / len(topology.devices),
+        padded_flops=shape.padded_flops / len(topology.devices),
+        estimate=own,
+        compile_seconds=time.perf_counter() - started,
+    )
+    verdict = f"{1000 * own.step_seconds_estimate:.4g} ms a step" if own else "does not fit"
+    _log.info("  %s, after %.0f s of compiling", verdict, plan.compile_seconds)
+    return plan
+
+
+def _plan_recipe(
+    config: Config,
+    shapes: Sequence[PlannedShape],
+    compiled: Sequence[ShapePlan],
+    num_devices: int,
+) -> Recipe | None:
+    """The time of a shape that was not compiled is the heaviest's, in proportion to its FLOPs."""
+    known = {
+        one.shape: one.estimate.step_seconds_estimate
+        for one in compiled
+        if one.fits and one.estimate
+    }
+    if len(known) < len(compiled):
+        return None
+    rate = known[shapes[0]] / shapes[0].padded_flops
+    seconds = sum(s.share * known.get(s, rate * s.padded_flops) for s in shapes)
+    tokens = sum(shape.share * shape.tgt_tokens for shape in shapes)
+    hours = config.training.steps * seconds / 3600
+    return Recipe(
+        steps=config.training.steps,
+        tokens_per_step=tokens,
+        mean_step_seconds=seconds,
+        tokens_per_second=tokens / seconds,
+        hours=hours,
+        accelerator_hours=hours * num_devices,
+    )

@@ -1,0 +1,213 @@
+"""The plan for people, and as JSON."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t2t.planning.chips import Chip
+from t2t.planning.estimate import Estimate
+from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh
+from t2t.planning.topology import Topology
+
+_MEMORY_NOTES = {
+    "optimizer": "moments, counters, key",
+    "activations": "with gradients and all else within a step",
+    "other": "metrics, padding to whole tiles",
+}
+_LIMITS = {
+    "compute": "FLOPs / peak",
+    "memory": "HBM traffic / bandwidth",
+    "network": "bytes sent / bandwidth",
+}
+
+
+def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
+    """All figures; those of a step are per device, of the heaviest shape that was compiled."""
+    return {
+        "topology": topology.name,
+        "devices": len(topology.devices),
+        "mesh": plan.mesh,
+        **_flatten(plan.heaviest),
+        "fits": plan.fits,
+        "recipe": None if plan.recipe is None else dataclasses.asdict(plan.recipe),
+        "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
+        "compiled_shapes": [_flatten(one) for one in plan.compiled],
+        "chip": {**dataclasses.asdict(topology.chip), "clock": topology.chip.clock},
+        "versions": _list_versions(),
+    }
+
+
+def to_search_json(
+    plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
+) -> dict[str, Any]:
+    """The best mesh's figures, then all meshes in their order, and those that cannot be."""
+    entries = [
+        {"mesh": plan.mesh, **_flatten(plan.heaviest), "recipe": to_json(plan, topology)["recipe"]}
+        for plan in plans
+    ]
+    return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
+
+
+def _flatten(one: ShapePlan) -> dict[str, Any]:
+    """With the names of the estimate, which are None where there is none."""
+    figures = dataclasses.asdict(one)
+    names = [field.name for field in dataclasses.fields(Estimate)]
+    return figures | (figures.pop("estimate") or dict.fromkeys(names))
+
+
+def describe_search(plans: Sequence[MeshPlan]) -> str:
+    """A table of meshes, the best first."""
+    lines = ["data fsdp tensor      memory         sent  lower bound     estimate   tokens/s"]
+    for plan in plans:
+        one = plan.heaviest
+        line = f"{plan.mesh['data']:4} {plan.mesh['fsdp']:4} {plan.mesh['tensor']:6} "
+        line += f"{_bytes(one.memory_bytes):>11} "
+        if plan.recipe is None or one.estimate is None:
+            lines.append(f"{line} does not fit")
+            continue
+        own, rate = one.estimate, plan.recipe.tokens_per_second
+        sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
+        times = (own.step_seconds_lower_bound, own.step_seconds_estimate)
+        figures = "".join(f"{figure:>13}" for figure in (_bytes(sent), *map(_time, times)))
+        lines.append(f"{line}{figures} {rate:10,.0f}")
+    return "\n".join(lines)
+
+
+def describe(plan: MeshPlan, topology: Topology) -> str:
+    """All there is to say about one mesh."""
+    one = plan.heaviest
+    versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
+    devices = len(topology.devices)
+    lines = [
+        f"{topology.name}: {devices} devices, mesh {describe_mesh(plan.mesh)}; {versions}",
+        *_describe_shape(plan),
+        "",
+        "per device and step",
+        *_describe_memory(one, topology.chip),
+    ]
+    if one.estimate is not None:
+        lines += _describe_work(one, one.estimate)
+        lines += ["", "time of a step", *_describe_time(one, one.estimate, topology.chip)]
+        lines += ["", *_describe_operations(one.estimate)]
+        lines += [f"  ({remark})" for remark in one.estimate.remarks]
+    return "\n".join([*lines, "", *_describe_recipe(plan)])
+
+
+def _describe_shape(plan: MeshPlan) -> list[str]:
+    shape = plan.heaviest.shape
+    lines = [
+        f"heaviest of {len(plan.shapes)} batch shapes, {shape.share:.1%} of the steps: "
+        f"{shape.rows} rows of {shape.src_length} source and {shape.tgt_length} target positions",
+    ]
+    if empty := shape.rows - shape.filled_rows:
+        lines.append(
+            f"  {empty} of the rows are empty, so that each device has as many; more "
+            "data.batch_tokens, or fewer of data x fsdp, would fill them"
+        )
+    return lines
+
+
+def _describe_memory(one: ShapePlan, chip: Chip) -> list[str]:
+    verdict = "fits" if one.fits else "DOES NOT FIT"
+    note = f"of {_bytes(chip.memory_bytes)}: {verdict}"
+    lines = [_line("memory", _bytes(one.memory_bytes), note)]
+    if one.estimate is not None:
+        lines += [
+            _line(f"  {name}", _bytes(size), _MEMORY_NOTES.get(name, ""))
+            for name, size in dataclasses.asdict(one.estimate.memory).items()
+        ]
+    return lines
+
+
+def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
+    times, waste = own.flops / one.padded_flops, 1 - one.model_flops / own.flops
+    lines = [
+        _line("FLOPs", f"{own.flops:.4g}", "of the products that were compiled"),
+        _line(
+            "  closed form", f"{one.padded_flops:.4g}", f"of all positions; {times:.3f} times it"
+        ),
+        _line(
+            "  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding or waste"
+        ),
+        _line("HBM traffic", _bytes(own.hbm_bytes)),
+    ]
+    for kind, sums in own.collectives.items():
+        note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
+        if sums["overlapped_sent_bytes"]:
+            share = sums["overlapped_sent_bytes"] / sums["sent_bytes"]
+            note += f"; {share:.0%} while computing"
+        lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
+    return lines
+
+
+def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
+    lines = [_line(f"  {name}", _time(own.seconds[name]), note) for name, note in _LIMITS.items()]
+    limit = max(own.seconds, key=own.seconds.__getitem__)
+    lines.append(_line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"))
+    how = "compute, memory and network one after the other"
+    if own.estimated_cycles is not None:
+        how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
+    lines.append(_line("estimate", _time(own.step_seconds_estimate), how))
+    share = one.model_flops / own.step_seconds_estimate / chip.flops
+    return [*lines, _line("  of the peak", f"{share:.1%}", "model FLOPs in that time")]
+
+
+def _describe_operations(own: Estimate) -> list[str]:
+    measure, total = "cycles", own.estimated_cycles
+    if total is None:
+        measure, total = "hbm_bytes", own.hbm_bytes
+    return [
+        f"heaviest operations by {measure.replace('_', ' ')}",
+        *(
+            f"  {operation[measure] / max(total, 1):6.1%}  {operation['executions']:5,} x "
+            + operation["name"].removeprefix("jit(train_step)/")
+            for operation in own.top_operations
+        ),
+    ]
+
+
+def _describe_recipe(plan: MeshPlan) -> list[str]:
+    recipe = plan.recipe
+    if recipe is None:
+        return [
+            "The recipe does not fit: a larger mesh.fsdp divides parameters, more "
+            "training.accumulation_steps activations; --search tries all meshes."
+        ]
+    lines = [
+        f"the recipe: {recipe.steps:,} steps of {recipe.tokens_per_step:,.0f} target tokens on "
+        "average",
+        _line("tokens per second", f"{recipe.tokens_per_second:,.0f}", "real target tokens"),
+        _line("hours", f"{recipe.hours:,.2f}"),
+        _line("accelerator-hours", f"{recipe.accelerator_hours:,.1f}"),
+    ]
+    if others := len(plan.shapes) - len(plan.compiled):
+        lines.append(
+            f"  (the time of {others} lighter shapes by their FLOPs; --all_shapes compiles them)"
+        )
+    return lines
+
+
+def _line(name: str, value: str, note: str = "") -> str:
+    return f"{name:<18}{value:>12}  {note}".rstrip()
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return "unknown"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.4g} TB"
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.4g} ms"
+
+
+def _list_versions() -> dict[str, str]:
+    """Of what decides about the figures."""
+    packages = [name for name in ("jax", "jaxlib", "libtpu") if importlib.util.find_spec(name)]
+    return {name: importlib.metadata.version(name) for name in packages}

@@ -1,0 +1,78 @@
+"""`v5e:16x16` or `cpu:8`: the devices to compile for, none of which has to be here."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+
+import jax
+from jax.experimental import topologies
+
+from t2t.planning.chips import CHIPS, Chip
+
+# libtpu would ask Google's cloud which machine this is, and keep other programs from loading it.
+_COMPILE_ONLY = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+class TopologyError(ValueError):
+    """Devices that cannot be compiled for; the message says which can, or what to install."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Devices of one kind."""
+
+    name: str
+    chip: Chip
+    devices: tuple[jax.Device, ...]
+
+
+def open_topology(name: str) -> Topology:
+    """Raises TopologyError: the name is none, or its compiler is not installed."""
+    match = re.fullmatch(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+)*)", name)
+    if match is None or match["chip"] not in CHIPS:
+        raise TopologyError(
+            f"--topology={name} is unknown; write v5e:16x16, v6e:4x4, v5p:4x4x4, v4:2x2x4 or cpu:8"
+        )
+    chip, sizes = CHIPS[match["chip"]], [int(size) for size in match["sizes"].split("x")]
+    devices = _open_cpu(name, math.prod(sizes)) if chip.name == "cpu" else _open_tpu(name, chip)
+    return Topology(name, chip, tuple(devices))
+
+
+def _open_tpu(name: str, chip: Chip) -> list[jax.Device]:
+    if importlib.util.find_spec("libtpu") is None:
+        raise TopologyError(
+            f"--topology={name} needs the TPU compiler, libtpu, which is not installed (a TPU is "
+            "not needed); pip install -r requirements-tpu.txt, or use --topology=cpu:8"
+        )
+    for variable, value in _COMPILE_ONLY.items():
+        os.environ.setdefault(variable, value)
+    options: dict[str, object] = dict(chip.topology_options)
+    if math.prod(map(int, name.split(":")[1].split("x"))) < 4:  # a part of a host
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    try:
+        described = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
+    except jax.errors.JaxRuntimeError as error:
+        raise TopologyError(f"--topology={name}: {error}") from None
+    return list(described.devices)
+
+
+def _open_cpu(name: str, count: int) -> list[jax.Device]:
+    """Fake devices; their number can be chosen only before JAX has looked for its own."""
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # too late; perhaps there are enough
+            jax.config.update("jax_num_cpu_devices", count)
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        raise TopologyError(
+            f"--topology={name}: JAX has {len(devices)} CPU devices already; set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count} for the whole program"
+        )
+    return devices[:count]

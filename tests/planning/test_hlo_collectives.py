@@ -1,0 +1,78 @@
+import pytest
+
+from t2t.planning.hlo import parse_module
+from t2t.planning.hlo_collectives import Collective, read_collective
+
+
+def read(line: str, root: str = "copy(%p)") -> Collective:
+    text = f"""HloModule test, num_partitions=8
+
+ENTRY %main (p: f32[6,4]) -> f32[6,4] {{
+  %p = f32[6,4]{{1,0}} parameter(0)
+  %own = {line}
+  ROOT %root = f32[6,4]{{1,0}} {root}
+}}
+"""
+    module = parse_module(text)
+    scope = module.computations["main"]
+    return read_collective(scope["own"], scope, module.num_devices, times=3)
+
+
+@pytest.mark.parametrize(
+    ("groups", "size"),
+    [
+        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", 2),
+        ("replica_groups=[2,4]<=[4,2]T(1,0)", 4),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}", 2),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2], device_ids=([8]T(0)) {'a','c'}", 4),
+        ("replica_groups=mesh['a'=8] {'a':(2)4}", 4),
+        ("replica_groups={}", 8),
+        ("channel_id=1", 8),
+    ],
+)
+def test_group_is_read_from_all_its_forms(groups: str, size: int) -> None:
+    found = read(f"f32[6,4]{{1,0}} all-reduce(%p), channel_id=1, {groups}, to_apply=%add")
+    assert (found.group_size, found.num_bytes, found.times) == (size, 96, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "num_bytes", "sent"),
+    [
+        ("f32[6,4] all-reduce(%p)", "all-reduce", 96, 2 * 84),
+        ("f32[48,4] all-gather(%p), dimensions={0}", "all-gather", 768, 672),
+        ("f32[6,4] reduce-scatter(%p), dimensions={0}", "reduce-scatter", 96, 84),
+        ("f32[6,4] all-to-all(%p), dimensions={0}", "all-to-all", 96, 84),
+        (
+            "f32[6,4] collective-permute(%p), source_target_pairs={{0,1},{1,0}}",
+            "collective-permute", 96, 96,
+        ),
+        (
+            "(f32[6,4], f32[48,4]) all-gather-start(%p), replica_groups=[1,8]<=[8]",
+            "all-gather", 768, 672,
+        ),
+    ],
+)  # fmt: skip
+def test_ring_sends_what_the_others_lack(line: str, kind: str, num_bytes: int, sent: int) -> None:
+    found = read(line)
+    assert (found.kind, found.num_bytes, found.sent_bytes) == (kind, num_bytes, sent)
+
+
+def test_nothing_is_sent_to_oneself() -> None:
+    assert read("f32[6,4] all-reduce(%p), replica_groups=[8,1]<=[8]").sent_bytes == 0
+
+
+def test_all_reduce_of_which_a_slice_is_kept_is_a_reduce_scatter() -> None:
+    found = read("f32[6,4] all-reduce(%p)", root="dynamic-slice(%own, %p)")
+    assert found.kind == "reduce-scatter"
+
+
+@pytest.mark.parametrize(
+    ("line", "overlaps"),
+    [
+        ("f32[6,4] all-reduce(%p), channel_id=1", False),
+        ("f32[6,4] all-reduce-start(%p), channel_id=1", True),
+        ('f32[48,4] all-gather(%p), frontend_attributes={chain_id="6"}', True),
+    ],
+)
+def test_asynchronous_ones_overlap(line: str, overlaps: bool) -> None:
+    assert read(line).overlaps == overlaps

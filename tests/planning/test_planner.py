@@ -1,0 +1,146 @@
+"""Plans of a tiny model on the eight fake devices, and what is made of their figures."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from t2t.config import (
+    Config,
+    ConfigError,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from t2t.planning import planner
+from t2t.planning.compiled import Memory, OutOfMemoryError, Program
+from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
+from t2t.planning.report import describe, describe_search, to_json
+from t2t.planning.topology import open_topology
+
+CONFIG = Config(
+    model=ModelConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4, dropout=0.0),
+    data=DataConfig(max_length=16, batch_tokens=256, num_shapes=2, length_multiple=8),
+    tokenizer=TokenizerConfig(vocab_size=128),
+    training=TrainingConfig(steps=3600),
+)
+KEYS = """
+    fits memory_bytes flops model_flops hbm_bytes estimated_cycles collectives
+    step_seconds_lower_bound step_seconds_estimate
+""".split()
+
+
+@functools.cache
+def plan(fsdp: int) -> MeshPlan:
+    config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=-1, fsdp=fsdp))
+    return plan_mesh(config, open_topology("cpu:8"), mean_length=8)
+
+
+@pytest.mark.parametrize("fsdp", [1, 8])
+def test_compiled_products_are_those_of_the_closed_form(fsdp: int) -> None:
+    heaviest = plan(fsdp).heaviest
+    assert heaviest.estimate is not None
+    assert heaviest.estimate.flops == pytest.approx(heaviest.padded_flops, rel=0.02)
+    assert heaviest.model_flops < heaviest.padded_flops
+
+
+def test_state_is_cut_by_fsdp_and_copied_by_data() -> None:
+    whole, cut = (plan(fsdp).heaviest.estimate for fsdp in (1, 8))
+    assert whole is not None
+    assert cut is not None
+    state = [own.memory.parameters + own.memory.optimizer for own in (whole, cut)]
+    assert state[0] / 8 < state[1] < 1.2 * state[0] / 8  # norms and biases are not cut
+    assert cut.memory.total < whole.memory.total
+
+
+def test_collectives_are_those_of_the_mesh() -> None:
+    whole, cut = (plan(fsdp).heaviest.estimate for fsdp in (1, 8))
+    assert whole is not None
+    assert cut is not None
+    assert set(whole.collectives) == {"all-reduce"}
+    gradients = whole.memory.parameters
+    assert gradients <= whole.collectives["all-reduce"]["bytes"] < 1.5 * gradients
+    assert "all-gather" in cut.collectives
+
+
+def test_recipe_follows_from_the_step() -> None:
+    found = plan(1)
+    recipe, own = found.recipe, found.heaviest.estimate
+    assert recipe is not None
+    assert own is not None
+    assert recipe.mean_step_seconds == pytest.approx(own.step_seconds_estimate, rel=0.5)
+    assert recipe.hours == pytest.approx(recipe.mean_step_seconds)  # of 3,600 steps
+    assert recipe.accelerator_hours == pytest.approx(8 * recipe.hours)
+    assert recipe.tokens_per_second * recipe.mean_step_seconds == pytest.approx(
+        recipe.tokens_per_step
+    )
+
+
+def test_json_has_what_is_promised() -> None:
+    result = to_json(plan(1), open_topology("cpu:8"))
+    assert {key: type(result[key]).__name__ for key in KEYS} == {
+        "fits": "bool",
+        "memory_bytes": "int",
+        "flops": "int",
+        "model_flops": "float",
+        "hbm_bytes": "int",
+        "estimated_cycles": "NoneType",  # only the TPU compiler has them
+        "collectives": "dict",
+        "step_seconds_lower_bound": "float",
+        "step_seconds_estimate": "float",
+    }
+    assert result["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert 0 < result["step_seconds_lower_bound"] <= result["step_seconds_estimate"]
+    assert sum(result["memory"].values()) == result["memory_bytes"]
+
+
+def test_table_names_all_that_was_asked_for() -> None:
+    lines = describe(plan(8), open_topology("cpu:8")).splitlines()
+    names = {line.split("  ")[0] for line in lines if line and not line.startswith(" ")}
+    assert {
+        "memory", "FLOPs", "HBM traffic", "all-gather", "lower bound", "estimate",
+        "tokens per second", "hours", "accelerator-hours",
+    } <= names  # fmt: skip
+
+
+def test_meshes_are_all_products_that_cover_the_devices() -> None:
+    sizes = [dataclasses.astuple(mesh) for mesh in list_meshes(8)]
+    assert len(sizes) == len(set(sizes)) == 10
+    assert {data * fsdp * tensor for data, fsdp, tensor in sizes} == {8}
+    assert {mesh.data for mesh in list_meshes(12)} == {3, 6, 12}
+
+
+def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if parameters had to be cut in four, and each further cut made the step slower."""
+
+    def compile_step(config: Config, *_: object) -> Program:
+        if config.mesh.fsdp < 4:
+            raise OutOfMemoryError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm.")
+        count = 10 * config.mesh.fsdp + config.mesh.tensor
+        text = f"HloModule m\nENTRY %m (a: f32[]) -> f32[] {{\n  ROOT %b = f32[{count}] copy(%a)\n"
+        return Program(text.replace("(%a)", "()"), Memory(1, 2, 3, 4, 5, 6))
+
+    monkeypatch.setattr(planner, "compile_step", compile_step)
+    plans, refused = search_meshes(CONFIG, open_topology("cpu:8"), mean_length=8)
+    order = [(found.mesh["fsdp"], found.mesh["tensor"]) for found in plans]
+    assert order[:3] == [(4, 1), (4, 2), (8, 1)]
+    assert [found.fits for found in plans] == [True] * 3 + [False] * 6
+    assert plans[-1].heaviest.memory_bytes == round(20.5 * 2**30)
+    assert plans[-1].recipe is None
+    assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # of four heads
+    assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
+    lines = describe_search(plans).splitlines()
+    assert len(lines) == 1 + 9
+    assert lines[-1].endswith("22.01 GB  does not fit")
+    entry = to_json(plans[-1], open_topology("cpu:8"))
+    assert (entry["fits"], entry["flops"], entry["recipe"]) == (False, None, None)
+    assert "does not fit" in describe(plans[-1], open_topology("cpu:8"))
+
+
+def test_mesh_that_cannot_cut_the_model_is_refused_before_compiling() -> None:
+    model = dataclasses.replace(CONFIG.model, d_model=36)
+    config = dataclasses.replace(CONFIG, model=model, mesh=MeshConfig(1, 8, 1))
+    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be cut into mesh\.fsdp=8"):
+        plan_mesh(config, open_topology("cpu:8"))

@@ -1,0 +1,63 @@
+"""The program: its flags, its file, its errors; and the real TPU compiler where it is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.config import Config, DataConfig, ModelConfig, TokenizerConfig
+from t2t.plan import main
+
+TINY = """
+    --config.model.num_layers=1 --config.model.d_model=128 --config.model.d_ff=256
+    --config.model.num_heads=4 --config.model.dropout=0 --config.tokenizer.vocab_size=512
+    --config.data.max_length=16 --config.data.batch_tokens=1024 --mean_length=8
+""".split()
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "t2t.plan", "--config=configs/quickstart.py", *arguments]
+    environment = os.environ | {"XLA_FLAGS": ""}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0),
+        data=DataConfig(max_length=8, batch_tokens=64, num_shapes=1),
+        tokenizer=TokenizerConfig(vocab_size=64),
+    )
+    output = tmp_path / "plans" / "tiny.json"
+    assert main(config, "cpu:2", mean_length=4, search=True, output=output)
+    printed = capsys.readouterr().out
+    result = json.loads(output.read_text())
+    best, *others = result["search"]
+    assert best["mesh"] == result["mesh"]
+    assert len(others) == 2
+    assert result["command"].startswith("python -m t2t.plan ")
+    assert printed.startswith("data fsdp tensor ")
+    assert "cpu:2: 2 devices, mesh " in printed
+
+
+def test_errors_have_no_traceback() -> None:
+    result = call("--topology=v5e")
+    assert result.returncode == 2
+    assert result.stderr.startswith("--topology=v5e is unknown")
+
+
+@pytest.mark.slow
+def test_tpu_compiler_plans_without_a_tpu(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu")
+    output = tmp_path / "plan.json"
+    result = call("--topology=v5e:2x2", "--config.mesh.fsdp=2", *TINY, f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(output.read_text())
+    assert plan["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
+    assert plan["estimated_cycles"] > 0
+    assert plan["flops"] == pytest.approx(plan["padded_flops"], rel=0.02)
+    assert plan["remarks"] == []  # all loops and calls are understood
+    assert "all-gather" in plan["collectives"]
+    assert "cycles at 1.50 GHz" in result.stdout
