@@ -1,0 +1,64 @@
+"""A run for another engine: `python -m t2t.export --workdir=RUN --output=DIR`.
+
+The format is that of CTranslate2 4.x (`pip install ctranslate2`): int8 on CPUs, serving. DIR/vocab
+holds the SentencePiece models, whose pieces are the tokens that the engine takes and gives.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from t2t import cli
+from t2t.config import ConfigError
+from t2t.config_json import load_config
+from t2t.data.tokenizer import Vocabulary
+from t2t.training.checkpoint import restore_params
+from t2t.training.run_directory import RunError
+
+QUANTIZATIONS = (
+    "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16",
+)  # fmt: skip
+
+
+def export(workdir: Path, checkpoint: str, output: Path, quantization: str | None = None) -> None:
+    """Writes the model to a new directory.
+
+    Raises:
+        ConfigError: CTranslate2 is not installed or has no such model, or `output` is there.
+        RunError: there is no such checkpoint, or `output` cannot be written.
+    """
+    try:
+        from t2t.decoding.ctranslate2_format import check_support, write_model
+    except ModuleNotFoundError:
+        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6,<5'") from None
+    config = load_config(workdir / "config.json")
+    check_support(config.model)
+    vocabulary = Vocabulary.load(workdir / "vocab")
+    params, _ = restore_params(workdir, checkpoint)
+    if output.exists():
+        raise ConfigError(f"--output={output} exists already; choose a new directory")
+    src, tgt = vocabulary.src, vocabulary.tgt
+    pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
+    try:
+        output.mkdir(parents=True)
+        vocabulary.save(output / "vocab")
+        write_model(config.model, params, pieces, output, quantization)
+    except OSError as error:
+        raise RunError(f"--output={output} cannot be written: {error.strerror}") from None
+
+
+def main() -> None:
+    """Exports what the flags say."""
+    values = flags.FLAGS
+    output = Path(values.output).expanduser()
+    export(cli.read_workdir(), values.checkpoint, output, values.quantization)
+    print(output)
+
+
+if __name__ == "__main__":
+    cli.define_workdir()
+    flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "Of which engine.")
+    flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
+    flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
+    flags.DEFINE_enum("quantization", None, QUANTIZATIONS, "Of the weights; default: none.")
+    cli.run(main)
