@@ -19,6 +19,7 @@ from ml_collections import config_flags
 from t2t.config import Config, ConfigError, flatten
 from t2t.config_rules import validate
 
+HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
 
 
@@ -38,6 +39,33 @@ def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
     _show_in_help("workdir")
+
+
+def define_hosts() -> None:
+    """Adds the flags that `t2t.hosts.join` takes."""
+    flags.DEFINE_bool(
+        "distributed",
+        False,
+        "One of several processes, which find each other by themselves under SLURM, Open MPI and "
+        "GKE and on TPU pods; elsewhere the next three flags say how.",
+    )
+    flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
+    flags.DEFINE_integer("num_processes", None, "How many processes there are, on all hosts.")
+    flags.DEFINE_integer("process_id", None, "Which of them this is, counted from 0.")
+    for name in HOST_FLAGS:
+        _show_in_help(name)
+
+
+def read_hosts() -> dict[str, Any]:
+    """The arguments of `t2t.hosts.join`."""
+    values = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
+    missing = [f"--{name}" for name in HOST_FLAGS[1:] if values[name] is None]
+    if 0 < len(missing) < 3:
+        raise ConfigError(
+            f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
+            "--process_id, or --distributed alone where the cluster knows them"
+        )
+    return values | {"distributed": values["distributed"] or not missing}
 
 
 def _show_in_help(name: str) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 from absl import flags
-from jax.sharding import PartitionSpec
 
 from t2t import cli
 from t2t.config import Config, ConfigError, MeshConfig
@@ -29,9 +28,11 @@ from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translation, Translator
 from t2t.evaluation.bleu import score_corpus
+from t2t.hosts import first_alone, is_first, join
 from t2t.model.transformer import Params
-from t2t.sharding import make_mesh
-from t2t.training.checkpoint import RunError, restore_params, save_params
+from t2t.sharding import make_mesh, replicate
+from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
 
@@ -63,7 +64,7 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
     params, label = restore_params(request.workdir, request.checkpoint)
     output = prepare_output(request, config, f"{split}-{label}")
     if request.save_params:
-        save_run(request, params, label)
+        first_alone(lambda: save_run(request, params, label))
     sources, references = zip(*corpus, strict=True)
     translations, timing = translate(config, vocabulary, params, sources)
     hypotheses = [translation.text for translation in translations]
@@ -85,8 +86,9 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
     }
-    write_whole(output.with_suffix(".txt"), "".join(f"{line}\n" for line in hypotheses))
-    write_whole(output, json.dumps(result, indent=2) + "\n")
+    if is_first():
+        write_whole(output.with_suffix(".txt"), "".join(f"{line}\n" for line in hypotheses))
+        write_whole(output, json.dumps(result, indent=2) + "\n")
     return result, output
 
 
@@ -135,10 +137,13 @@ def translate(
 ) -> tuple[list[Translation], dict[str, float]]:
     """One translation for each sentence, made on all devices, and how long it took."""
     translator = Translator(config, vocabulary)
-    with jax.set_mesh(make_mesh(MeshConfig())):
-        params = jax.device_put(params, PartitionSpec())
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        params = replicate(params, mesh)
         started = time.perf_counter()
-        translations = translator.translate(params, sources, progress=sys.stderr.isatty())
+        translations = translator.translate(
+            params, sources, progress=is_first() and sys.stderr.isatty()
+        )
     seconds = time.perf_counter() - started - translator.compile_seconds
     tokens = sum(translation.length for translation in translations)
     return translations, {
@@ -176,16 +181,20 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
 def main() -> None:
     """Evaluates what the flags say, and prints the summary."""
     values = flags.FLAGS.flag_values_dict()
+    join(**cli.read_hosts())
     names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
     request = Request(
         cli.read_workdir(), decoding=decoding, **{name: values[name] for name in names}
     )
-    print(describe(*evaluate(request)))
+    result, output = evaluate(request)
+    if is_first():
+        print(describe(result, output))
 
 
 if __name__ == "__main__":
     cli.define_workdir()
+    cli.define_hosts()
     flags.DEFINE_string("split", "test", "A split of the run's corpus.")
     flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
     flags.DEFINE_string("src", "", "A text file to translate instead of a split; needs --ref.")

@@ -7,10 +7,11 @@ a sum over a sharded dimension). Without a mesh, `spec` is None and everything i
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from t2t.batch import Batch, DeviceBatch, HostBatch
 from t2t.config import Config, ConfigError, MeshConfig
@@ -29,6 +30,12 @@ def spec(*names: str | None) -> PartitionSpec | None:
     if jax.sharding.get_abstract_mesh().empty:
         return None
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
+
+
+def platform() -> str:
+    """`cpu`, `gpu` or `tpu`: of the mesh's devices, which need not be this machine's own."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -83,17 +90,43 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def count_row_shards(mesh: Mesh) -> int:
-    """Into how many parts the rows of a batch are split."""
-    return math.prod(mesh.shape[axis] for axis in RULES["batch"])
+class RowShards(NamedTuple):
+    """The equal parts into which the rows of a batch are cut, and those of this process."""
+
+    total: int
+    own: tuple[int, ...]  # in order; processes that share a row's `tensor` axis share its shard
+
+
+def find_row_shards(mesh: Mesh) -> RowShards:
+    """How the mesh cuts a batch."""
+    total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
+    indices = _row_sharding(mesh).addressable_devices_indices_map((total,)).values()
+    starts = {index[0].start or 0 for index in indices if index is not None}
+    return RowShards(total, tuple(sorted(starts)))
 
 
 def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
-    """This process's rows, as its part of the global batch on the mesh."""
-    sharding = jax.sharding.NamedSharding(mesh, PartitionSpec(RULES["batch"]))
+    """The rows of this process's shards, as its part of the global batch on the mesh."""
+    sharding, shards = _row_sharding(mesh), find_row_shards(mesh)
 
     def put(rows: np.ndarray) -> jax.Array:
-        placed: jax.Array = jax.make_array_from_process_local_data(sharding, rows)
-        return placed
+        size = len(rows) // len(shards.own)
+
+        def cut(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index
+            place = shards.own.index((index[0].start or 0) // size)
+            return rows[place * size : (place + 1) * size]
+
+        shape = (size * shards.total, *rows.shape[1:])
+        return jax.make_array_from_callback(shape, sharding, cut)
 
     return Batch(*map(put, batch))
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """Arrays that every process has, whole on every device."""
+    return jax.device_put(jax.device_get(tree), NamedSharding(mesh, PartitionSpec()))
+
+
+def _row_sharding(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(RULES["batch"]))

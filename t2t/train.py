@@ -26,11 +26,13 @@ from t2t.data.sources import list_splits, open_split, open_training
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.bleu import score_bleu
+from t2t.hosts import first_alone, join
 from t2t.model.transformer import Params, Transformer
-from t2t.sharding import check_divisibility, count_row_shards, make_mesh, put_batch
-from t2t.training.checkpoint import Checkpoints, open_run
+from t2t.sharding import check_divisibility, find_row_shards, make_mesh, put_batch
+from t2t.training.checkpoint import Checkpoints
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
+from t2t.training.run_directory import lock_run, open_run
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_eval_step, make_train_step
 
@@ -44,8 +46,8 @@ def main(config: Config, workdir: Path) -> bool:
     corpora, weights = zip(*open_training(config.data), strict=True)
     has_validation = "validation" in list_splits(config.data)
     validation = open_split(config.data, "validation") if has_validation else None
-    open_run(workdir, config)
-    with jax.set_mesh(mesh):
+    with lock_run(workdir), jax.set_mesh(mesh):
+        open_run(workdir, config)
         return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
 
 
@@ -58,7 +60,7 @@ def train_on_mesh(
     validation: Corpus | None,
 ) -> bool:
     """Everything between an open run directory and its last checkpoint."""
-    vocabulary = make_vocabulary(config, workdir, corpora)
+    vocabulary = first_alone(lambda: make_vocabulary(config, workdir, corpora))
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
     structure, state = init_state(
@@ -134,11 +136,12 @@ def make_loader(
 ) -> Loader:
     """Batches whose rows divide among the mesh's devices and into `parts`."""
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
+    shards = find_row_shards(mesh)
     return Loader(
         Plan(lengths, data, seed, weights),
         corpora,
-        row_multiple=count_row_shards(mesh) * parts,
-        process=(jax.process_index(), jax.process_count()),
+        row_multiple=shards.total * parts,
+        row_shards=shards,
     )
 
 
@@ -177,7 +180,7 @@ def make_validate(
 
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """From the cache, or into it."""
-    return tokenize_corpus(corpus, vocabulary, Path(data.cache_directory))
+    return first_alone(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
 
 
 def put_ahead(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
@@ -195,7 +198,15 @@ def count_parameters(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def run() -> int:
+    """Trains as the flags say; the exit status."""
+    config, workdir = cli.read_config(), cli.read_workdir()
+    join(**cli.read_hosts())
+    return 0 if main(config, workdir) else cli.INTERRUPTED
+
+
 if __name__ == "__main__":
     cli.define_config()
     cli.define_workdir()
-    cli.run(lambda: 0 if main(cli.read_config(), cli.read_workdir()) else cli.INTERRUPTED)
+    cli.define_hosts()
+    cli.run(run)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import jax
 from absl import flags
-from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t import cli
 from t2t.config import MeshConfig
@@ -25,7 +24,7 @@ from t2t.config_json import load_config
 from t2t.config_rules import validate
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translation, Translator
-from t2t.sharding import make_mesh
+from t2t.sharding import make_mesh, replicate
 from t2t.training.checkpoint import restore_params
 
 _log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ def translate_lines(
     translator = Translator(validate(config), Vocabulary.load(workdir / "vocab"))
     params, _ = restore_params(workdir, checkpoint)
     mesh = make_mesh(MeshConfig())
-    params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+    params = replicate(params, mesh)
     text = decode_lines(lines)
     size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
     while chunk := list(itertools.islice(text, size)):

@@ -15,7 +15,7 @@ from t2t.config import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import VocabularyError, train_vocabulary
 from t2t.evaluate import Request, describe, evaluate
-from t2t.training.checkpoint import RunError, list_steps
+from t2t.training.run_directory import RunError, list_steps
 from tests.tiny_run import PAIRS, make_run
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from t2t.batch import Batch, HostBatch
 from t2t.config import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.model.transformer import Params, init_transformer, merge
-from t2t.sharding import RULES, check_divisibility, count_row_shards, make_mesh, put_batch, spec
+from t2t.sharding import RULES, check_divisibility, find_row_shards, make_mesh, put_batch, spec
 from t2t.training.loss import smoothed_cross_entropy
 from tests.model.small_models import compile_quickly
 
@@ -137,7 +137,7 @@ def test_mesh_gives_the_rest_to_the_open_axis() -> None:
     mesh = make_mesh(MeshConfig(data=-1, fsdp=2, tensor=2))
     assert dict(mesh.shape) == {"data": 2, "fsdp": 2, "tensor": 2}
     assert set(mesh.axis_types) == {AxisType.Explicit}
-    assert count_row_shards(mesh) == 4
+    assert find_row_shards(mesh) == (4, (0, 1, 2, 3))
 
 
 def test_mesh_takes_the_devices_that_it_is_given() -> None:

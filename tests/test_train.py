@@ -1,7 +1,6 @@
 """Training from text to checkpoint: resumed bit for bit, however it was stopped."""
 
-import contextlib
-import json
+import multiprocessing
 import os
 import random
 import signal
@@ -11,71 +10,26 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from t2t import cli, train
-from t2t.config import (
-    CheckpointConfig,
-    Config,
-    ConfigError,
-    DataConfig,
-    DecodingConfig,
-    MeshConfig,
-    ModelConfig,
-    TokenizerConfig,
-    TrainingConfig,
-)
+from t2t.config import Config, ConfigError
 from t2t.config_json import load_config, save_config
 from t2t.data.corpus import DataError
-from t2t.sharding import make_mesh
-from t2t.training.checkpoint import Checkpoints, RunError, list_steps, open_run
-from t2t.training.state import init_state, make_optimizer
-from tests.data.small_corpus import PAIRS
+from t2t.training.run_directory import RunError, list_steps, open_run
+from tests.tiny_training import (
+    STEPS,
+    change,
+    make_config,
+    make_small_mesh,
+    read_figures,
+    read_state,
+)
 
 ROOT = Path(__file__).parents[1]
-STEPS = 100
-
-
-def make_config(folder: Path) -> Config:
-    """Tiny, but with dropout, two corpora of which one counts for half, and validation."""
-    parts = {"a": PAIRS[:200], "b": PAIRS[200:280], "validation": PAIRS[300:301] * 8}
-    for name, pairs in parts.items():
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Config(
-        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.3),
-        data=DataConfig(
-            source="text",
-            train_src=(f"{folder}/a.en", f"{folder}/b.en"),
-            train_tgt=(f"{folder}/a.de", f"{folder}/b.de"),
-            train_weights=(1.0, 0.5),
-            validation_src=f"{folder}/validation.en",
-            validation_tgt=f"{folder}/validation.de",
-            cache_directory=f"{folder}/cache",
-            max_length=32,
-            batch_tokens=512,
-            num_shapes=1,
-        ),
-        tokenizer=TokenizerConfig(vocab_size=400),
-        training=TrainingConfig(
-            steps=STEPS, warmup_steps=20, learning_rate=0.5, log_every=5, validate_every=5
-        ),
-        checkpoints=CheckpointConfig(every=5, keep_last=2),
-        decoding=DecodingConfig(beam_size=2, max_extra_length=2),
-    )
-
-
-def change(config: Config, **sections: dict[str, Any]) -> Config:
-    """A copy with some fields changed."""
-    values = {name: vars(getattr(config, name)) | sections.get(name, {}) for name in SECTIONS}
-    return Config(**{name: SECTIONS[name](**fields) for name, fields in values.items()})
-
-
-SECTIONS = {name: type(value) for name, value in vars(Config()).items() if name != "seed"}
 
 
 @pytest.fixture(scope="module")
@@ -98,37 +52,11 @@ def _one_device() -> Iterator[None]:
         yield
 
 
-def make_small_mesh(sizes: MeshConfig) -> Mesh:
-    return make_mesh(sizes, jax.devices()[:1])
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(config: Config, folder: Path) -> Path:
     """A run from beginning to end."""
     assert train.main(config, folder / "uninterrupted")
     return folder / "uninterrupted"
-
-
-def read_state(workdir: Path, step: int) -> list[np.ndarray]:
-    """All that training carries, from the newest checkpoint."""
-    config = load_config(workdir / "config.json")
-    with jax.set_mesh(make_small_mesh(config.mesh)):
-        size = config.tokenizer.vocab_size
-        _, blank = init_state(config, make_optimizer(config), size, size)
-        with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
-            state = checkpoints.restore(blank)
-    assert int(state.step) == step
-    return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]
-
-
-def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
-    """The figures that do not depend on the clock."""
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    return [
-        {name: value for name, value in line.items() if "second" not in name and name != "time"}
-        for line in lines
-        if any(name.startswith(prefix) for name in line)
-    ]
 
 
 def assert_same_run(workdir: Path, other: Path) -> None:
@@ -139,7 +67,8 @@ def assert_same_run(workdir: Path, other: Path) -> None:
 
 def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:
     names = {path.name for path in uninterrupted.iterdir()}
-    assert names == {"config.json", "vocab", "checkpoints", "metrics.jsonl", "tensorboard"}
+    kept = {"config.json", "vocab", "checkpoints", "metrics.jsonl", "tensorboard", "lock"}
+    assert names == kept
     assert load_config(uninterrupted / "config.json") == config
     assert list_steps(uninterrupted)[-2:] == [STEPS - 5, STEPS]
 
@@ -245,7 +174,7 @@ class Program:
 
 
 @pytest.mark.slow
-def test_run_stopped_and_killed_twice_is_the_same_bit_for_bit(
+def test_run_stopped_by_signals_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:
     program = Program(config, tmp_path, tmp_path / "run")
@@ -253,8 +182,32 @@ def test_run_stopped_and_killed_twice_is_the_same_bit_for_bit(
         status, messages = program.stop(number)
         assert status == cli.INTERRUPTED, messages
         assert messages.splitlines()[-1] == "stopped and saved; the same command continues"
-    for _ in range(2):
-        status, messages = program.stop(signal.SIGKILL)
-        assert status == -signal.SIGKILL, messages
+    assert train.main(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def train_on_one_device(config: Config, workdir: Path) -> None:
+    """What a process that is to be killed does."""
+    with mock.patch.object(train, "make_mesh", make_small_mesh):
+        train.main(config, workdir)
+
+
+@pytest.mark.slow
+def test_run_killed_twenty_times_is_the_same_bit_for_bit(
+    uninterrupted: Path, config: Config, tmp_path: Path
+) -> None:
+    """At any moment: while it starts, in a step, while a checkpoint is written or removed."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    newest = 0
+    for _ in range(20):
+        process = processes.Process(target=train_on_one_device, args=(config, tmp_path / "run"))
+        process.start()
+        process.join(random.uniform(0, 4))
+        finished = max(list_steps(tmp_path / "run"), default=0)
+        process.kill()
+        process.join()
+        assert max(list_steps(tmp_path / "run"), default=0) >= finished >= newest
+        newest = finished
     assert train.main(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)

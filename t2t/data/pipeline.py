@@ -25,22 +25,26 @@ class Loader:
         corpora: Sequence[TokenizedCorpus],
         *,
         row_multiple: int = 1,
-        process: tuple[int, int] = (0, 1),
+        row_shards: tuple[int, Sequence[int]] = (1, (0,)),
     ):
-        """Rows are filled up with empty ones to a multiple; `process` is (index, count)."""
+        """Rows are filled up with empty ones to a multiple.
+
+        `row_shards`: into how many parts they are cut, and which of them this process reads.
+        """
         self.plan = plan
         self._corpora = corpora
         self._starts = [0, *itertools.accumulate(len(corpus) for corpus in corpora)]
         self._row_multiple = row_multiple
-        self._process = process
+        self._row_shards = row_shards
 
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
         planned = self.plan.batch(step)
-        index, count = self._process
+        count, own = self._row_shards
         rows = -(-planned.shape.rows // self._row_multiple) * self._row_multiple // count
-        own = planned.indices[index * rows : (index + 1) * rows]
-        return pad_batch([self._read(i) for i in own.tolist()], planned.shape, rows)
+        # Rows that stay empty are the batch's last: they are in order after this, too.
+        indices = [i for s in own for i in planned.indices[s * rows : (s + 1) * rows].tolist()]
+        return pad_batch([self._read(i) for i in indices], planned.shape, rows * len(own))
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Batches [start, stop), made ahead of need by background threads."""

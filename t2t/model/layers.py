@@ -30,10 +30,12 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
     if key is None or rate == 0:
         return x
     kept = min(round((1 - rate) * 2**16), 2**16 - 1)
+    own = None if spec() is None else jax.typeof(x).sharding.spec  # each device draws its part
     if x.shape[-1] % 2:
-        draws = jax.random.bits(key, x.shape, jnp.uint16)
+        draws = jax.random.bits(key, x.shape, jnp.uint16, out_sharding=own)
     else:
-        words = jax.random.bits(key, (*x.shape[:-1], x.shape[-1] // 2), jnp.uint32)
+        half = (*x.shape[:-1], x.shape[-1] // 2)
+        words = jax.random.bits(key, half, jnp.uint32, out_sharding=own)
         draws = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
     return jnp.where(draws < kept, x * (2**16 / kept), 0).astype(x.dtype)
 

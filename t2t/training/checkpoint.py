@@ -1,9 +1,6 @@
-"""The run directory, and checkpoints in it: save, restore onto any mesh, average.
+"""Checkpoints in a run directory: save, restore onto any mesh, average.
 
-    config.json   vocab/   checkpoints/STEP/{params,training}   metrics.jsonl   evaluations/
-
-That is all that is needed to resume or to evaluate, and it can be copied elsewhere. Nothing in it
-is executed on load. A checkpoint appears under its final name only when it is complete.
+A checkpoint appears under its final name only when it is complete.
 """
 
 import json
@@ -18,79 +15,11 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
-from t2t.config import CheckpointConfig, Config
-from t2t.config_json import differences, load_config, save_config
+from t2t.config import CheckpointConfig
+from t2t.config_json import load_config
 from t2t.model.transformer import Params
+from t2t.training.run_directory import RunError, list_steps
 from t2t.training.state import TrainState
-
-# What may differ between a run and its continuation: it changes neither the parameters that
-# follow from those already there, nor the order of the data.
-_CHANGEABLE = (
-    "mesh.",
-    "checkpoints.",
-    "decoding.",
-    "data.directory",
-    "data.cache_directory",
-    "data.validation_",
-    "data.test_",
-    "training.steps",
-    "training.log_every",
-    "training.validate_every",
-    "training.bleu_every",
-    "training.max_nonfinite_steps",
-)
-
-
-# What makes the vocabulary: all that binds a run as long as it holds no checkpoint.
-_OF_VOCABULARY = (
-    "tokenizer.",
-    "data.source",
-    "data.src_language",
-    "data.tgt_language",
-    "data.tfds_name",
-    "data.train_src",
-    "data.train_tgt",
-)
-
-
-class RunError(RuntimeError):
-    """A run directory that cannot be used; the message says why and what would help."""
-
-
-def open_run(workdir: Path, config: Config) -> None:
-    """Makes a run directory, or checks that the one that is there was made with this config.
-
-    As long as it holds no checkpoint, only what made its vocabulary, if that is there, has to stay:
-    a first attempt that failed on its data does not stand in the way of the second.
-
-    Raises:
-        RunError: it was made with another, or cannot be written.
-    """
-    path = workdir / "config.json"
-    if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
-        changed = differences(load_config(path), config)
-        if list_steps(workdir):
-            free = tuple(
-                field
-                for field in _CHANGEABLE
-                if field != "training.steps" or config.training.schedule != "cosine"
-            )
-            changed = [line for line in changed if not line.startswith(free)]
-        else:
-            changed = [line for line in changed if line.startswith(_OF_VOCABULARY)]
-        if changed:
-            raise RunError(
-                f"{workdir} was written with another config:\n  "
-                + "\n  ".join(changed)
-                + "\nchoose another --workdir, or the old values to continue this run"
-            )
-    try:
-        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        save_config(config, draft)
-        draft.replace(path)
-    except OSError as error:
-        raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
 
 
 class Checkpoints:
@@ -203,12 +132,6 @@ def _without_params(state: TrainState) -> dict[str, Any]:
 
 def _abstract(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-
-
-def list_steps(workdir: Path) -> list[int]:
-    """The steps of the complete checkpoints, in order."""
-    folder = workdir / "checkpoints"
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:

@@ -1,13 +1,12 @@
 """The training loop: section 5 of the paper, in the order in which the data flow."""
 
-import signal
-import types
 from collections.abc import Callable, Iterator, Mapping
 
 from t2t.batch import DeviceBatch
 from t2t.config import TrainingConfig
 from t2t.model.transformer import Params
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.interruption import Interruption
 from t2t.training.report import Report
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
@@ -31,7 +30,7 @@ def train(
     """
     step = int(state.step)
     with Interruption() as interruption:
-        while step < config.steps and not interruption:
+        while step < config.steps and not interruption.reached(step):
             batch = next(batches)
             state, metrics = train_step(state, batch)
             step += 1
@@ -49,30 +48,3 @@ def train(
         report.flush()
         checkpoints.save(state)
     return state, step >= config.steps
-
-
-class Interruption:
-    """True from the first SIGINT (Ctrl-C) or SIGTERM on; a second one is not held up."""
-
-    def __enter__(self) -> "Interruption":
-        self._received = False
-        self._previous = {
-            number: signal.signal(number, self._receive)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def __bool__(self) -> bool:
-        return self._received
-
-    def _receive(self, number: int, frame: types.FrameType | None) -> None:
-        del number, frame
-        self._received = True
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)

@@ -1,4 +1,7 @@
-"""What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events."""
+"""What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events.
+
+Of several processes only the first shows anything; all of them stop where steps fail.
+"""
 
 import contextlib
 import json
@@ -13,7 +16,8 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from t2t.training.checkpoint import RunError
+from t2t.hosts import is_first
+from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 
 _log = logging.getLogger(__name__)
@@ -37,14 +41,13 @@ class Report:
             RunError: the run directory cannot be written, now or later.
         """
         self._workdir = workdir
-        with _writing(workdir):
-            _drop_lines_after(workdir / "metrics.jsonl", first)
-            (workdir / "tensorboard").mkdir(exist_ok=True)
-            self._events = EventsWriter(str(workdir / "tensorboard" / "events"))
-            start = SessionLog(status=SessionLog.START)  # hides what came after `first`
-            self._events.write_event(Event(step=first, session_log=start))
+        self._events = _open_files(workdir, first) if is_first() else None
         self._bar = tqdm.tqdm(
-            total=last, initial=first, unit="step", disable=None, dynamic_ncols=True
+            total=last,
+            initial=first,
+            unit="step",
+            disable=None if is_first() else True,
+            dynamic_ncols=True,
         )
         self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
         self._pending: tuple[int, int, Metrics] | None = None
@@ -75,8 +78,9 @@ class Report:
     def close(self) -> None:
         """Ends the bar and the files."""
         self._bar.close()
-        with _writing(self._workdir):
-            self._events.close()
+        if self._events:
+            with _writing(self._workdir):
+                self._events.close()
 
     def _read(self, step: int, positions: int, metrics: Metrics) -> None:
         loss, tokens = float(metrics.loss), float(metrics.tokens)
@@ -121,6 +125,8 @@ class Report:
         self._restart_interval()
 
     def _write(self, step: int, figures: Mapping[str, float]) -> None:
+        if not self._events:
+            return
         # JSON has no NaN: null says that there is no such figure.
         safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
@@ -139,6 +145,17 @@ class Report:
 
 def _describe(figures: Mapping[str, float]) -> str:
     return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in figures.items())
+
+
+def _open_files(workdir: Path, first: int) -> EventsWriter:
+    """Takes out of the files what came after step `first`."""
+    with _writing(workdir):
+        _drop_lines_after(workdir / "metrics.jsonl", first)
+        (workdir / "tensorboard").mkdir(exist_ok=True)
+        events = EventsWriter(str(workdir / "tensorboard" / "events"))
+        start = SessionLog(status=SessionLog.START)  # hides what came after `first`
+        events.write_event(Event(step=first, session_log=start))
+    return events
 
 
 def _drop_lines_after(path: Path, step: int) -> None:

@@ -25,11 +25,14 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
 
 
 def make_loader(
-    corpora: list[TokenizedCorpus], row_multiple: int = 8, process: tuple[int, int] = (0, 1)
+    corpora: list[TokenizedCorpus],
+    row_multiple: int = 8,
+    row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
 ) -> Loader:
     data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4)
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
-    return Loader(Plan(lengths, data, 0), corpora, row_multiple=row_multiple, process=process)
+    plan = Plan(lengths, data, 0)
+    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards)
 
 
 def assert_same(one: HostBatch, other: HostBatch) -> None:
@@ -76,14 +79,18 @@ def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -
     assert sorted(found) == sorted(expected)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("owners", [((0,), (1,)), ((0, 1), (2, 3)), ((0, 2), (1, 3))], ids=str)
 def test_rows_of_all_processes_are_the_whole_batch(
-    corpora: list[TokenizedCorpus], count: int
+    corpora: list[TokenizedCorpus], owners: tuple[tuple[int, ...], ...]
 ) -> None:
-    whole = make_loader(corpora)
-    parts = [make_loader(corpora, process=(index, count)) for index in range(count)]
+    whole, count = make_loader(corpora), sum(map(len, owners))
+    parts = [make_loader(corpora, row_shards=(count, own)) for own in owners]
     for step in range(whole.plan.steps_per_epoch):
-        together = zip(*(part.batch(step) for part in parts), strict=True)
+        shards: dict[int, HostBatch] = {}
+        for own, part in zip(owners, parts, strict=True):
+            cut = zip(*(np.split(x, len(own)) for x in part.batch(step)), strict=True)
+            shards |= {number: Batch(*x) for number, x in zip(own, cut, strict=True)}
+        together = zip(*(shards[number] for number in range(count)), strict=True)
         assert_same(Batch(*map(np.concatenate, together)), whole.batch(step))
 
 

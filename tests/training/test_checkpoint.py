@@ -13,14 +13,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from t2t.config import CheckpointConfig, MeshConfig
 from t2t.config_json import save_config
 from t2t.sharding import make_mesh
-from t2t.training.checkpoint import (
-    Checkpoints,
-    RunError,
-    find_best_step,
-    list_steps,
-    restore_params,
-    save_params,
-)
+from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
+from t2t.training.run_directory import RunError, list_steps
 from t2t.training.state import TrainState
 from tests.training.toy_run import (
     CONFIG,

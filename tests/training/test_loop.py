@@ -16,9 +16,10 @@ from t2t.batch import Batch, DeviceBatch
 from t2t.config import CheckpointConfig, Config, TrainingConfig
 from t2t.config_json import save_config
 from t2t.model.transformer import Params
-from t2t.training.checkpoint import Checkpoints, find_best_step, list_steps
+from t2t.training.checkpoint import Checkpoints, find_best_step
 from t2t.training.loop import train
 from t2t.training.report import NonFiniteError, Report
+from t2t.training.run_directory import list_steps
 from t2t.training.state import TrainState, make_optimizer
 from t2t.training.step import Metrics
 

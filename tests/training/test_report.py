@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import pytest
 from tensorboardX.proto import event_pb2
 
-from t2t.training.checkpoint import RunError
 from t2t.training.report import NonFiniteError, Report
+from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 
 NAN = float("nan")

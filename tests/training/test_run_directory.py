@@ -13,7 +13,8 @@ import pytest
 
 from t2t.config import CheckpointConfig, Config
 from t2t.config_json import save_config
-from t2t.training.checkpoint import Checkpoints, RunError, list_steps, open_run, restore_params
+from t2t.training.checkpoint import Checkpoints, restore_params
+from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
 from tests.training.toy_run import (
     CONFIG,
     assert_same,
@@ -195,6 +196,19 @@ def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match=f"{workdir} cannot be written"):
         open_run(tmp_path / workdir, CONFIG)
+    with (
+        pytest.raises(RunError, match=f"{workdir} cannot be written"),
+        lock_run(tmp_path / workdir),
+    ):
+        pass
+
+
+def test_second_trainer_in_a_run_directory_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):  # the lock ends with its holder
+        with contextlib.ExitStack() as first:
+            first.enter_context(lock_run(tmp_path))
+            with pytest.raises(RunError, match="another trainer is at work"), lock_run(tmp_path):
+                pass
 
 
 def test_full_disk_leaves_the_config(run: Path) -> None:

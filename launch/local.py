@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Several processes of one program on this machine.
+
+    launch/local.py --processes=2 --devices=2 -- python -m t2t.train --config=... --workdir=...
+
+Each gets the flags that let them find each other. Ctrl-C and SIGTERM go to all of them. When one
+fails, the others have a minute to notice before they are ended, and its status is returned.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+from typing import IO
+
+PATIENCE = 60  # seconds
+
+
+def main() -> int:
+    """Starts, waits, returns the first status that is not 0."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--processes", type=int, required=True, help="how many")
+    parser.add_argument("--devices", type=int, help="CPU devices that each makes; else its own")
+    parser.add_argument("command", nargs="+", help="a program of t2t, after --")
+    arguments = parser.parse_args()
+    environment = dict(os.environ)
+    if arguments.devices:
+        flag = f"--xla_force_host_platform_device_count={arguments.devices}"
+        environment |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
+    meeting = [f"--coordinator=localhost:{find_port()}", f"--num_processes={arguments.processes}"]
+    processes = []
+    for number in range(arguments.processes):
+        command = [*arguments.command, *meeting, f"--process_id={number}"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, env=environment, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        processes.append(process)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            assert source
+            threading.Thread(target=copy_lines, args=(number, source, target.buffer)).start()
+
+    def pass_on(received: int, frame: types.FrameType | None) -> None:
+        del frame
+        for process in processes:
+            process.send_signal(signal.SIGTERM if received == signal.SIGINT else received)
+
+    for received in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(received, pass_on)
+    return wait(processes)
+
+
+def find_port() -> int:
+    """One that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def copy_lines(number: int, source: IO[bytes], target: IO[bytes]) -> None:
+    """Each line with the number of its process."""
+    for line in source:
+        target.write(b"[%d] %s" % (number, line))
+        target.flush()
+
+
+def wait(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Until all have ended, by themselves or a while after the first failure."""
+    failed, deadline = 0, float("inf")
+    while any(process.poll() is None for process in processes):
+        time.sleep(0.1)
+        statuses = [process.returncode for process in processes]
+        if not failed and any(statuses):
+            failed = next(filter(None, statuses))
+            deadline = time.monotonic() + PATIENCE
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+    return failed or next(filter(None, (process.returncode for process in processes)), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

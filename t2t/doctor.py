@@ -1,0 +1,193 @@
+"""What each process sees, and what is wrong with it: `python -m t2t.doctor [--workdir=RUN]`.
+
+To be run as training will be, with the same launcher and environment. Exit status 1: something is
+wrong.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from jax.experimental import multihost_utils
+from jax.sharding import PartitionSpec
+
+from t2t import cli
+from t2t.config import MeshConfig
+from t2t.hosts import first_alone, is_first, join
+from t2t.sharding import make_mesh
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+ENOUGH_DISK = 10e9  # bytes: several checkpoints of the big model with its optimiser's state
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    seen: str
+    problem: str = ""  # and its remedy
+
+
+def examine(workdir: Path | None) -> Iterator[Finding]:
+    """All findings of this process, each as soon as it is there."""
+    yield find_versions()
+    yield Finding("process", f"{jax.process_index()} of {jax.process_count()}, {platform.node()}")
+    yield find_devices()
+    yield find_memory()
+    yield find_collective()
+    yield find_compilation_cache()
+    if workdir:
+        yield find_disk(workdir)
+        yield find_shared(workdir)
+
+
+def find_versions() -> Finding:
+    """Of Python and of the packages that decide what is computed."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    seen = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return Finding("versions", f"Python {platform.python_version()}, {seen}")
+
+
+def find_devices() -> Finding:
+    """Those of this process among all, and the mesh that they make by default."""
+    local, everywhere = jax.local_devices(), jax.devices()
+    kinds = sorted({device.device_kind for device in everywhere})
+    mesh = dict(make_mesh(MeshConfig()).shape)
+    seen = f"{len(local)} here, {len(everywhere)} in all, {' and '.join(kinds)}, mesh {mesh}"
+    if len(kinds) > 1:
+        return Finding("devices", seen, "devices of several kinds: the slowest sets the pace")
+    if local[0].platform == "cpu" and (hidden := find_hidden_accelerator()):
+        return Finding("devices", seen, hidden)
+    return Finding("devices", seen)
+
+
+def find_hidden_accelerator() -> str:
+    """What is wrong where JAX takes the CPU although there is something faster; else nothing."""
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return ""
+    if shutil.which("nvidia-smi"):
+        return "there is an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
+    if Path("/dev/accel0").exists() or Path("/dev/vfio/0").exists():
+        return "there is a TPU, but JAX has no libtpu: install requirements-tpu.txt"
+    return ""
+
+
+def find_memory() -> Finding:
+    """Of each device, where it tells, and of the host."""
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    stats = jax.local_devices()[0].memory_stats() or {}
+    device = f"{stats['bytes_limit'] / 1e9:.1f} GB a device, " if "bytes_limit" in stats else ""
+    return Finding("memory", f"{device}{host / 1e9:.1f} GB and {os.cpu_count()} cores on the host")
+
+
+def find_collective() -> Finding:
+    """A sum over one number from each device, and how long it takes when it is compiled."""
+    mesh = make_mesh(MeshConfig())
+    count = mesh.size
+    with jax.set_mesh(mesh):
+        numbers = jax.device_put(np.arange(1, count + 1), PartitionSpec("data"))
+        add = jax.jit(jnp.sum).lower(numbers).compile()
+        add(numbers).block_until_ready()
+        started = time.perf_counter()
+        total = int(add(numbers))
+        seconds = time.perf_counter() - started
+    expected = count * (count + 1) // 2
+    seen = f"a sum over {count} devices in {1000 * seconds:.2f} ms"
+    problem = "" if total == expected else f"it gave {total} instead of {expected}"
+    return Finding("collective", seen, problem)
+
+
+def find_compilation_cache() -> Finding:
+    """Whether a program that was compiled before is found again."""
+    folder = jax.config.read("jax_compilation_cache_dir")
+    if not folder:
+        remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, and later starts compile nothing"
+        return Finding("compilation cache", f"off; {remedy}")
+    hits = 0
+
+    def count(event: str, **_: str | int) -> None:
+        nonlocal hits
+        hits += event == "/jax/compilation_cache/cache_hits"
+
+    number = secrets.randbits(20)  # a program that nobody compiled before
+    jax.monitoring.register_event_listener(count)
+    options = {
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    before = {name: jax.config.read(name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    for _ in range(2):  # another function each time, but the same program
+        jax.jit(lambda x: x + number)(jnp.zeros(()))
+    for name, value in before.items():
+        jax.config.update(name, value)
+    jax.monitoring.unregister_event_listener(count)
+    problem = "" if hits else f"nothing is found again in {folder}: is it writable?"
+    return Finding("compilation cache", f"{folder}, {hits} hits", problem)
+
+
+def find_disk(workdir: Path) -> Finding:
+    """Room in the run directory, and whether this process may write there."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe = workdir / f".doctor-{jax.process_index()}"
+        probe.write_text("probe")
+        probe.unlink()
+    except OSError as error:
+        return Finding("disk", str(workdir), f"cannot be written: {error.strerror}")
+    free = shutil.disk_usage(workdir).free
+    seen = f"{free / 1e9:.1f} GB free in {workdir}"
+    few = "a checkpoint of the big model with its optimiser's state takes 2.5 GB"
+    return Finding("disk", seen, few if free < ENOUGH_DISK else "")
+
+
+def find_shared(workdir: Path) -> Finding:
+    """Whether what process 0 writes is seen here."""
+    word = multihost_utils.broadcast_one_to_all(jnp.asarray(secrets.randbits(31)))
+    path = workdir / ".doctor"
+
+    def look() -> str:
+        with contextlib.suppress(OSError):  # that it cannot be written is said elsewhere
+            if is_first():
+                path.write_text(str(word))
+            return path.read_text()
+        return ""
+
+    found = first_alone(look)
+    multihost_utils.sync_global_devices("all have looked")
+    if is_first():
+        path.unlink(missing_ok=True)
+    problem = (
+        "" if found == str(word) else f"{workdir} is not the one of process 0: use a shared disk"
+    )
+    return Finding("run directory", "shared by all processes" if not problem else "", problem)
+
+
+def main(show: Callable[[str], None] = print) -> int:
+    """Prints the findings of this process; the exit status."""
+    join(**cli.read_hosts())
+    workdir = flags.FLAGS.workdir
+    healthy = True
+    for finding in examine(Path(workdir).expanduser() if workdir else None):
+        healthy &= not finding.problem
+        wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
+        show(f"{finding.what:18}{finding.seen}{wrong}")
+    return 0 if healthy else 1
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "A run directory, to see whether it can be written.")
+    cli.define_hosts()
+    cli.run(main)

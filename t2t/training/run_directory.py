@@ -1,0 +1,116 @@
+"""The run directory: whose it is, and with which config it may be continued.
+
+    config.json   vocab/   checkpoints/STEP/{params,training}   metrics.jsonl   evaluations/
+
+That is all that is needed to resume or to evaluate, and it can be copied elsewhere. Nothing in it
+is executed on load.
+"""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t.config import Config
+from t2t.config_json import differences, load_config, save_config
+from t2t.hosts import is_first
+
+# What may differ between a run and its continuation: it changes neither the parameters that
+# follow from those already there, nor the order of the data.
+_CHANGEABLE = (
+    "mesh.",
+    "checkpoints.",
+    "decoding.",
+    "data.directory",
+    "data.cache_directory",
+    "data.validation_",
+    "data.test_",
+    "training.steps",
+    "training.log_every",
+    "training.validate_every",
+    "training.bleu_every",
+    "training.max_nonfinite_steps",
+)
+
+
+# What makes the vocabulary: all that binds a run as long as it holds no checkpoint.
+_OF_VOCABULARY = (
+    "tokenizer.",
+    "data.source",
+    "data.src_language",
+    "data.tgt_language",
+    "data.tfds_name",
+    "data.train_src",
+    "data.train_tgt",
+)
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be used; the message says why and what would help."""
+
+
+@contextlib.contextmanager
+def lock_run(workdir: Path) -> Iterator[None]:
+    """Makes a run directory this trainer's alone; the lock ends with its process, however it ends.
+
+    Raises:
+        RunError: another trainer holds it, or it cannot be written.
+    """
+    with contextlib.ExitStack() as held:
+        if is_first():
+            try:
+                workdir.mkdir(parents=True, exist_ok=True)
+                lock = held.enter_context((workdir / "lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"another trainer is at work in {workdir}; "
+                    "wait for its end, or choose another --workdir"
+                ) from None
+            except OSError as error:
+                raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
+        yield
+
+
+def open_run(workdir: Path, config: Config) -> None:
+    """Makes a run directory, or checks that the one that is there was made with this config.
+
+    As long as it holds no checkpoint, only what made its vocabulary, if that is there, has to stay:
+    a first attempt that failed on its data does not stand in the way of the second.
+
+    Raises:
+        RunError: it was made with another, or cannot be written.
+    """
+    path = workdir / "config.json"
+    if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
+        changed = differences(load_config(path), config)
+        if list_steps(workdir):
+            free = tuple(
+                field
+                for field in _CHANGEABLE
+                if field != "training.steps" or config.training.schedule != "cosine"
+            )
+            changed = [line for line in changed if not line.startswith(free)]
+        else:
+            changed = [line for line in changed if line.startswith(_OF_VOCABULARY)]
+        if changed:
+            raise RunError(
+                f"{workdir} was written with another config:\n  "
+                + "\n  ".join(changed)
+                + "\nchoose another --workdir, or the old values to continue this run"
+            )
+    if not is_first():
+        return
+    try:
+        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        save_config(config, draft)
+        draft.replace(path)
+    except OSError as error:
+        raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
+
+
+def list_steps(workdir: Path) -> list[int]:
+    """The steps of the complete checkpoints, in order."""
+    folder = workdir / "checkpoints"
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())

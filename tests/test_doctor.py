@@ -1,0 +1,49 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t import doctor
+
+
+def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
+    findings = {finding.what: finding for finding in doctor.examine(tmp_path / "run")}
+    assert [finding for finding in findings.values() if finding.problem] == []
+    assert findings["process"].seen.startswith("0 of 1, ")
+    assert findings["devices"].seen.startswith("8 here, 8 in all, cpu, mesh {'data': 8, ")
+    assert findings["collective"].seen.startswith("a sum over 8 devices in ")
+    assert findings["compilation cache"].seen.endswith(", 1 hits")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_what_is_wrong_is_said_and_is_the_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = subprocess.run(
+        [sys.executable, "-m", "t2t.doctor", f"--workdir={tmp_path}/file/run"],
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "file")},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    wrong = [line.split()[0] for line in done.stdout.splitlines() if "WRONG" in line]
+    assert wrong == ["compilation", "disk", "run"]
+
+
+def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert doctor.find_disk(tmp_path / "file" / "run").problem.startswith("cannot be written")
+
+
+def test_accelerator_that_jax_does_not_use_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.find_devices().problem == ""  # JAX_PLATFORMS=cpu: it was asked for
+    monkeypatch.delenv("JAX_PLATFORMS")
+    assert "requirements-cuda.txt" in doctor.find_devices().problem

@@ -1,0 +1,91 @@
+"""A training run that takes seconds, and what it leaves behind."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from t2t.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from t2t.config_json import load_config
+from t2t.sharding import make_mesh
+from t2t.training.checkpoint import Checkpoints
+from t2t.training.state import init_state, make_optimizer
+from tests.data.small_corpus import PAIRS
+
+STEPS = 100
+SECTIONS = {name: type(value) for name, value in vars(Config()).items() if name != "seed"}
+
+
+def make_config(folder: Path) -> Config:
+    """Tiny, but with dropout, two corpora of which one counts for half, and validation."""
+    parts = {"a": PAIRS[:200], "b": PAIRS[200:280], "validation": PAIRS[300:301] * 8}
+    for name, pairs in parts.items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=4, dropout=0.3),
+        data=DataConfig(
+            source="text",
+            train_src=(f"{folder}/a.en", f"{folder}/b.en"),
+            train_tgt=(f"{folder}/a.de", f"{folder}/b.de"),
+            train_weights=(1.0, 0.5),
+            validation_src=f"{folder}/validation.en",
+            validation_tgt=f"{folder}/validation.de",
+            cache_directory=f"{folder}/cache",
+            max_length=32,
+            batch_tokens=512,
+            num_shapes=1,
+        ),
+        tokenizer=TokenizerConfig(vocab_size=400),
+        training=TrainingConfig(
+            steps=STEPS, warmup_steps=20, learning_rate=0.5, log_every=5, validate_every=5
+        ),
+        checkpoints=CheckpointConfig(every=5, keep_last=2),
+        decoding=DecodingConfig(beam_size=2, max_extra_length=2),
+    )
+
+
+def change(config: Config, **sections: dict[str, Any]) -> Config:
+    """A copy with some fields changed."""
+    values = {name: vars(getattr(config, name)) | sections.get(name, {}) for name in SECTIONS}
+    return Config(**{name: SECTIONS[name](**fields) for name, fields in values.items()})
+
+
+def make_small_mesh(sizes: MeshConfig) -> Mesh:
+    """Of the first device alone."""
+    return make_mesh(sizes, jax.devices()[:1])
+
+
+def read_state(workdir: Path, step: int) -> list[np.ndarray]:
+    """All that training carries, from the newest checkpoint."""
+    config = load_config(workdir / "config.json")
+    with jax.set_mesh(make_small_mesh(MeshConfig())):
+        size = config.tokenizer.vocab_size
+        _, blank = init_state(config, make_optimizer(config), size, size)
+        with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
+            state = checkpoints.restore(blank)
+    assert int(state.step) == step
+    return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]
+
+
+def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
+    """The figures that do not depend on the clock."""
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [
+        {name: value for name, value in line.items() if "second" not in name and name != "time"}
+        for line in lines
+        if any(name.startswith(prefix) for name in line)
+    ]
