@@ -110,7 +110,7 @@ def find_collective() -> Finding:
 
 def find_compilation_cache() -> Finding:
     """Whether a program that was compiled before is found again."""
-    folder = jax.config.read("jax_compilation_cache_dir")
+    folder = jax.config.values["jax_compilation_cache_dir"]
     if not folder:
         remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, and later starts compile nothing"
         return Finding("compilation cache", f"off; {remedy}")
@@ -126,7 +126,7 @@ def find_compilation_cache() -> Finding:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
-    before = {name: jax.config.read(name) for name in options}
+    before = {name: jax.config.values[name] for name in options}
     for name, value in options.items():
         jax.config.update(name, value)
     for _ in range(2):  # another function each time, but the same program
@@ -135,7 +135,7 @@ def find_compilation_cache() -> Finding:
         jax.config.update(name, value)
     jax.monitoring.unregister_event_listener(count)
     problem = "" if hits else f"nothing is found again in {folder}: is it writable?"
-    return Finding("compilation cache", f"{folder}, {hits} hits", problem)
+    return Finding("compilation cache", folder, problem)
 
 
 def find_disk(workdir: Path) -> Finding:
@@ -167,8 +167,8 @@ def find_shared(workdir: Path) -> Finding:
 
     found = first_alone(look)
     multihost_utils.sync_global_devices("all have looked")
-    if is_first():
-        path.unlink(missing_ok=True)
+    if is_first() and found:
+        path.unlink()
     problem = (
         "" if found == str(word) else f"{workdir} is not the one of process 0: use a shared disk"
     )
