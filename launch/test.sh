@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lint, types and tests, in an environment of their own making: launch/test.sh [PYTEST ARGUMENT ...]
 #
-#   launch/test.sh -m 'not slow'          without the tests that take more than a few seconds
+#   launch/test.sh -m 'slow or not slow'  also the tests with several processes, kills, real compilers
 #   launch/test.sh tests/model -k cache   some tests only
 set -euo pipefail
 

@@ -14,6 +14,8 @@ from t2t.sharding import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.tiny_training import change, make_config, read_figures
 
+pytestmark = pytest.mark.slow
+
 MESHES = {
     "data": MeshConfig(data=8),
     "fsdp": MeshConfig(data=1, fsdp=8),
