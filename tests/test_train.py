@@ -1,5 +1,6 @@
 """Training from text to checkpoint: resumed bit for bit, however it was stopped."""
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -196,18 +197,28 @@ def train_on_one_device(config: Config, workdir: Path) -> None:
 def test_run_killed_twenty_times_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:
-    """At any moment: while it starts, in a step, while a checkpoint is written or removed."""
+    """At any moment: while it starts, in a step, while a checkpoint is written or removed.
+
+    A run that ends between two kills has to be as it should, and the next kill hits another.
+    """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
-    newest = 0
-    for _ in range(20):
-        process = processes.Process(target=train_on_one_device, args=(config, tmp_path / "run"))
+    kills, runs = 0, itertools.count()
+    run, newest = tmp_path / str(next(runs)), 0
+    while kills < 20:
+        process = processes.Process(target=train_on_one_device, args=(config, run))
         process.start()
-        process.join(random.uniform(0, 4))
-        finished = max(list_steps(tmp_path / "run"), default=0)
-        process.kill()
-        process.join()
-        assert max(list_steps(tmp_path / "run"), default=0) >= finished >= newest
-        newest = finished
-    assert train.main(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+        process.join(random.uniform(0, 3))
+        if process.exitcode is None:
+            finished = max(list_steps(run), default=0)
+            process.kill()
+            process.join()
+            kills += 1
+            assert max(list_steps(run), default=0) >= finished >= newest
+            newest = finished
+        else:
+            assert process.exitcode == 0
+            assert_same_run(run, uninterrupted)
+            run, newest = tmp_path / str(next(runs)), 0
+    assert train.main(config, run)
+    assert_same_run(run, uninterrupted)
