@@ -4,12 +4,14 @@ The environment is set before anything imports JAX; programs that tests start in
 """
 
 import os
+import signal
 from pathlib import Path
 
 import jaxtyping
 
 ROOT = Path(__file__).parents[1]
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 

@@ -31,6 +31,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "decoder_layers": 1,
     },
 }
+PARAMS = [
+    name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS
+]
 NAMES = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{i}" for i in range(4, VOCABULARY))]
 SOURCES = [
     [*np.random.default_rng(length).integers(4, VOCABULARY, length).tolist(), EOS_ID]
@@ -42,7 +45,7 @@ def to_names(ids: Any) -> list[str]:
     return [NAMES[i] for i in ids]
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(scope="module", params=PARAMS)
 def model(request: pytest.FixtureRequest) -> Any:
     """(config, structure, parameters), every one of them random."""
     config = dataclasses.replace(CONFIG, **VARIANTS[request.param])
