@@ -17,10 +17,9 @@ import pytest
 
 from t2t import cli
 from t2t.config import Config
-from t2t.config_json import save_config
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
-from tests.tiny_training import change, make_config, read_figures
+from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[1]
 STEPS = 40
@@ -87,12 +86,7 @@ class Program:
 
 def train(config: Config, folder: Path, workdir: Path, processes: int, devices: int) -> Program:
     recipe = folder / f"{workdir.name}.py"
-    save_config(config, recipe.with_suffix(".json"))
-    recipe.write_text(
-        "from pathlib import Path\n"
-        "from t2t.config_json import load_config\n\n\n"
-        f"def get_config():\n    return load_config(Path({str(recipe.with_suffix('.json'))!r}))\n"
-    )
+    write_recipe(config, recipe)
     flags = [f"--config={recipe}", f"--workdir={workdir}"]
     return Program(processes, devices, "t2t.train", *flags)
 

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from t2t import cli
-from t2t.config_json import save_config
 from t2t.training.run_directory import list_steps
-from tests.tiny_training import change, make_config, read_figures
+from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
@@ -82,12 +81,7 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     config = change(make_config(tmp_path), training={"steps": 30}, mesh={"data": 2})
-    save_config(config, tmp_path / "recipe.json")
-    (tmp_path / "recipe.py").write_text(
-        "from pathlib import Path\n"
-        "from t2t.config_json import load_config\n\n\n"
-        f"def get_config():\n    return load_config(Path({str(tmp_path / 'recipe.json')!r}))\n"
-    )
+    write_recipe(config, tmp_path / "recipe.py")
     run = tmp_path / "run"
     environment = os.environ | {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

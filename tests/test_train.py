@@ -18,7 +18,7 @@ import pytest
 
 from t2t import cli, train
 from t2t.config import Config, ConfigError
-from t2t.config_json import load_config, save_config
+from t2t.config_json import load_config
 from t2t.data.corpus import DataError
 from t2t.training.run_directory import RunError, list_steps, open_run
 from tests.tiny_training import (
@@ -28,6 +28,7 @@ from tests.tiny_training import (
     make_small_mesh,
     read_figures,
     read_state,
+    write_recipe,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -147,12 +148,7 @@ class Program:
 
     def __init__(self, config: Config, folder: Path, workdir: Path):
         self.workdir = workdir
-        save_config(config, folder / "recipe.json")
-        (folder / "recipe.py").write_text(
-            "from pathlib import Path\n"
-            "from t2t.config_json import load_config\n\n\n"
-            f"def get_config():\n    return load_config(Path({str(folder / 'recipe.json')!r}))\n"
-        )
+        write_recipe(config, folder / "recipe.py")
         flags = [f"--config={folder}/recipe.py", f"--workdir={workdir}"]
         self._command = [sys.executable, "-m", "t2t.train", *flags]
 

@@ -19,7 +19,7 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config_json import load_config
+from t2t.config_json import load_config, save_config
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.state import init_state, make_optimizer
@@ -62,6 +62,17 @@ def change(config: Config, **sections: dict[str, Any]) -> Config:
     """A copy with some fields changed."""
     values = {name: vars(getattr(config, name)) | sections.get(name, {}) for name in SECTIONS}
     return Config(**{name: SECTIONS[name](**fields) for name, fields in values.items()})
+
+
+def write_recipe(config: Config, path: Path) -> None:
+    """A recipe, as programs take it, that returns this config."""
+    saved = path.with_suffix(".json")
+    save_config(config, saved)
+    path.write_text(
+        "from pathlib import Path\n"
+        "from t2t.config_json import load_config\n\n\n"
+        f"def get_config():\n    return load_config(Path({str(saved)!r}))\n"
+    )
 
 
 def make_small_mesh(sizes: MeshConfig) -> Mesh:
