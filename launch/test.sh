@@ -21,7 +21,7 @@ check() {
 check "lint" ruff check .
 check "format" ruff format --check .
 check "types" mypy
-check "tests" pytest "$@"
+check "tests" pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
 
 if ((${#failed[@]})); then
     echo "FAILED in $SECONDS s: ${failed[*]}"

@@ -160,9 +160,7 @@ def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
     for t, row in enumerate(x):
         halves = [
             row @ weights + bias
-            for weights, bias in zip(
-                np.moveaxis(parameters["inner"], 1, 0), parameters["inner_bias"], strict=True
-            )
+            for weights, bias in zip(parameters["inner"], parameters["inner_bias"], strict=True)
         ]
         inner = np.array([activate(kind, value) for value in halves[0]])
         if kind in ("swiglu", "geglu"):

@@ -20,7 +20,8 @@ data/phrasebook/splits data/phrasebook/sampler_clauses data/phrasebook/sampler_s
 data/phrasebook/generation data/phrasebook
 data/corpus data/sources data/tokenizer data/cache
 data/plan data/pipeline
-model/masks model/position model/layers model/attention model/blocks model/transformer model/flops
+model/masks model/position model/dropout model/layers model/attention model/blocks
+model/transformer model/flops
 training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption training/loop
 decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format

@@ -24,20 +24,23 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = Config(
         model=ModelConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0),
         data=DataConfig(max_length=8, batch_tokens=64, num_shapes=1),
         tokenizer=TokenizerConfig(vocab_size=64),
     )
     output = tmp_path / "plans" / "tiny.json"
+    monkeypatch.setattr("sys.argv", ["t2t/plan.py", "--topology=cpu:2"])
     assert main(config, "cpu:2", mean_length=4, search=True, output=output)
     printed = capsys.readouterr().out
     result = json.loads(output.read_text())
     best, *others = result["search"]
     assert best["mesh"] == result["mesh"]
     assert len(others) == 2
-    assert result["command"].startswith("python -m t2t.plan ")
+    assert result["command"] == "python -m t2t.plan --topology=cpu:2"
     assert printed.startswith("data fsdp tensor ")
     assert "cpu:2: 2 devices, mesh " in printed
 

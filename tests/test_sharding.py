@@ -45,7 +45,7 @@ DIMENSIONS: dict[str, tuple[str | None, ...]] = {
     "query": ("d_model", "heads", None),
     "key_value": ("d_model", "heads", None),
     "output": ("heads", None, "d_model"),
-    "inner": ("d_model", None, "d_ff"),
+    "inner": (None, "d_model", "d_ff"),
     "inner_bias": (None, "d_ff"),
     "outer": ("d_ff", "d_model"),
     "tgt_embedding": ("vocabulary", "d_model"),

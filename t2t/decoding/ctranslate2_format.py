@@ -165,9 +165,9 @@ def _write_norm(target: Any, norm: Params) -> None:
 def _write_feed_forward(target: Any, block: Params) -> None:
     inner = block["feed_forward"]
     halves = [target.linear_0]
-    if inner["inner"].shape[1] == 2:
+    if len(inner["inner"]) == 2:
         halves.append(target.linear_0_noact)
     for number, half in enumerate(halves):
-        half.weight, half.bias = inner["inner"][:, number].T, inner["inner_bias"][number]
+        half.weight, half.bias = inner["inner"][number].T, inner["inner_bias"][number]
     target.linear_1.weight, target.linear_1.bias = inner["outer"].T, inner["outer_bias"]
     _write_norm(target.layer_norm, block["residual"]["norm"])

@@ -1,7 +1,7 @@
 """Section 3.2: scaled dot-product attention, multi-head attention, and the cache for decoding."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.layers import dropout, init_glorot
+from t2t.model.dropout import dropout
+from t2t.model.layers import init_glorot
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
 from t2t.sharding import spec
+
+Grouped = Float[Array, "B T G R _"]  # queries or their results: R heads to each of G keys
+Weights = Float[Array, "B G R T S"]
 
 
 class KeyValue(NamedTuple):
@@ -32,22 +36,57 @@ def dot_product_attention(
 ) -> Float[Array, "B T H E"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32.
 
-    G key/value heads serve H query heads, H/G each (Ainslie et al. 2023).
+    G key/value heads serve H query heads, H/G each (Ainslie et al. 2023). The weights, the largest
+    array here, are not kept for the backward pass: it makes them again, from the logarithm of the
+    softmax's denominator (Dao et al. 2022).
     """
     batch, length, heads, width = query.shape
-    groups = memory.keys.shape[2]
+    groups, value_width = memory.values.shape[2:]
+
+    def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
+        logits = jnp.einsum("BTGRK,BSGK->BGRTS", query, keys, preferred_element_type=jnp.float32)
+        logits /= math.sqrt(width)
+        if bias is not None:
+            logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
+        return apply_mask(logits, mask[:, :, None])
+
+    def drop(weights: Weights) -> Weights:
+        return dropout(weights, dropout_rate, key)
+
+    @jax.custom_vjp
+    def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
+        return forward(query, keys, values, bias)[0]
+
+    def forward(
+        query: Grouped, keys: Array, values: Array, bias: Array | None
+    ) -> tuple[Grouped, tuple[Any, ...]]:
+        logits = compute_logits(query, keys, bias)
+        normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+        weights = drop(jnp.exp(logits - normalizer)).astype(values.dtype)
+        heads = jnp.einsum("BGRTS,BSGE->BTGRE", weights, values)
+        return heads, (query, keys, values, bias, heads, normalizer)
+
+    def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
+        # The barrier keeps the compiler from finding the weights of the forward pass again here.
+        query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
+        weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
+        narrow = drop(weights).astype(values.dtype)
+        value_gradient = jnp.einsum("BGRTS,BTGRE->BSGE", narrow, gradient)
+        weight_gradient = drop(
+            jnp.einsum("BTGRE,BSGE->BGRTS", gradient, values, preferred_element_type=jnp.float32)
+        )
+        # Of the softmax: P (dP - sum P dP), and the sum is that of the heads times their gradient.
+        mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1)
+        wide = weights * (weight_gradient - jnp.moveaxis(mean, 1, -1)[..., None])
+        bias_gradient = None if bias is None else wide.sum(axis=0).reshape(bias.shape)
+        logit_gradient = (wide / math.sqrt(width)).astype(query.dtype)
+        query_gradient = jnp.einsum("BGRTS,BSGK->BTGRK", logit_gradient, keys)
+        key_gradient = jnp.einsum("BGRTS,BTGRK->BSGK", logit_gradient, query)
+        return query_gradient, key_gradient, value_gradient, bias_gradient
+
+    attend.defvjp(forward, backward)
     grouped = query.reshape(batch, length, groups, heads // groups, width)
-    logits = jnp.einsum(
-        "BTGRK,BSGK->BGRTS", grouped, memory.keys, preferred_element_type=jnp.float32
-    )
-    logits /= math.sqrt(width)
-    if bias is not None:
-        logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
-    weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None]), axis=-1)
-    weights = dropout(weights, dropout_rate, key).astype(query.dtype)
-    return jnp.einsum("BGRTS,BSGE->BTGRE", weights, memory.values).reshape(
-        batch, length, heads, memory.values.shape[-1]
-    )
+    return attend(grouped, *memory, bias).reshape(batch, length, heads, value_width)
 
 
 class KVCache(NamedTuple):
@@ -106,8 +145,7 @@ class MultiHeadAttention(nnx.Module):
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "T"]
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
         """Queries, keys and values of self-attention."""
-        joined = jnp.einsum("BTD,DGE->BTGE", x, self.query_key_value.astype(x.dtype))
-        query, keys, values = jnp.split(joined, self.splits, axis=-1)
+        query, keys, values = _project(x, self.query_key_value[...], self.splits)
         query = position.rotate(self._split_heads(query), positions)
         return query, KeyValue(position.rotate(keys, positions), values)
 
@@ -117,9 +155,7 @@ class MultiHeadAttention(nnx.Module):
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
         """Keys and values of the encoder's output, made once a sentence."""
-        joined = jnp.einsum("BSD,DGE->BSGE", memory, self.key_value.astype(memory.dtype))
-        keys, values = jnp.split(joined, [self.key_width], axis=-1)
-        return KeyValue(keys, values)
+        return KeyValue(*_project(memory, self.key_value[...], (self.key_width,)))
 
     def attend(
         self,
@@ -141,3 +177,11 @@ class MultiHeadAttention(nnx.Module):
     def _split_heads(self, query: Float[Array, "B T G RK"]) -> Float[Array, "B T H K"]:
         shape = (*query.shape[:2], self.num_heads, self.key_width)
         return jnp.reshape(query, shape, out_sharding=spec("batch", None, "heads", None))
+
+
+def _project(
+    x: Float[Array, "B T D"], weights: Float[Array, "D G E"], splits: tuple[int, ...]
+) -> list[Float[Array, "B T G _"]]:
+    """Products with the parts of the weights: to cut the weights is cheaper than their product."""
+    parts = jnp.split(weights.astype(x.dtype), splits, axis=-1)
+    return [jnp.einsum("BTD,DGE->BTGE", x, part) for part in parts]

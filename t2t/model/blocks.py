@@ -8,7 +8,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention
-from t2t.model.layers import FeedForward, Norm, dropout, make_norm
+from t2t.model.dropout import dropout
+from t2t.model.layers import FeedForward, Norm, make_norm
 from t2t.model.position import Position
 
 Sublayer = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]

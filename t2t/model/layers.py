@@ -1,4 +1,4 @@
-"""Embedding, feed-forward, norms, dropout: what happens at each position by itself."""
+"""Embedding, feed-forward, norms: what happens at each position by itself."""
 
 import math
 
@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
+from t2t.model.dropout import dropout
 from t2t.sharding import spec
 
 
@@ -19,25 +20,6 @@ def init_glorot(
     return nnx.Param(
         jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
     )
-
-
-def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
-    """Section 5.4. Without a key this is evaluation: x unchanged.
-
-    Two 16-bit draws come from each 32-bit random word, so the rate is exact to 2^-17 and x is
-    scaled by the share that is really kept.
-    """
-    if key is None or rate == 0:
-        return x
-    kept = min(round((1 - rate) * 2**16), 2**16 - 1)
-    own = None if spec() is None else jax.typeof(x).sharding.spec  # each device draws its part
-    if x.shape[-1] % 2:
-        draws = jax.random.bits(key, x.shape, jnp.uint16, out_sharding=own)
-    else:
-        half = (*x.shape[:-1], x.shape[-1] // 2)
-        words = jax.random.bits(key, half, jnp.uint32, out_sharding=own)
-        draws = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
-    return jnp.where(draws < kept, x * (2**16 / kept), 0).astype(x.dtype)
 
 
 class Embedding(nnx.Module):
@@ -79,9 +61,9 @@ class FeedForward(nnx.Module):
         self.kind = config.feed_forward
         self.inner_dropout = config.feed_forward_dropout
         halves = 2 if self.kind in ("swiglu", "geglu") else 1
-        inner = (d_model, halves, d_ff)
-        self.inner = init_glorot(inner_key, inner, d_model, d_ff, "d_model", None, "d_ff")
-        self.inner_bias = nnx.Param(jnp.zeros(inner[1:], out_sharding=spec(None, "d_ff")))
+        inner = (halves, d_model, d_ff)
+        self.inner = init_glorot(inner_key, inner, d_model, d_ff, None, "d_model", "d_ff")
+        self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
         self.outer = init_glorot(outer_key, (d_ff, d_model), d_ff, d_model, "d_ff", "d_model")
         self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
@@ -89,9 +71,13 @@ class FeedForward(nnx.Module):
         self, x: Float[Array, "B T D"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
         """The feed-forward of each position."""
-        inner = jnp.einsum("BTD,DXF->BTXF", x, self.inner.astype(x.dtype))
-        inner += self.inner_bias.astype(x.dtype)
-        activated = dropout(self._activate(inner), self.inner_dropout, key)
+        halves = [
+            jnp.einsum("BTD,DF->BTF", x, weights) + bias
+            for weights, bias in zip(
+                self.inner.astype(x.dtype), self.inner_bias.astype(x.dtype), strict=True
+            )
+        ]
+        activated = dropout(self._activate(halves), self.inner_dropout, key)
         outer = jnp.einsum(
             "BTF,FD->BTD",
             activated,
@@ -100,18 +86,30 @@ class FeedForward(nnx.Module):
         )
         return jnp.add(outer, self.outer_bias.astype(x.dtype))
 
-    def _activate(self, inner: Float[Array, "B T X F"]) -> Float[Array, "B T F"]:
+    def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
         match self.kind:
             case "relu":
-                return jax.nn.relu(inner[:, :, 0])
+                return _rectify(halves[0])
             case "gelu":
-                return jax.nn.gelu(inner[:, :, 0])
+                return jax.nn.gelu(halves[0])
             case "swiglu":
-                return jax.nn.silu(inner[:, :, 0]) * inner[:, :, 1]
+                return jax.nn.silu(halves[0]) * halves[1]
             case "geglu":
-                return jax.nn.gelu(inner[:, :, 0]) * inner[:, :, 1]
+                return jax.nn.gelu(halves[0]) * halves[1]
             case other:
                 raise ValueError(f"model.feed_forward={other!r} is unknown")
+
+
+@jax.custom_vjp
+def _rectify(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """max(0, x), which keeps nothing but its result for the backward pass."""
+    return jax.nn.relu(x)
+
+
+_rectify.defvjp(
+    lambda x: 2 * (_rectify(x),),
+    lambda rectified, gradient: (jnp.where(rectified > 0, gradient, 0),),
+)
 
 
 class Norm(nnx.Module):
@@ -125,8 +123,6 @@ class Norm(nnx.Module):
 class LayerNorm(Norm):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
 
-    epsilon = 1e-6
-
     def __init__(self, d_model: int):
         """Starts as plain normalisation."""
         self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
@@ -134,17 +130,11 @@ class LayerNorm(Norm):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """x, normalised over its last dimension."""
-        wide = x.astype(jnp.float32)
-        centred = wide - wide.mean(axis=-1, keepdims=True)
-        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
-        return (normal * self.scale[...] + self.bias[...]).astype(x.dtype)
+        return (standardize(x, centred=True) * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
 class RMSNorm(Norm):
     """x / sqrt(mean(x^2) + epsilon) * scale, in float32 (Zhang and Sennrich 2019)."""
-
-    epsilon = 1e-6
 
     def __init__(self, d_model: int):
         """Starts as plain normalisation."""
@@ -152,9 +142,37 @@ class RMSNorm(Norm):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """x, normalised over its last dimension."""
+        return (standardize(x, centred=False) * self.scale[...]).astype(x.dtype)
+
+
+def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
+    """(x - mean) / sqrt(variance + 1e-6), over the last dimension; not `centred`: with mean 0.
+
+    Keeps the result and 1 / sqrt(variance + 1e-6) for the backward pass, and nothing else.
+    """
+
+    @jax.custom_vjp
+    def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return forward(x)[0]
+
+    def forward(x: Float[Array, "B T D"]) -> tuple[Float[Array, "B T D"], tuple[Array, Array]]:
         wide = x.astype(jnp.float32)
-        square = jnp.square(wide).mean(axis=-1, keepdims=True)
-        return (wide * jax.lax.rsqrt(square + self.epsilon) * self.scale[...]).astype(x.dtype)
+        mean = wide.mean(axis=-1, keepdims=True) if centred else 0.0
+        # One pass over x; the clip is for what rounding leaves of a constant x.
+        variance = jnp.square(wide).mean(axis=-1, keepdims=True) - jnp.square(mean)
+        inverse = jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
+        standard = ((wide - mean) * inverse).astype(x.dtype)
+        return standard, (standard, inverse)
+
+    def backward(kept: tuple[Array, Array], gradient: Float[Array, "B T D"]) -> tuple[Array]:
+        standard, inverse = kept
+        wide, own = gradient.astype(jnp.float32), standard.astype(jnp.float32)
+        wide -= own * (own * wide).mean(axis=-1, keepdims=True)
+        mean = gradient.astype(jnp.float32).mean(axis=-1, keepdims=True) if centred else 0.0
+        return (((wide - mean) * inverse).astype(gradient.dtype),)
+
+    run.defvjp(forward, backward)
+    return run(x)
 
 
 def make_norm(config: ModelConfig) -> Norm:

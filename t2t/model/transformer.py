@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int
 from t2t.config import ModelConfig
 from t2t.model.attention import KeyValue, KVCache
 from t2t.model.blocks import DecoderLayer, EncoderLayer, fold, make_final_norm
-from t2t.model.layers import Embedding, dropout
+from t2t.model.dropout import dropout
+from t2t.model.layers import Embedding
 from t2t.model.masks import ancestor_mask, causal_mask, padding_mask
 from t2t.model.position import make_position
 from t2t.sharding import platform

@@ -48,28 +48,21 @@ def smoothed_cross_entropy(
 
     @jax.custom_vjp
     def sum_losses(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
-        chunks = _split(hidden, targets, weights)
+        narrow = _append_ones(table.astype(hidden.dtype))
 
         def add(total: Float[Array, ""], chunk: _Chunks) -> tuple[Float[Array, ""], None]:
-            loss, _ = _differentiate_logits(chunk, table, smoothing)
-            return total + loss, None
+            return total + _differentiate(chunk, narrow, smoothing)[0], None
 
-        return jax.lax.scan(add, jnp.zeros(()), chunks)[0]
+        return jax.lax.scan(add, jnp.zeros(()), _split(hidden, targets, weights))[0]
 
     def forward(
         hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Gradients]:
-        chunks = _split(hidden, targets, weights)
+        narrow = _append_ones(table.astype(hidden.dtype))
 
         def add(totals: Totals, chunk: _Chunks) -> tuple[Totals, Float[Array, "B t D"]]:
             total, table_gradient = totals
-            loss, logits_gradient = _differentiate_logits(chunk, table, smoothing)
-            hidden_gradient = jnp.einsum(
-                "BtV,VD->BtD",
-                logits_gradient,
-                table.astype(hidden.dtype),
-                out_sharding=spec("batch", None, None),
-            )
+            loss, logits_gradient, hidden_gradient = _differentiate(chunk, narrow, smoothing)
             table_gradient += jnp.einsum(
                 "BtV,BtD->VD",
                 logits_gradient,
@@ -80,7 +73,9 @@ def smoothed_cross_entropy(
             return (total + loss, table_gradient), hidden_gradient
 
         start = (jnp.zeros(()), jnp.zeros_like(table))
-        (total, table_gradient), hidden_gradient = jax.lax.scan(add, start, chunks)
+        (total, table_gradient), hidden_gradient = jax.lax.scan(
+            add, start, _split(hidden, targets, weights)
+        )
         return total, (_join(hidden_gradient, hidden.shape[1]), table_gradient)
 
     def backward(gradients: Gradients, cotangent: Float[Array, ""]) -> Gradients:
@@ -91,30 +86,47 @@ def smoothed_cross_entropy(
     return sum_losses(hidden, table), jnp.sum(weights)
 
 
-def _differentiate_logits(
-    chunk: _Chunks, table: Float[Array, "V D"], smoothing: float
-) -> tuple[Float[Array, ""], Float[Array, "B t V"]]:
-    """The chunk's loss, and its gradient with respect to the logits."""
-    narrow = table.astype(chunk.hidden.dtype)
+def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
+    """With a column whose product with exp(logits) is their sum; D whole on each device."""
+    whole = spec("vocabulary", None)
+    table = table if whole is None else jax.sharding.reshard(table, whole)
+    return jnp.concatenate([table, jnp.ones_like(table[:, :1])], axis=1)
+
+
+def _differentiate(
+    chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
+) -> tuple[Float[Array, ""], Float[Array, "B t V"], Float[Array, "B t D"]]:
+    """The chunk's loss, and its gradients with respect to the logits and to `hidden`.
+
+    Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators;
+    sums are float32. One product gives the sum of the exponentials, for the loss, and their mean of
+    the table's rows, for the gradient.
+    """
+    rows = table[:, :-1]
     logits = jnp.einsum(
-        "BtD,VD->BtV",
-        chunk.hidden,
-        narrow,
-        preferred_element_type=jnp.float32,
-        out_sharding=spec("batch", None, "vocabulary"),
+        "BtD,VD->BtV", chunk.hidden, rows, out_sharding=spec("batch", None, "vocabulary")
     )
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    largest = logits.max(axis=-1, keepdims=True).astype(jnp.float32)
+    sums = jnp.einsum(
+        "BtV,VE->BtE",
+        jnp.exp(logits.astype(jnp.float32) - largest).astype(logits.dtype),
+        table,
+        preferred_element_type=jnp.float32,
+        out_sharding=spec("batch", None, None),
+    )
+    normalizer = largest + jnp.log(sums[..., -1:])
     # Target and mean logit from the table's rows: cheaper than two more passes over the logits.
-    own = narrow.at[chunk.targets].get(out_sharding=spec("batch", None, None))
-    wide = chunk.hidden.astype(jnp.float32)
-    target_logit = jnp.sum(wide * own.astype(jnp.float32), axis=-1)
-    mean_logit = wide @ narrow.astype(jnp.float32).mean(axis=0)
-    loss = normalizer - (1 - smoothing) * target_logit - smoothing * mean_logit
-    types = logits.shape[-1]
-    is_target = jnp.arange(types) == chunk.targets[..., None]
-    wanted = smoothing / types + jnp.where(is_target, 1 - smoothing, 0)
-    gradient = (jnp.exp(logits - normalizer[..., None]) - wanted) * chunk.weights[..., None]
-    return jnp.sum(loss * chunk.weights), gradient.astype(chunk.hidden.dtype)
+    own = rows.at[chunk.targets].get(out_sharding=spec("batch", None, None)).astype(jnp.float32)
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    wanted_row = (1 - smoothing) * own + smoothing * mean_row
+    wanted_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * wanted_row, axis=-1)
+    loss = jnp.sum((normalizer[..., 0] - wanted_logit) * chunk.weights)
+    weights = chunk.weights[..., None]
+    hidden_gradient = (sums[..., :-1] / sums[..., -1:] - wanted_row) * weights
+    is_target = jnp.arange(len(table)) == chunk.targets[..., None]
+    wanted = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
+    gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - wanted) * weights
+    return loss, gradient.astype(logits.dtype), hidden_gradient.astype(logits.dtype)
 
 
 def _split(

@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
 from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention, dot_product_attention
+from t2t.model.dropout import dropout
 from t2t.model.position import make_position
 from tests import reference
 from tests.model.small_models import SMALL, compile_quickly
@@ -46,6 +48,51 @@ def test_attention_agrees_with_naive_numpy(groups: int) -> None:
             np.asarray(bias[head], float),
         )
         np.testing.assert_allclose(found[row, :, head], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout_rate", [0.0, 0.5])
+@pytest.mark.parametrize("biased", [True, False])
+def test_gradients_are_those_of_the_plain_formula(dropout_rate: float, biased: bool) -> None:
+    """What is written by hand for the backward pass, against what JAX makes of equation 1."""
+    heads, groups, d_k, d_v = 4, 2, 6, 5
+    query = draw(BATCH, QUERIES, heads, d_k)
+    memory = KeyValue(draw(BATCH, KEYS, groups, d_k, seed=2), draw(BATCH, KEYS, groups, d_v))
+    bias = draw(heads, QUERIES, KEYS, seed=3) if biased else None
+    mask, key = jnp.asarray(draw_mask()), jax.random.key(0)
+    weighting = draw(BATCH, QUERIES, heads, d_v, seed=4)
+
+    def attend_plainly(
+        query: Float[Array, "B T H K"], memory: KeyValue, bias: Float[Array, "H T S"] | None
+    ) -> Float[Array, "B T H E"]:
+        keys, values = (jnp.repeat(x, heads // groups, axis=2) for x in memory)
+        logits = jnp.einsum("BTHK,BSHK->BHTS", query, keys) / d_k**0.5
+        logits = jnp.where(mask, logits if bias is None else logits + bias, -jnp.inf)
+        weights = jax.nn.softmax(logits).reshape(BATCH, groups, heads // groups, QUERIES, KEYS)
+        dropped = dropout(weights, dropout_rate, key).reshape(logits.shape)
+        return jnp.einsum("BHTS,BSHE->BTHE", dropped, values)
+
+    def differentiate(attend: Callable[..., jax.Array]) -> Any:
+        def weigh(inputs: tuple[Any, ...]) -> jax.Array:
+            return jnp.sum(weighting * attend(*inputs))
+
+        return compile_quickly(jax.grad(weigh))((query, memory, bias))
+
+    def attend_by_hand(*inputs: Any) -> jax.Array:
+        query, memory, bias = inputs
+        return dot_product_attention(query, memory, mask, bias, dropout_rate, key)
+
+    jax.tree.map(
+        lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-5),
+        differentiate(attend_by_hand),
+        differentiate(attend_plainly),
+    )
+
+
+def test_weights_are_not_kept_for_the_backward_pass() -> None:
+    query = draw(1, 64, 1, 4)
+    mask = jnp.ones((1, 1, 1, 64), bool)
+    _, pull_back = jax.vjp(lambda q: dot_product_attention(q, KeyValue(q, q), mask), query)
+    assert max(leaf.size for leaf in jax.tree.leaves(pull_back)) < 64 * 64
 
 
 def test_query_without_visible_key_stays_finite_with_its_gradient() -> None:

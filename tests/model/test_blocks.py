@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from t2t.model import attention, blocks, layers, transformer
 from t2t.model.blocks import EncoderLayer, FeedForwardBlock, Residual, fold, make_final_norm
-from t2t.model.layers import LayerNorm, Norm, dropout
+from t2t.model.dropout import dropout
+from t2t.model.layers import LayerNorm, Norm
 from t2t.model.position import Position
 from t2t.model.transformer import Transformer
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, compile_quickly
@@ -85,12 +86,15 @@ def test_no_key_stays_no_key() -> None:
 def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rates, keys = [], []
+    rates: list[float] = []
+    keys: list[tuple[int, ...]] = []
 
     def record(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
         assert key is not None
         rates.append(rate)
-        keys.append(jax.random.key_data(key))
+        jax.debug.callback(
+            lambda words: keys.append(tuple(words.tolist())), jax.random.key_data(key)
+        )
         return x
 
     for module in (attention, blocks, layers, transformer):
@@ -102,12 +106,12 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
         "num_layers": 2,
     }
 
-    def run(key: jax.Array) -> list[jax.Array]:
+    def run(key: jax.Array) -> jax.Array:
         model = Transformer(dataclasses.replace(SMALL, **fields), *SIZES, jax.random.key(0))
-        model(SRC, TGT_IN, key)
-        return keys
+        return model(SRC, TGT_IN, key)
 
-    used = compile_quickly(run)(jax.random.key(1))
+    compile_quickly(run)(jax.random.key(1)).block_until_ready()
+    jax.effects_barrier()
     encoder_layer, decoder_layer = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]
     assert rates == [0.1, *2 * encoder_layer, 0.1, *2 * decoder_layer]
-    assert len({tuple(key.tolist()) for key in used}) == len(rates)
+    assert len(set(keys)) == len(keys) == len(rates)

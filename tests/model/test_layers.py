@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
 from t2t.model.layers import (
     Embedding,
@@ -11,9 +12,9 @@ from t2t.model.layers import (
     LayerNorm,
     Norm,
     RMSNorm,
-    dropout,
     init_glorot,
     make_norm,
+    standardize,
 )
 from tests import reference
 from tests.model.small_models import SMALL
@@ -21,50 +22,6 @@ from tests.model.small_models import SMALL
 
 def draw(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.001])
-def test_dropout_drops_the_rate_and_keeps_the_expected_value(rate: float) -> None:
-    count = 2**20
-    dropped = dropout(jnp.ones((2, count // 2)), rate, jax.random.key(0))
-    kept = dropped != 0
-    deviation = (rate * (1 - rate) / count) ** 0.5
-    assert float(1 - kept.mean()) == pytest.approx(rate, abs=4 * deviation + 2**-17)
-    assert float(dropped.mean()) == pytest.approx(1, abs=4 * deviation / (1 - rate))
-    scale = float(dropped.max())
-    assert scale == pytest.approx(1 / (1 - rate), rel=1e-4)
-    assert bool((dropped[kept] == scale).all())
-
-
-def test_neighbours_are_dropped_independently() -> None:
-    """Two draws come from one random word."""
-    kept = np.asarray(dropout(jnp.ones(2**20), 0.5, jax.random.key(0)) != 0)
-    both = (kept[0::2] & kept[1::2]).mean()
-    assert both == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / 2**19) ** 0.5)
-
-
-def test_dropout_follows_its_key() -> None:
-    first, again, other = (
-        dropout(jnp.ones((50, 7)), 0.5, jax.random.key(seed)) for seed in (0, 0, 1)
-    )
-    assert bool((first == again).all())
-    assert not bool((first == other).all())
-
-
-def test_dropout_without_key_or_rate_changes_nothing() -> None:
-    x = draw(3, 4)
-    assert dropout(x, 0.5, None) is x
-    assert dropout(x, 0.0, jax.random.key(0)) is x
-
-
-def test_dropout_lets_gradients_pass_where_it_keeps() -> None:
-    key, x = jax.random.key(0), jnp.ones((4, 6))
-    gradient = jax.grad(lambda x: dropout(x, 0.5, key).sum())(x)
-    np.testing.assert_array_equal(gradient, dropout(x, 0.5, key))
-
-
-def test_dropout_keeps_the_type() -> None:
-    assert dropout(jnp.ones((2, 4), jnp.bfloat16), 0.1, jax.random.key(0)).dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])
@@ -87,6 +44,31 @@ def test_norm_of_bfloat16_is_computed_in_float32(kind: str) -> None:
     found, wide = norm(x), norm(x.astype(jnp.float32))
     assert found.dtype == jnp.bfloat16
     np.testing.assert_array_equal(found, wide.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_standardizing_has_the_gradient_of_its_formula(centred: bool) -> None:
+    """Numerically, along a random direction, in NumPy's float64."""
+    x, direction, weighting = np.random.default_rng(0).standard_normal((3, 1, 4, 16))
+    x = 3 * x + 1
+
+    def weigh(x: np.ndarray) -> float:
+        shifted = x - x.mean(axis=-1, keepdims=True) if centred else x
+        variance = np.square(shifted).mean(axis=-1, keepdims=True)
+        return float(np.sum(weighting * shifted / np.sqrt(variance + 1e-6)))
+
+    def weigh_ours(x: Float[Array, "B T D"]) -> Float[Array, ""]:
+        return jnp.sum(jnp.asarray(weighting, jnp.float32) * standardize(x, centred=centred))
+
+    gradient = jax.grad(weigh_ours)(jnp.asarray(x, jnp.float32))
+    slope = (weigh(x + 1e-5 * direction) - weigh(x - 1e-5 * direction)) / 2e-5
+    assert float(np.sum(gradient * direction)) == pytest.approx(slope, rel=1e-4)
+
+
+def test_norm_of_rows_far_from_zero_is_accurate() -> None:
+    """The variance comes from one pass, as a difference of two means."""
+    x = draw(1, 4, 16)
+    np.testing.assert_allclose(LayerNorm(16)(x + 30), LayerNorm(16)(x), atol=1e-3)
 
 
 def test_constant_rows_stay_finite() -> None:

@@ -1,0 +1,106 @@
+"""Programs side by side: they take turns, so that a machine's moods strike all of them alike.
+
+A contestant is a command that prints one JSON line, in whatever environment it needs.
+"""
+
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tqdm
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A program with its settings."""
+
+    name: str
+    command: Sequence[str]  # from the project's root
+
+    def run(self) -> dict[str, Any]:
+        """The figures of one turn.
+
+        Raises:
+            SystemExit: the program failed.
+        """
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run(
+            self.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            sys.exit(f"{self.name} failed:\n{' '.join(self.command)}\n{done.stderr}")
+        figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return figures
+
+
+def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Contestant -> its figures, one of each round."""
+    results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in contestants}
+    with tqdm.tqdm(total=rounds * len(contestants), disable=not sys.stderr.isatty()) as bar:
+        for _ in range(rounds):
+            for one in contestants:
+                bar.set_description(one.name)
+                results[one.name].append(one.run())
+                bar.update()
+    return results
+
+
+def compare(
+    results: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, ours: str
+) -> list[dict[str, Any]]:
+    """Median and spread of a figure, the best first, and our ratio to each, round by round."""
+    rows = []
+    for name, turns in results.items():
+        values = [turn[figure] for turn in turns]
+        ratios = [own[figure] / value for own, value in zip(results[ours], values, strict=True)]
+        rows.append(
+            {
+                "name": name,
+                "median": statistics.median(values),
+                "least": min(values),
+                "most": max(values),
+                "ours_over_this": statistics.median(ratios),
+            }
+        )
+    return sorted(rows, key=lambda row: -float(row["median"]))
+
+
+def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
+    """The comparison as a table, the ratio first."""
+    lines = [f"{'ours / this':>11}  {unit:>12}  {'from':>10} {'to':>10}"]
+    lines += [
+        f"{row['ours_over_this']:11.2f}  {row['median']:12,.0f}  {row['least']:10,.0f} "
+        f"{row['most']:10,.0f}  {row['name']}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def write(path: Path, result: Mapping[str, Any]) -> None:
+    """The result as JSON, with the machine and the command that gave it."""
+    command = " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    machine = {
+        "cpu": _name_processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"command": command, "machine": machine, **result}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _name_processor() -> str:
+    """As the kernel calls it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

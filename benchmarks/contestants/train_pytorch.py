@@ -1,0 +1,253 @@
+"""Training throughput of PyTorch on the workload: one JSON line.
+
+Three programs: PyTorch's own `nn.Transformer`, the same written by hand around its fused attention,
+and the Marian of Hugging Face's transformers. Needs torch (and transformers), not JAX.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import resource
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from benchmarks.workload import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SIZES,
+    Pair,
+    Size,
+    cut_batches,
+    draw_pairs,
+    repeat_for,
+)
+
+DROPOUT = 0.1
+LONGEST = 512
+
+
+def sinusoids(d_model: int) -> Tensor:
+    """Positions as in the paper, interleaved."""
+    rates = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
+    angles = torch.arange(LONGEST)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+class Embedded(nn.Module):
+    """What both of our own have: one table for source, target and logits."""
+
+    def __init__(self, size: Size):
+        super().__init__()
+        self.size = size
+        self.table = nn.Embedding(size.vocab_size, size.d_model)
+        nn.init.normal_(self.table.weight, std=size.d_model**-0.5)
+        self.register_buffer("positions", sinusoids(size.d_model))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Scaled, with positions and dropout."""
+        x = self.table(ids) * math.sqrt(self.size.d_model) + self.positions[: ids.shape[1]]
+        return F.dropout(x, DROPOUT, self.training)
+
+
+class Stock(Embedded):
+    """`nn.Transformer` as it comes."""
+
+    def __init__(self, size: Size):
+        super().__init__(size)
+        shape = (size.d_model, size.num_heads, size.num_layers, size.num_layers, size.d_ff)
+        self.transformer = nn.Transformer(*shape, DROPOUT, batch_first=True)
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+        """The loss."""
+        padding = src == PAD_ID
+        length = tgt_in.shape[1]
+        hidden = self.transformer(
+            self.embed(src),
+            self.embed(tgt_in),
+            tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        real = tgt_out != PAD_ID
+        return smoothed_loss(F.linear(hidden[real], self.table.weight), tgt_out[real])
+
+
+class Attention(nn.Module):
+    """Queries, keys and values of self-attention from one product."""
+
+    def __init__(self, size: Size, *, over_memory: bool):
+        super().__init__()
+        self.num_heads = size.num_heads
+        width = size.d_model
+        self.query = nn.Linear(width, width) if over_memory else None
+        self.joined = nn.Linear(width, (2 if over_memory else 3) * width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """The heads' results, joined."""
+        parts = self.joined(memory).chunk(2 if self.query else 3, -1)
+        query, keys, values = (self.query(x), *parts) if self.query else parts
+        heads = F.scaled_dot_product_attention(
+            *map(self.split, (query, keys, values)), attn_mask=mask, is_causal=causal
+        )
+        return self.output(heads.transpose(1, 2).flatten(2))
+
+    def split(self, x: Tensor) -> Tensor:
+        """Heads before positions."""
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+class Layer(nn.Module):
+    """Post-norm, of the encoder or of the decoder."""
+
+    def __init__(self, size: Size, *, decoder: bool):
+        super().__init__()
+        width = size.d_model
+        self.self_attention = Attention(size, over_memory=False)
+        self.cross_attention = Attention(size, over_memory=True) if decoder else None
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if decoder else 2))
+        self.inner, self.outer = nn.Linear(width, size.d_ff), nn.Linear(size.d_ff, width)
+
+    def forward(self, x: Tensor, mask: Tensor, memory: Tensor | None = None) -> Tensor:
+        """X after this layer."""
+
+        def add(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+            return norm(x + F.dropout(y, DROPOUT, self.training))
+
+        own = None if self.cross_attention else mask
+        x = add(x, self.self_attention(x, x, own, memory is not None), self.norms[0])
+        if self.cross_attention:
+            x = add(x, self.cross_attention(x, memory, mask, False), self.norms[1])
+        return add(x, self.outer(F.relu(self.inner(x))), self.norms[-1])
+
+
+class ByHand(Embedded):
+    """Fused attention without dropout on its weights; no logits of padding."""
+
+    def __init__(self, size: Size):
+        super().__init__(size)
+        number = range(size.num_layers)
+        self.encoder = nn.ModuleList(Layer(size, decoder=False) for _ in number)
+        self.decoder = nn.ModuleList(Layer(size, decoder=True) for _ in number)
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+        """The loss."""
+        mask = (src != PAD_ID)[:, None, None, :]
+        memory, hidden = self.embed(src), self.embed(tgt_in)
+        for layer in self.encoder:
+            memory = layer(memory, mask)
+        for layer in self.decoder:
+            hidden = layer(hidden, mask, memory)
+        real = tgt_out != PAD_ID
+        return smoothed_loss(F.linear(hidden[real], self.table.weight), tgt_out[real])
+
+
+class Marian(nn.Module):
+    """Of Hugging Face, with its own masks and positions."""
+
+    def __init__(self, size: Size):
+        super().__init__()
+        from transformers import MarianConfig, MarianMTModel
+
+        both = {}
+        for stack in ("encoder", "decoder"):
+            both[f"{stack}_layers"] = size.num_layers
+            both[f"{stack}_ffn_dim"] = size.d_ff
+            both[f"{stack}_attention_heads"] = size.num_heads
+        config = MarianConfig(
+            **both,
+            vocab_size=size.vocab_size,
+            d_model=size.d_model,
+            dropout=DROPOUT,
+            activation_function="relu",
+            max_position_embeddings=LONGEST,
+            scale_embedding=True,
+            pad_token_id=PAD_ID,
+            bos_token_id=BOS_ID,
+            eos_token_id=EOS_ID,
+            decoder_start_token_id=BOS_ID,
+        )
+        self.model = MarianMTModel._from_config(config, attn_implementation="sdpa")
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+        """The loss."""
+        seen = (src != PAD_ID).long()
+        logits = self.model(
+            input_ids=src, attention_mask=seen, decoder_input_ids=tgt_in, use_cache=False
+        ).logits
+        return smoothed_loss(logits.flatten(0, 1), tgt_out.flatten())
+
+
+PROGRAMS: dict[str, Callable[[Size], nn.Module]] = {
+    "nn": Stock,
+    "hand": ByHand,
+    "marian": Marian,
+}
+
+
+def smoothed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Label smoothing 0.1, mean over real tokens."""
+    return F.cross_entropy(logits.float(), targets, ignore_index=PAD_ID, label_smoothing=0.1)
+
+
+def pad(batch: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
+    """(src, tgt_in, tgt_out)."""
+
+    def stack(rows: list[np.ndarray]) -> Tensor:
+        padded = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+        return nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=PAD_ID)
+
+    shifted = [np.concatenate([[BOS_ID], tgt[:-1]]) for _, tgt in batch]
+    return stack([src for src, _ in batch]), stack(shifted), stack([tgt for _, tgt in batch])
+
+
+def main() -> None:
+    """Trains for the time asked for, after a warm-up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--program", choices=PROGRAMS, default="nn")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--positions", type=int, default=2048, help="of a batch, each side")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    size = SIZES[arguments.size]
+    model = PROGRAMS[arguments.program](size).train()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
+    batches = cut_batches(draw_pairs(size, 20_000), 2 * arguments.positions)
+    padded = [pad(batch) for batch in batches]
+
+    def train(number: int) -> int:
+        number %= len(batches)
+        narrow = arguments.precision == "bfloat16"
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = model(*padded[number])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return sum(len(tgt) for _, tgt in batches[number])
+
+    steps = itertools.count()
+    started = time.perf_counter()
+    for _ in range(4):
+        train(next(steps))
+    result: dict[str, object] = {"compile_seconds": time.perf_counter() - started}
+    result |= repeat_for(arguments.seconds, steps, train)
+    result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    result["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result["version"] = f"torch {torch.__version__}"
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

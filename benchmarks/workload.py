@@ -1,0 +1,102 @@
+"""What every contestant works on: synthetic sentence pairs and three sizes of the Transformer.
+
+Needs nothing but NumPy, so that a contestant can be another program in another environment.
+Lengths count sub-words with the end mark, which are the target tokens that throughput counts:
+padding never does.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
+FIRST_WORD = 4
+
+Ids = np.ndarray  # int n
+Pair = tuple[Ids, Ids]
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A post-norm Transformer with one table for source, target and logits; dropout 0.1."""
+
+    d_model: int
+    d_ff: int
+    num_heads: int
+    num_layers: int  # of the encoder and of the decoder
+    vocab_size: int
+    lengths: str  # multi30k | wmt
+
+
+SIZES = {
+    "tiny": Size(128, 256, 4, 4, 10_000, "multi30k"),
+    "small": Size(256, 1024, 4, 3, 10_000, "multi30k"),
+    "base": Size(512, 2048, 8, 6, 32_000, "wmt"),
+}
+
+
+def draw_lengths(kind: str, count: int, random: np.random.Generator) -> tuple[Ids, Ids]:
+    """(source, target) lengths.
+
+    multi30k: normal, mean 14, deviation 4.5, correlation 0.75, from 4 to 40. wmt: log-normal, mean
+    27, deviation of the logarithm 0.6, the target a log-normal multiple (0.18), from 4 to 128.
+    """
+    one, other = random.normal(size=(2, count))
+    if kind == "multi30k":
+        src, longest = 14 + 4.5 * one, 40
+        tgt = 14 + 4.5 * (0.75 * one + math.sqrt(1 - 0.75**2) * other)
+    else:
+        src, longest = np.exp(math.log(27) - 0.6**2 / 2 + 0.6 * one), 128
+        tgt = src * np.exp(0.18 * other)
+    return tuple(np.clip(np.rint(x), 4, longest).astype(int) for x in (src, tgt))
+
+
+def draw_pairs(size: Size, count: int, seed: int = 0) -> list[Pair]:
+    """Sentence pairs of independent words, whose frequencies follow Zipf's law."""
+    random = np.random.default_rng(seed)
+    frequencies = 1 / np.arange(1, size.vocab_size - FIRST_WORD + 1)
+    ranks = np.cumsum(frequencies / frequencies.sum())
+
+    def draw(length: int) -> Ids:
+        words = np.searchsorted(ranks, random.random(length - 1)).clip(max=len(ranks) - 1)
+        return np.append(FIRST_WORD + words, EOS_ID)
+
+    lengths = zip(*draw_lengths(size.lengths, count, random), strict=True)
+    return [(draw(src), draw(tgt)) for src, tgt in lengths]
+
+
+def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[list[Pair]]:
+    """Batches of at most so many padded source and target positions together, hardly any padding.
+
+    Each has a shape of its own, as suits a program that need not be compiled for it.
+    """
+    batches: list[list[Pair]] = [[]]
+    longest = (0, 0)
+    for pair in sorted(pairs, key=lambda pair: (max(map(len, pair)), len(pair[1]), len(pair[0]))):
+        grown = max(longest[0], len(pair[0])), max(longest[1], len(pair[1]))
+        if batches[-1] and (len(batches[-1]) + 1) * sum(grown) > max_tokens:
+            batches.append([])
+            grown = len(pair[0]), len(pair[1])
+        batches[-1].append(pair)
+        longest = grown
+    return [batches[index] for index in np.random.default_rng(seed).permutation(len(batches))]
+
+
+def repeat_for(seconds: float, steps: Iterator[int], run: Callable[[int], int]) -> dict[str, Any]:
+    """Runs step after step for a time; what `run` returns are the tokens of the step."""
+    tokens = count = 0
+    started, cpu_started = time.perf_counter(), time.process_time()
+    while (elapsed := time.perf_counter() - started) < seconds or count < 3:
+        tokens += run(next(steps))
+        count += 1
+    return {
+        "tokens": tokens,
+        "tokens_per_second": tokens / elapsed,
+        "steps": count,
+        "seconds": elapsed,
+        "cpu_seconds": time.process_time() - cpu_started,
+    }

@@ -1,0 +1,65 @@
+"""Dropout (section 5.4), and the cheap random numbers that it takes.
+
+The numbers are a hash of an element's place and of the key: each device makes those of its part,
+they are the same on any mesh, and nothing of them is kept for the backward pass.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from t2t.sharding import spec
+
+
+def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
+    """Section 5.4: each element is 0 with probability `rate`, else x / (1 - rate).
+
+    Without a key this is evaluation: x unchanged.
+    """
+    return x if key is None or rate == 0 else _drop(x, rate, jax.random.key_data(key))
+
+
+def _drop(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Float[Array, "..."]:
+    @jax.custom_vjp
+    def drop(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> Float[Array, "..."]:
+        kept = hash_places(x, words) < jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
+        return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
+
+    def forward(
+        x: Float[Array, "..."], words: UInt32[Array, "2"]
+    ) -> tuple[Float[Array, "..."], UInt32[Array, "2"]]:
+        return drop(x, words), words
+
+    def backward(
+        words: UInt32[Array, "2"], gradient: Float[Array, "..."]
+    ) -> tuple[Float[Array, "..."], None]:
+        # Linear in x, so its own transpose. The barrier keeps the compiler from storing the mask of
+        # the forward pass for this one: to read it takes longer than to hash again.
+        return drop(gradient, jax.lax.optimization_barrier(words)), None
+
+    drop.defvjp(forward, backward)
+    return drop(x, words)
+
+
+def hash_places(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
+    """32 random bits for each element: mix(mix(place ^ words[0]) + words[1])."""
+    own = None if spec() is None else jax.typeof(x).sharding.spec  # each device makes its part
+    place = jnp.zeros((), jnp.uint32)
+    for axis in range(x.ndim):
+        stride = math.prod(x.shape[axis + 1 :]) % 2**32
+        index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=own)
+        place = place + index * jnp.uint32(stride)
+    return _mix(_mix(place ^ words[0]) + words[1])
+
+
+def _mix(h: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """A bijection of 32 bits in which each bit in changes each bit out with probability 1/2.
+
+    The finaliser of MurmurHash3 (Appleby) with the constants that Wellons (2018) found to have the
+    least bias, "lowbias32".
+    """
+    h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
+    h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
+    return h ^ (h >> 16)
