@@ -25,6 +25,7 @@ import numpy as np
 import tqdm
 from jaxtyping import Int, Integer
 
+from t2t.batch import PAD_ID
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
 
@@ -40,7 +41,7 @@ class _DamagedError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Side:
+class Side:
     """The sentences of one language: row i is ids[ends[i] - lengths[i] : ends[i]]."""
 
     ids: Integer[np.ndarray, "tokens"]
@@ -48,14 +49,23 @@ class _Side:
     ends: Int[np.ndarray, "n"]
 
     def row(self, index: int) -> Integer[np.ndarray, "length"]:
+        """One sentence's ids, a view of the file."""
         end = self.ends[index]
         return self.ids[end - self.lengths[index] : end]
+
+    def pad(self, indices: Int[np.ndarray, "rows"], width: int) -> Int[np.ndarray, "rows width"]:
+        """Sentences of at most `width` ids, filled up with PAD."""
+        lengths, columns = self.lengths[indices], np.arange(width)
+        starts = self.ends[indices] - lengths
+        # What is read behind the end of a row, and at the file's end twice, is not kept.
+        ids = self.ids.take(starts[:, None] + columns, mode="clip").astype(np.int32)
+        return np.where(columns < lengths[:, None], ids, np.int32(PAD_ID))
 
 
 class TokenizedCorpus:
     """Id pairs by index; lengths count the end mark."""
 
-    def __init__(self, src: _Side, tgt: _Side):
+    def __init__(self, src: Side, tgt: Side):
         self._src, self._tgt = src, tgt
 
     def __len__(self) -> int:
@@ -74,6 +84,12 @@ class TokenizedCorpus:
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
         return self._src.row(index), self._tgt.row(index)
+
+    def pad(
+        self, indices: Int[np.ndarray, "rows"], src_length: int, tgt_length: int
+    ) -> tuple[Int[np.ndarray, "rows S"], Int[np.ndarray, "rows T"]]:
+        """Source and target ids of these pairs, none of them longer, filled up with PAD."""
+        return self._src.pad(indices, src_length), self._tgt.pad(indices, tgt_length)
 
 
 def tokenize_corpus(
@@ -188,10 +204,10 @@ def _open(folder: Path) -> TokenizedCorpus:
     return TokenizedCorpus(src, tgt)
 
 
-def _read_side(folder: Path, side: str, index: dict[str, Any]) -> _Side:
+def _read_side(folder: Path, side: str, index: dict[str, Any]) -> Side:
     names = f"{side}.ids", f"{side}.lengths"
     ids, lengths = (_read_array(folder / name, **index[name]) for name in names)
-    return _Side(ids, lengths, np.cumsum(lengths, dtype=np.int64))
+    return Side(ids, lengths, np.cumsum(lengths, dtype=np.int64))
 
 
 def _read_array(path: Path, dtype: str, size: int, crc32: int) -> Integer[np.ndarray, "values"]:

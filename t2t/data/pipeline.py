@@ -4,12 +4,11 @@ Batch i is a pure function of i, so a loader that starts anywhere gives what an 
 would have given there.
 """
 
-import bisect
-import itertools
 from collections.abc import Iterator, Sequence
 
 import grain
 import numpy as np
+from jaxtyping import Int
 
 from t2t.batch import BOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.cache import TokenizedCorpus
@@ -33,7 +32,7 @@ class Loader:
         """
         self.plan = plan
         self._corpora = corpora
-        self._starts = [0, *itertools.accumulate(len(corpus) for corpus in corpora)]
+        self._starts = np.cumsum([0, *map(len, corpora)])
         self._row_multiple = row_multiple
         self._row_shards = row_shards
 
@@ -43,8 +42,8 @@ class Loader:
         count, own = self._row_shards
         rows = -(-planned.shape.rows // self._row_multiple) * self._row_multiple // count
         # Rows that stay empty are the batch's last: they are in order after this, too.
-        indices = [i for s in own for i in planned.indices[s * rows : (s + 1) * rows].tolist()]
-        return pad_batch([self._read(i) for i in indices], planned.shape, rows * len(own))
+        indices = np.concatenate([planned.indices[s * rows : (s + 1) * rows] for s in own])
+        return make_batch(*self._read(indices, planned.shape, rows * len(own)))
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Batches [start, stop), made ahead of need by background threads."""
@@ -53,21 +52,25 @@ class Loader:
             steps.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=16))
         )
 
-    def _read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        number = bisect.bisect_right(self._starts, index) - 1
-        return self._corpora[number].pair(index - self._starts[number])
+    def _read(
+        self, indices: Int[np.ndarray, "n"], shape: BatchShape, rows: int
+    ) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B T"]]:
+        """Source and target ids of these pairs; rows left over stay empty."""
+        src = np.full((rows, shape.src_length), PAD_ID, np.int32)
+        tgt = np.full((rows, shape.tgt_length), PAD_ID, np.int32)
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        for number in np.unique(numbers):
+            (own,) = np.nonzero(numbers == number)
+            src[own], tgt[own] = self._corpora[number].pad(
+                indices[own] - self._starts[number], shape.src_length, shape.tgt_length
+            )
+        return src, tgt
 
 
-def pad_batch(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]], shape: BatchShape, rows: int
-) -> HostBatch:
-    """Pairs of ids, each ending in EOS, as the rows of a batch; rows left over stay empty."""
-    src = np.full((rows, shape.src_length), PAD_ID, np.int32)
-    tgt_in = np.full((rows, shape.tgt_length), PAD_ID, np.int32)
-    tgt_out = tgt_in.copy()
-    for row, (src_ids, tgt_ids) in enumerate(pairs):
-        src[row, : len(src_ids)] = src_ids
-        tgt_in[row, 0] = BOS_ID
-        tgt_in[row, 1 : len(tgt_ids)] = tgt_ids[:-1]
-        tgt_out[row, : len(tgt_ids)] = tgt_ids
-    return Batch(src, tgt_in, tgt_out, (tgt_out != PAD_ID).astype(np.float32))
+def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> HostBatch:
+    """Rows of padded ids, each ending in EOS or empty, with the target shifted right."""
+    is_token = tgt != PAD_ID
+    tgt_in = np.empty_like(tgt)
+    tgt_in[:, 0] = np.where(is_token[:, 0], BOS_ID, PAD_ID)
+    tgt_in[:, 1:] = np.where(is_token[:, 1:], tgt[:, :-1], PAD_ID)
+    return Batch(src, tgt_in, tgt, is_token.astype(np.float32))

@@ -7,7 +7,10 @@ its corpus' weight says). No text and no ids are read here.
 
 import dataclasses
 import functools
+import itertools
+import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -33,6 +36,14 @@ class BatchShape:
     def holds(self, other: "BatchShape") -> bool:
         """Whether every pair that fits `other` fits here."""
         return self.src_length >= other.src_length and self.tgt_length >= other.tgt_length
+
+
+class Cells(NamedTuple):
+    """Pairs of equal lengths, counted: there are few such, however many pairs."""
+
+    src: Lengths
+    tgt: Lengths
+    counts: Lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,23 +88,25 @@ class Plan:
             )
         self.shapes = choose_shapes(self.src_lengths[kept], self.tgt_lengths[kept], data)
         shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
-        ends = np.cumsum([len(src) for src, _ in corpora])
-        corpus_of = np.searchsorted(ends, np.arange(len(kept)), side="right")
+        shape_of[~kept] = -1
+        starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
+        groups = [  # by corpus, then by shape
+            group_by_shape(shape_of[start:stop], len(self.shapes), start)
+            for start, stop in itertools.pairwise(starts.tolist())
+        ]
         weights = weights or [1.0] * len(corpora)
         self._members = [
-            [
-                (np.flatnonzero(kept & (shape_of == shape) & (corpus_of == corpus)), weight)
-                for corpus, weight in enumerate(weights)
-            ]
-            for shape in range(len(self.shapes))
+            [*zip(of_corpora, weights, strict=True)] for of_corpora in zip(*groups, strict=True)
         ]
         self._epoch = functools.lru_cache(maxsize=2)(self._plan_epoch)
+        self._lock = threading.Lock()  # several threads read, but one plans an epoch
         self.steps_per_epoch = len(self._epoch(0))
 
     def batch(self, step: int) -> PlannedBatch:
         """The batch of this step, counted from 0 through all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        return self._epoch(epoch)[index]
+        with self._lock:
+            return self._epoch(epoch)[index]
 
     def padding_share(self) -> float:
         """Share of the first epoch's target positions that hold no token."""
@@ -126,9 +139,10 @@ class Plan:
         """The corpus' pairs of this shape: each floor(weight) times, and a rotating rest."""
         members, weight = self._members[shape][corpus]
         whole, fraction = divmod(weight, 1)
-        count = round(fraction * len(members))
-        if fraction and len(members):
-            count = max(count, 1)  # else a pair alone in its shape would never be used
+        if not fraction or not len(members):
+            return np.tile(members, int(whole))
+        # At least one, else a pair alone in its shape would never be used.
+        count = max(round(fraction * len(members)), 1)
         order = np.random.default_rng((self.seed, shape, corpus, 1)).permutation(members)
         rest = order.take(epoch * count + np.arange(count), mode="wrap")
         return np.concatenate([np.tile(members, int(whole)), rest])
@@ -153,10 +167,9 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
     All pairs start in one box of (source, target) lengths. The box and the cut that save the
     most padding are taken next, until there are enough boxes or nothing is saved.
     """
-    multiple = data.length_multiple
-    src, tgt = (-(-lengths // multiple) * multiple for lengths in (src, tgt))
-    largest = (int(src.max()), int(tgt.max()))  # so that what is carried on always finds a place
-    boxes, sizes = [(src, tgt)], {largest}
+    cells = count_lengths(src, tgt, data.length_multiple)
+    largest = find_size(cells)  # so that what is carried on always finds a place
+    boxes, sizes = [cells], {largest}
     while True:
         saving, side, cut, number = max(
             (*best_cut(*box), number) for number, box in enumerate(boxes)
@@ -165,8 +178,8 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
             break
         box = boxes.pop(number)
         left = box[side] <= cut
-        boxes += [(box[0][left], box[1][left]), (box[0][~left], box[1][~left])]
-        finer = {(int(s.max()), int(t.max())) for s, t in boxes} | {largest}
+        boxes += [Cells(*(x[left] for x in box)), Cells(*(x[~left] for x in box))]
+        finer = {find_size(box) for box in boxes} | {largest}
         if len(finer) > data.num_shapes:
             break
         sizes = finer
@@ -176,19 +189,33 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
     )
 
 
-def best_cut(src: Lengths, tgt: Lengths) -> tuple[int, int, int]:
+def count_lengths(src: Lengths, tgt: Lengths, multiple: int) -> Cells:
+    """How many pairs there are of each two lengths, rounded up to a multiple."""
+    src, tgt = (-(-lengths // multiple) for lengths in (src, tgt))
+    width = int(tgt.max()) + 1
+    keys, counts = np.unique(src.astype(np.int64) * width + tgt, return_counts=True)
+    return Cells(keys // width * multiple, keys % width * multiple, counts)
+
+
+def find_size(cells: Cells) -> tuple[int, int]:
+    """The longest (source, target)."""
+    return int(cells.src.max()), int(cells.tgt.max())
+
+
+def best_cut(src: Lengths, tgt: Lengths, counts: Lengths) -> tuple[int, int, int]:
     """(cost of padding saved, side, length up to which pairs go left) of the best cut."""
     best = (0, 0, 0)
     src, tgt = src * POSITION_COSTS[0], tgt * POSITION_COSTS[1]
-    whole = len(src) * int(src.max() + tgt.max())
+    total = int(counts.sum())
+    whole = total * int(src.max() + tgt.max())
     for side, (cut_by, other) in enumerate([(src, tgt), (tgt, src)]):
         order = np.argsort(cut_by, kind="stable")
         lengths, others = cut_by[order], np.maximum.accumulate(other[order])
         rest = np.maximum.accumulate(other[order][::-1])[::-1]
-        ends = np.flatnonzero(np.diff(lengths))  # last pair of each length but the largest
-        count = ends + 1
-        costs = count * (lengths[ends] + others[ends])
-        costs += (len(src) - count) * (lengths[-1] + rest[count[: len(ends)]])
+        ends = np.flatnonzero(np.diff(lengths))  # last cell of each length but the largest
+        lower = np.cumsum(counts[order])[ends]  # pairs that go left
+        costs = lower * (lengths[ends] + others[ends])
+        costs += (total - lower) * (lengths[-1] + rest[ends + 1])
         if len(ends) and whole - costs.min() > best[0]:
             cut = int(lengths[ends[costs.argmin()]]) // POSITION_COSTS[side]
             best = (int(whole - costs.min()), side, cut)
@@ -202,10 +229,17 @@ def count_rows(length: int, data: DataConfig) -> int:
 
 def assign_shapes(src: Lengths, tgt: Lengths, shapes: Sequence[BatchShape]) -> Lengths:
     """The shape of fewest positions that holds each pair; -1 where none does."""
-    chosen = np.full(len(src), -1)
+    chosen = np.full(len(src), -1, np.int16)
     for number in sorted(
         range(len(shapes)), key=lambda n: shapes[n].src_length + shapes[n].tgt_length, reverse=True
     ):
         fits = (src <= shapes[number].src_length) & (tgt <= shapes[number].tgt_length)
         chosen[fits] = number
     return chosen
+
+
+def group_by_shape(shape_of: Lengths, num_shapes: int, start: int) -> list[Int[np.ndarray, "_"]]:
+    """The pairs of each shape, in order, numbered from `start`."""
+    order = np.argsort(shape_of, kind="stable") + start
+    ends = np.cumsum(np.bincount(shape_of + 1, minlength=num_shapes + 1))
+    return [group.astype(np.int32) for group in np.split(order, ends)[1:-1]]

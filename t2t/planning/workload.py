@@ -35,7 +35,7 @@ class PlannedShape:
 
 
 def draw_lengths(
-    data: DataConfig, mean: float, seed: int = 0
+    data: DataConfig, mean: float, seed: int = 0, pairs: int = _PAIRS
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
     """(source, target) lengths of sentence pairs, in sub-words with end mark.
 
@@ -43,8 +43,8 @@ def draw_lengths(
     """
     random = np.random.default_rng(seed)
     longest = min(data.max_length, round(_LONGEST_MEANS * mean))
-    src = random.lognormal(math.log(mean) - _SPREAD**2 / 2, _SPREAD, _PAIRS)
-    tgt = src * random.lognormal(0, _RATIO_SPREAD, _PAIRS)
+    src = random.lognormal(math.log(mean) - _SPREAD**2 / 2, _SPREAD, pairs)
+    tgt = src * random.lognormal(0, _RATIO_SPREAD, pairs)
 
     def cut(lengths: Float[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         whole: np.ndarray = np.clip(np.rint(lengths), min(_SHORTEST, longest), longest)

@@ -1,5 +1,7 @@
 """Which pairs form which batch: each its share, in few shapes, whoever asks, in any order."""
 
+import dataclasses
+import hashlib
 import itertools
 from collections import Counter
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from t2t.config import DataConfig
 from t2t.data.corpus import DataError
-from t2t.data.plan import POSITION_COSTS, Plan, best_cut, find_dropped
+from t2t.data.plan import POSITION_COSTS, Plan, best_cut, count_lengths, find_dropped
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
 
@@ -160,8 +162,27 @@ def test_cut_is_the_one_that_saves_most() -> None:
         for cut in sorted(set(lengths.tolist()))[:-1]:
             parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
             savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
-    saving, side, cut = best_cut(src, tgt)
+    saving, side, cut = best_cut(*count_lengths(src, tgt, 1))
     assert saving == max(savings.values()) == savings[side, cut]
+
+
+def test_pairs_of_equal_lengths_are_cut_as_if_each_stood_alone() -> None:
+    src, tgt = draw_lengths(2000)
+    cells = count_lengths(src, tgt, 3)
+    assert cells.counts.sum() == 2000
+    assert cells.counts.max() > 1
+    alone = [-(-lengths // 3) * 3 for lengths in (src, tgt)]
+    assert best_cut(*alone, np.ones_like(src)) == best_cut(*cells)
+
+
+def test_order_of_runs_that_exist_stays_what_it_is() -> None:
+    plan = make_plan([draw_lengths(900), draw_lengths(300, seed=1)], 5, (1, 1.37), num_shapes=9)
+    digest = hashlib.sha256()
+    for step in range(3 * plan.steps_per_epoch):
+        batch = plan.batch(step)
+        digest.update(str(dataclasses.astuple(batch.shape)).encode())
+        digest.update(batch.indices.astype(np.int64).tobytes())
+    assert digest.hexdigest()[:16] == "916a49ed02593e55"
 
 
 def test_dropped_pairs_are_counted_by_the_first_rule_that_applies() -> None:

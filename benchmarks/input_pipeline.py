@@ -1,0 +1,208 @@
+"""The input pipeline alone: `python -m benchmarks.input_pipeline [--pairs=10000000]`.
+
+Measured are the cache (text to ids, by number of pairs), the plan of an epoch, and the batches
+(cache to host batches, one core), each in a process of its own, on generated pairs with lengths
+like WMT14's. Times are of the wall clock and of the CPU: on a busy machine only the latter says
+something. Memory is what cannot be given back to the system, unlike pages of files.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t.batch import EOS_ID
+from t2t.config import DataConfig, TokenizerConfig
+from t2t.data.cache import Side, TokenizedCorpus, tokenize_corpus
+from t2t.data.corpus import TextCorpus
+from t2t.data.pipeline import Loader
+from t2t.data.plan import Plan
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.planning.workload import draw_lengths
+
+DATA = DataConfig(num_shapes=16)  # 25,000 positions a batch, as the paper's base model
+VOCAB_SIZE = 32_000
+MEAN_LENGTH = 27
+STEPS = 400
+WORDS_A_LINE = 6  # of the text: short lines, since ten million are many
+PACKAGES = ("numpy", "grain", "sentencepiece")
+
+
+class Clock:
+    """Seconds of the wall clock and of the CPU since it was made, and the most memory by then."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._before = self._peak = read_memory()
+        self._stopped = threading.Event()
+        self._watch = threading.Thread(target=self._look, daemon=True)
+        self._watch.start()
+
+    def stop(self) -> dict[str, float]:
+        """The figures."""
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        self._stopped.set()
+        self._watch.join()
+        return {"seconds": wall, "cpu_seconds": cpu, "peak_memory": self._peak - self._before}
+
+    def _look(self) -> None:
+        while not self._stopped.wait(0.02):
+            self._peak = max(self._peak, read_memory())
+
+
+def read_memory() -> int:
+    """Bytes of this process that are no pages of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith("RssAnon")]
+    return 1024 * int(kilobytes)
+
+
+def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
+    """From two text files to the cache, beside SentencePiece alone on a part of the same text."""
+    for side in ("src", "tgt"):
+        with (folder / side).open("w") as file:
+            file.writelines(write_lines(pairs, seed=len(side + side[0])))
+    corpus = TextCorpus(folder / "src", folder / "tgt")
+    sample = folder / "sample.src"
+    with (folder / "src").open() as lines, sample.open("w") as part:
+        part.writelines(line for _, line in zip(range(50_000), lines, strict=False))
+    vocabulary = train_vocabulary(
+        [TextCorpus(sample, sample)], TokenizerConfig(vocab_size=8000), folder / "vocab"
+    )
+    alone = time_sentencepiece(vocabulary, sample)
+    clock = Clock()
+    tokenized = tokenize_corpus(corpus, vocabulary, folder / "cache")
+    figures = clock.stop()
+    megabytes = sum((folder / side).stat().st_size for side in ("src", "tgt")) / 1e6
+    return figures | {
+        "text_megabytes": megabytes,
+        "tokens": int(tokenized.src_lengths.sum() + tokenized.tgt_lengths.sum()),
+        "megabytes_per_second": megabytes / figures["seconds"],
+        "megabytes_per_cpu_second": megabytes / figures["cpu_seconds"],
+        "sentencepiece_megabytes_per_cpu_second": alone,
+    }
+
+
+def write_lines(count: int, seed: int) -> Iterator[str]:
+    """Words of made-up syllables; frequent ones are frequent."""
+    random = np.random.default_rng(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ei", "ä")]
+    words = np.array(["".join(random.choice(syllables, 1 + n % 4)) for n in range(20_000)])
+    for start in range(0, count, 10_000):
+        ranks = (random.zipf(1.3, (min(10_000, count - start), WORDS_A_LINE)) - 1) % len(words)
+        yield from (" ".join(line) + "\n" for line in words[ranks].tolist())
+
+
+def time_sentencepiece(vocabulary: Vocabulary, path: Path) -> float:
+    """Megabytes per second of CPU of the tokenizer's own work."""
+    lines = path.read_text().splitlines()
+    started = time.process_time()
+    vocabulary.src.encode(lines)
+    return path.stat().st_size / 1e6 / (time.process_time() - started)
+
+
+def measure_plan(pairs: int, _: Path) -> dict[str, float]:
+    """From lengths to the first epoch, and the second."""
+    src, tgt = (x.astype(np.int32) for x in draw_lengths(DATA, MEAN_LENGTH, pairs=pairs))
+    clock = Clock()
+    plan = Plan([(src, tgt)], DATA, seed=0)
+    figures = clock.stop()
+    second = Clock()
+    plan.batch(plan.steps_per_epoch)
+    return figures | {
+        "next_epoch_seconds": second.stop()["cpu_seconds"],
+        "bytes_per_pair": figures["peak_memory"] / pairs,
+        "padding_share": plan.padding_share(),
+    }
+
+
+def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
+    """From memory-mapped ids to host batches, on one core, with the threads that training uses."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    corpus = write_ids(pairs, folder)
+    plan = Plan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
+    loader = Loader(plan, [corpus], row_multiple=8)
+    for _ in loader.iterate(0, 20):  # starts the threads, reads the code
+        pass
+    steps = range(20, min(20 + STEPS, plan.steps_per_epoch))
+    clock = Clock()
+    tokens = sum(int(batch.weights.sum()) for batch in loader.iterate(steps.start, steps.stop))
+    figures = clock.stop()
+    return figures | {
+        "tokens": tokens,
+        "tokens_per_second": tokens / figures["seconds"],
+        "tokens_per_cpu_second": tokens / figures["cpu_seconds"],
+    }
+
+
+def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
+    """A cache's arrays, without a text."""
+    sides = []
+    lengths = draw_lengths(DATA, MEAN_LENGTH, pairs=pairs)
+    for name, own in zip(("src", "tgt"), lengths, strict=True):
+        ends = np.cumsum(own)
+        ids = np.memmap(folder / name, "<u2", "w+", shape=(int(ends[-1]),))
+        for part in np.array_split(ids, len(ids) // 10_000_000 + 1):
+            part[:] = np.arange(len(part)) % (VOCAB_SIZE - 4) + 4
+        ids[ends - 1] = EOS_ID
+        sides.append(Side(ids, own.astype(np.int32), ends))
+    return TokenizedCorpus(*sides)
+
+
+PARTS = {"cache": measure_cache, "plan": measure_plan, "batches": measure_batches}
+
+
+def measure_apart(part: str, pairs: int) -> dict[str, Any]:
+    """One measurement in a new process."""
+    command = [sys.executable, "-m", "benchmarks.input_pipeline", f"--part={part}"]
+    done = subprocess.run(
+        [*command, f"--pairs={pairs}"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    figures: dict[str, Any] = {"pairs": pairs} | json.loads(done.stdout)
+    print(part, json.dumps({name: float(f"{value:.4g}") for name, value in figures.items()}))
+    return figures
+
+
+def main() -> None:
+    """Measures all parts and writes the file, or one part and prints it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=10_000_000, help="the most; also a tenth")
+    parser.add_argument("--part", choices=PARTS, help="only this, printed as JSON")
+    default = Path("benchmarks/results/input-pipeline.json")
+    parser.add_argument("--output", type=Path, default=default, help="the file")
+    flags = parser.parse_args()
+    if flags.part:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(PARTS[flags.part](flags.pairs, Path(folder))))
+        return
+    sizes = [flags.pairs // 10, flags.pairs]
+    result: dict[str, Any] = {
+        "command": f"python -m benchmarks.input_pipeline --pairs={flags.pairs}",
+        "cores": os.cpu_count(),
+        "data": dataclasses.asdict(DATA),
+        "mean_length": MEAN_LENGTH,
+        "vocab_size": VOCAB_SIZE,
+        "versions": {name: version(name) for name in PACKAGES}
+        | {"python": platform.python_version()},
+    }
+    for part in ("batches", "plan", "cache"):
+        result[part] = [measure_apart(part, pairs) for pairs in sizes]
+    flags.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(flags.output)
+
+
+if __name__ == "__main__":
+    main()
