@@ -31,7 +31,8 @@ def train(
     step = int(state.step)
     with Interruption() as interruption:
         while step < config.steps and not interruption.reached(step):
-            batch = next(batches)
+            with report.waiting():
+                batch = next(batches)
             state, metrics = train_step(state, batch)
             step += 1
             report.add(step, batch.tgt_out.size, metrics)

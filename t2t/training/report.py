@@ -51,8 +51,18 @@ class Report:
         )
         self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
         self._pending: tuple[int, int, Metrics] | None = None
-        self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0
+        self._restart_interval()
         self._mark = time.perf_counter()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time inside as spent on waiting for data.
+
+        An accelerator waits less than that: it has the step before to finish.
+        """
+        started = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - started
 
     def add(self, step: int, positions: int, metrics: Metrics) -> None:
         """Takes a step's metrics, still being computed, with its padded target positions."""
@@ -112,6 +122,7 @@ class Report:
             "train/gradient_norm": float(metrics.gradient_norm),
             "train/tokens_per_second": self._tokens / self._seconds,
             "train/padding_share": 1 - self._tokens / self._positions,
+            "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
         self._write(step, figures)
@@ -140,7 +151,8 @@ class Report:
             self._events.flush()
 
     def _restart_interval(self) -> None:
-        self._loss = self._loss_tokens = self._tokens = self._positions = self._seconds = 0.0
+        self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
+        self._seconds = self._waited = 0.0
 
 
 def _describe(figures: Mapping[str, float]) -> str:

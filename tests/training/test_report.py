@@ -65,11 +65,15 @@ def read_events(workdir: Path) -> list[tuple[int, str, float]]:
 def test_every_figure_is_in_the_file_and_in_tensorboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([10.0, 12.0, 15.0])
+    clock = iter([10.0, 10.5, 11.0, 11.0, 12.5, 12.5, 15.0])  # 10.0: start, 12.5 and 15.0: reads
     with monkeypatch.context() as patch:
         patch.setattr(time, "perf_counter", lambda: next(clock))
         report = make_report(tmp_path)
+        with report.waiting():
+            pass
         report.add(1, 100, make_metrics(loss=3.0, tokens=60.0))
+        with report.waiting():
+            pass
         report.add(2, 100, make_metrics(loss=2.0, tokens=90.0))
         report.flush()
     report.validation(2, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
@@ -81,6 +85,7 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
         "train/gradient_norm": 0.5,
         "train/tokens_per_second": 150 / 5,
         "train/padding_share": 1 - 150 / 200,
+        "train/data_wait_share": 2 / 5,
         "train/skipped": 0,
     }
     scores = {"validation/loss": 1.5, "validation/perplexity": 4.5, "validation/bleu": 30.0}
