@@ -41,6 +41,23 @@ def define_workdir() -> None:
     _show_in_help("workdir")
 
 
+def define_backend() -> None:
+    """Adds the flags that say which engine translates."""
+    flags.DEFINE_enum(
+        "backend",
+        "jax",
+        ["jax", "ctranslate2"],
+        "Which engine translates; ctranslate2 works on the CPU, and has fewer kinds of model.",
+    )
+    flags.DEFINE_string(
+        "compute_type",
+        None,
+        "With --backend=ctranslate2: float32 (the default), int8, int16, ...",
+    )
+    for name in ("backend", "compute_type"):
+        _show_in_help(name)
+
+
 def define_hosts() -> None:
     """Adds the flags that `t2t.hosts.join` takes."""
     flags.DEFINE_bool(

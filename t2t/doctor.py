@@ -23,6 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from t2t import cli
+from t2t.compilation_cache import keep_compiled
 from t2t.config import MeshConfig
 from t2t.hosts import first_alone, is_first, join
 from t2t.sharding import make_mesh
@@ -177,6 +178,7 @@ def find_shared(workdir: Path) -> Finding:
 
 def main(show: Callable[[str], None] = print) -> int:
     """Prints the findings of this process; the exit status."""
+    keep_compiled()
     join(**cli.read_hosts())
     workdir = flags.FLAGS.workdir
     healthy = True

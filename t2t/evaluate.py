@@ -20,12 +20,14 @@ import jax
 from absl import flags
 
 from t2t import cli
+from t2t.compilation_cache import keep_compiled
 from t2t.config import Config, ConfigError, MeshConfig
 from t2t.config_json import load_config
 from t2t.config_rules import validate
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation, Translator
 from t2t.evaluation.bleu import score_corpus
 from t2t.hosts import first_alone, is_first, join
@@ -48,6 +50,8 @@ class Request:
     ref: str = ""
     output: str = ""  # empty: in the run directory, under a name that says what it is
     save_params: str = ""  # a new run directory for the evaluated parameters alone
+    backend: str = "jax"  # jax | ctranslate2
+    compute_type: str | None = None  # of ctranslate2; None: float32
     decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)  # None: as is
 
 
@@ -60,13 +64,14 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
     """
     config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
     vocabulary = Vocabulary.load(request.workdir / "vocab")
+    translator = make_translator(request.backend, request.compute_type, config, vocabulary)
     split, corpus = open_corpus(config, request)
     params, label = restore_params(request.workdir, request.checkpoint)
     output = prepare_output(request, config, f"{split}-{label}")
     if request.save_params:
         first_alone(lambda: save_run(request, params, label))
     sources, references = zip(*corpus, strict=True)
-    translations, timing = translate(config, vocabulary, params, sources)
+    translations, timing = translate(translator, params, sources)
     hypotheses = [translation.text for translation in translations]
     scores = score_corpus(hypotheses, references, config.data.tgt_language)
     result = {
@@ -76,6 +81,7 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
         "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
         "num_sentences": len(corpus),
         "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+        "backend": translator.describe(),
         **timing,
         **dataclasses.asdict(config.decoding),
         "workdir": request.workdir.resolve().name,
@@ -110,8 +116,10 @@ def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
 
 def prepare_output(request: Request, config: Config, name: str) -> Path:
     """The path of the scores; that it cannot be written is found out before the work."""
-    name += f"-beam{config.decoding.beam_size}-alpha{config.decoding.alpha:g}.json"
-    path = Path(request.output or request.workdir / "evaluations" / name)
+    name += f"-beam{config.decoding.beam_size}-alpha{config.decoding.alpha:g}"
+    if request.backend != "jax":
+        name += f"-{request.backend}-{request.compute_type or 'float32'}"
+    path = Path(request.output or request.workdir / "evaluations" / f"{name}.json")
     if path.suffix != ".json":
         raise ConfigError(f"--output={path} must end in .json; the hypotheses get the same in .txt")
     try:
@@ -133,10 +141,9 @@ def save_run(request: Request, params: Params, label: str) -> None:
 
 
 def translate(
-    config: Config, vocabulary: Vocabulary, params: Params, sources: Sequence[str]
+    translator: Translator, params: Params, sources: Sequence[str]
 ) -> tuple[list[Translation], dict[str, float]]:
     """One translation for each sentence, made on all devices, and how long it took."""
-    translator = Translator(config, vocabulary)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = replicate(params, mesh)
@@ -181,6 +188,7 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
 def main() -> None:
     """Evaluates what the flags say, and prints the summary."""
     values = flags.FLAGS.flag_values_dict()
+    keep_compiled()
     join(**cli.read_hosts())
     names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
@@ -195,6 +203,7 @@ def main() -> None:
 if __name__ == "__main__":
     cli.define_workdir()
     cli.define_hosts()
+    cli.define_backend()
     flags.DEFINE_string("split", "test", "A split of the run's corpus.")
     flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
     flags.DEFINE_string("src", "", "A text file to translate instead of a split; needs --ref.")

@@ -12,6 +12,7 @@ from t2t import cli
 from t2t.config import ConfigError
 from t2t.config_json import load_config
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.backend import require_ctranslate2
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -27,10 +28,9 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
         ConfigError: CTranslate2 is not installed or has no such model, or `output` is there.
         RunError: there is no such checkpoint, or `output` cannot be written.
     """
-    try:
-        from t2t.decoding.ctranslate2_format import check_support, write_model
-    except ModuleNotFoundError:
-        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6,<5'") from None
+    require_ctranslate2()
+    from t2t.decoding.ctranslate2_format import check_support, write_model
+
     config = load_config(workdir / "config.json")
     check_support(config.model)
     vocabulary = Vocabulary.load(workdir / "vocab")

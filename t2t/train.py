@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from t2t import cli
 from t2t.batch import DeviceBatch, HostBatch
+from t2t.compilation_cache import keep_compiled
 from t2t.config import Config, DataConfig
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.corpus import Corpus
@@ -201,6 +202,7 @@ def count_parameters(params: Params) -> int:
 def run() -> int:
     """Trains as the flags say; the exit status."""
     config, workdir = cli.read_config(), cli.read_workdir()
+    keep_compiled()
     join(**cli.read_hosts())
     return 0 if main(config, workdir) else cli.INTERRUPTED
 

@@ -19,11 +19,13 @@ import jax
 from absl import flags
 
 from t2t import cli
+from t2t.compilation_cache import keep_compiled
 from t2t.config import MeshConfig
 from t2t.config_json import load_config
 from t2t.config_rules import validate
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translation, Translator
+from t2t.decoding.backend import make_translator
+from t2t.decoding.translator import Translation
 from t2t.sharding import make_mesh, replicate
 from t2t.training.checkpoint import restore_params
 
@@ -39,6 +41,8 @@ def translate_lines(
     n_best: int = 1,
     beam_size: int | None = None,
     read_ahead: int | None = None,
+    backend: str = "jax",
+    compute_type: str | None = None,
 ) -> Iterator[list[Translation]]:
     """Up to `n_best` translations of each line, in order.
 
@@ -49,11 +53,14 @@ def translate_lines(
         n_best: at most the beam's size.
         beam_size: None: the config's.
         read_ahead: lines translated together; None: some batches.
+        backend: jax or ctranslate2.
+        compute_type: of ctranslate2; None: float32.
     """
     config = load_config(workdir / "config.json")
     if beam_size is not None:
         config.decoding.beam_size = beam_size
-    translator = Translator(validate(config), Vocabulary.load(workdir / "vocab"))
+    vocabulary = Vocabulary.load(workdir / "vocab")
+    translator = make_translator(backend, compute_type, validate(config), vocabulary)
     params, _ = restore_params(workdir, checkpoint)
     mesh = make_mesh(MeshConfig())
     params = replicate(params, mesh)
@@ -107,6 +114,7 @@ def prompt_lines() -> Iterator[bytes]:
 def main() -> int:
     """Translates as the flags say; 1 where the reader of the output went away."""
     values = flags.FLAGS
+    keep_compiled()
     interactive = sys.stdin.isatty()
     translations = translate_lines(
         cli.read_workdir(),
@@ -115,6 +123,8 @@ def main() -> int:
         values.n_best,
         values.beam_size,
         read_ahead=1 if interactive else None,
+        backend=values.backend,
+        compute_type=values.compute_type,
     )
     try:
         for number, found in enumerate(translations, start=1):
@@ -130,6 +140,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     cli.define_workdir()
+    cli.define_backend()
     flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
     flags.DEFINE_integer("n_best", 1, "Translations for each line, each after the line's number.")
     flags.DEFINE_bool("scores", False, "Print log-probability over length penalty before the text.")

@@ -57,6 +57,19 @@ def test_result_says_what_was_measured_and_how(
     assert not [file for file in path.parent.iterdir() if file.suffix not in (".json", ".txt")]
 
 
+def test_other_engine_gives_the_same_and_is_named(
+    run: Path, evaluation: tuple[dict[str, Any], Path]
+) -> None:
+    expected, path = evaluation
+    assert expected["backend"]["name"] == "jax"
+    result, path = evaluate(Request(run, backend="ctranslate2"))
+    assert path.name == "test-best-200-beam4-alpha0.6-ctranslate2-float32.json"
+    assert result["backend"]["name"] == "ctranslate2"
+    assert result["backend"]["compute_type"] == "float32"
+    assert result["compile_seconds"] > 0
+    assert result["measures"] == expected["measures"]
+
+
 def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) -> None:
     result, path = evaluation
     lines = describe(result, path).splitlines()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # The rooms of t2t in the order in which a sentence pair passes through them: a room imports only
 # rooms above it. A new file has to be given its place here.
 ROOMS = """
-config config_rules config_json batch sharding hosts
+config config_rules config_json batch sharding hosts compilation_cache
 data/phrasebook/text data/phrasebook/lexicon data/phrasebook/entries data/phrasebook/numbers
 data/phrasebook/nouns data/phrasebook/noun_phrases data/phrasebook/verbs data/phrasebook/clauses
 data/phrasebook/splits data/phrasebook/sampler_clauses data/phrasebook/sampler_sentences
@@ -25,6 +25,7 @@ model/transformer model/flops
 training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption training/loop
 decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format
+decoding/ctranslate2_translator decoding/backend
 evaluation/bleu evaluation/significance
 planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
@@ -51,7 +52,10 @@ STRANGERS = {
     },
     "cli": ("data", "model", "training", "decoding", "evaluation", "sharding", "hosts", "planning"),
 }
-EXCEPTIONS = {("decoding/translator", "data/tokenizer")}  # sentences become ids and return
+EXCEPTIONS = {  # sentences become ids and return
+    (f"decoding/{room}", "data/tokenizer")
+    for room in ("translator", "ctranslate2_translator", "backend")
+}
 
 # A library that only these rooms or folders know, so that it can be replaced there.
 OWNERS = {
@@ -64,7 +68,7 @@ OWNERS = {
     "sacrebleu": ("evaluation/bleu",),
     "sacremoses": ("evaluation/bleu",),
     "ml_collections": ("cli",),
-    "ctranslate2": ("decoding/ctranslate2_format",),
+    "ctranslate2": ("decoding/ctranslate2_format", "decoding/ctranslate2_translator"),
 }
 
 # Requirements that no file imports, with the one that does.
@@ -73,8 +77,8 @@ INDIRECT_REQUIREMENTS = {
     "importlib-resources": "tensorflow_datasets",
 }
 
-# What one program needs that not everybody runs; it says how to install it.
-OPTIONAL_REQUIREMENTS = {"ctranslate2"}  # t2t.export
+# What one program needs that not everybody runs; it says how to install it, or does without.
+OPTIONAL_REQUIREMENTS = {"ctranslate2", "matplotlib"}  # another engine, plots of benchmarks
 
 FILES = sorted((ROOT / "t2t").rglob("*.py"))
 SOURCES = [path for path in FILES if path.name != "__init__.py"]

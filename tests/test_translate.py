@@ -46,6 +46,15 @@ def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
     assert [bool(text) for text in together] == [True, False, True, True, True]
 
 
+@pytest.mark.parametrize("checkpoint", ["last", "avg:2"])
+def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
+    expected, found = (
+        [best.text for best, *_ in translate_lines(run, checkpoint, iter(LINES), backend=backend)]
+        for backend in ("jax", "ctranslate2")
+    )
+    assert found == expected
+
+
 def test_lines_are_read_only_as_they_are_needed(run: Path) -> None:
     lines = iter(LINES)
     translations = translate_lines(run, "best", lines, read_ahead=1)

@@ -64,7 +64,7 @@ def write_model(
         directory: has to be there.
         quantization: of the weights: None, int8, int16, float16, bfloat16, int8_float32, ...
     """
-    params = jax.tree.map(np.asarray, params)
+    params = jax.tree.map(np.array, params)  # copies: CTranslate2 quantises in place
     spec = _make_spec(config)
     tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
     _write_embedding(spec.encoder.embeddings[0], params, "tgt" if tied == "all" else "src")

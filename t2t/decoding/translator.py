@@ -17,7 +17,7 @@ from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.search import Hypotheses, beam_search, length_penalty
-from t2t.model.transformer import Params, init_transformer, merge
+from t2t.model.transformer import Params, compute_dtype, init_transformer, merge
 from t2t.sharding import RULES, spec
 
 _log = logging.getLogger(__name__)
@@ -43,14 +43,19 @@ class Translation:
 
 
 class Translator:
-    """Translates with the parameters that it is given; compiles once for each shape."""
+    """Translates with the parameters that it is given; compiles once for each shape.
+
+    How sentences are cut, spelled and joined is the same for every engine: `backend` has another,
+    that overrides `search` and `describe`.
+    """
 
     def __init__(self, config: Config, vocabulary: Vocabulary):
         """`config.model` and `vocabulary` as in training; `config.decoding` says how to search."""
         self.config = config.decoding
         self.vocabulary = vocabulary
-        self.compile_seconds = 0.0  # so far
+        self.compile_seconds = 0.0  # so far, spent before the first word of any shape
         self._structure, self._expected = _describe_model(config.model, vocabulary)
+        self._dtype = config.model.dtype
         self._limit = MAX_SOURCE_LENGTH  # of source pieces
         self._max_length = 2**30  # of hypotheses
         if config.model.position == "learned":
@@ -80,10 +85,15 @@ class Translator:
         self._check(params)
         pieces = [self._cut(ids) for ids in self.vocabulary.src.encode(sentences)]
         flat = [piece for parts in pieces for piece in parts]
-        found = iter(self._search_all(params, flat, n_best, progress))
+        found = iter(self.search(params, flat, n_best, progress))
         translations = [_join([next(found) for _ in parts], self.config.alpha) for parts in pieces]
         self._warn(translations)
         return translations
+
+    def describe(self) -> dict[str, str | int]:
+        """Which engine this is, and how it computes."""
+        dtype = str(compute_dtype(self._dtype))
+        return {"name": "jax", "version": jax.__version__, "compute_type": dtype}
 
     def _check(self, params: Params) -> None:
         """A checkpoint and a vocabulary from different runs must not meet unnoticed."""
@@ -105,9 +115,10 @@ class Translator:
         words, size = ids[:-1], self._limit - 1
         return [[*words[i : i + size], EOS_ID] for i in range(0, len(words), size)]
 
-    def _search_all(
+    def search(
         self, params: Params, sources: list[list[int]], n_best: int, progress: bool
     ) -> list[list[Translation]]:
+        """Up to `n_best` translations of each source, which ends in EOS and is not too long."""
         found: list[list[Translation]] = [[] for _ in sources]
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
             for length, rows, indices in self._group([len(ids) for ids in sources]):
@@ -173,10 +184,14 @@ class Translator:
         translations = []
         for tokens, length, score, log_prob in zip(*found, strict=True):
             if np.isfinite(score):
-                [text] = self.vocabulary.tgt.decode([tokens.tolist()])
-                line = _BREAKS.sub(" ", text).strip()
+                line = self._spell(tokens.tolist())
                 translations.append(Translation(line, float(score), float(log_prob), int(length)))
         return translations
+
+    def _spell(self, ids: list[int]) -> str:
+        """The text of a hypothesis as one line."""
+        [text] = self.vocabulary.tgt.decode([ids])
+        return _BREAKS.sub(" ", text).strip()
 
     def _warn(self, translations: list[list[Translation]]) -> None:
         """Says what became of sentences that could not be translated as they are."""

@@ -1,0 +1,134 @@
+"""From the start of the process to the first training step: `python -m benchmarks.startup`.
+
+The quickstart's recipe is started with 1, 4 and 16 batch shapes, with an empty compilation cache
+(cold) and with a filled one (warm), and runs until it has met every shape. The tokenised corpus is
+there in both cases. Where matplotlib is installed a plot is drawn beside the file.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from configs.quickstart import get_config
+from t2t.compilation_cache import VARIABLE
+from t2t.data.cache import tokenize_corpus
+from t2t.data.plan import Plan
+from t2t.data.sources import open_split
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+
+NUM_SHAPES = (1, 4, 16)
+PACKAGES = ("jax", "jaxlib", "flax", "grain", "orbax-checkpoint")
+
+
+def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:
+    """The step by which every shape has been met."""
+    config = get_config()
+    config.data.num_shapes = num_shapes
+    corpus = tokenize_corpus(open_split(config.data, "train"), vocabulary, folder / "cache")
+    plan = Plan([(corpus.src_lengths, corpus.tgt_lengths)], config.data, config.seed)
+    met = set()
+    for step in range(plan.steps_per_epoch):
+        met.add(plan.batch(step).shape)
+        if met == set(plan.shapes):
+            return step + 1
+    return plan.steps_per_epoch  # a shape whose pairs never fill a batch
+
+
+def start(
+    num_shapes: int, steps: int, vocabulary: Vocabulary, folder: Path, programs: Path
+) -> dict[str, float]:
+    """Seconds of one start, as the run's own log has them."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        run = Path(name)
+        vocabulary.save(run / "vocab")
+        command = [
+            *(sys.executable, "-m", "t2t.train", "--config=configs/quickstart.py"),
+            *(f"--workdir={run}", f"--config.data.cache_directory={folder / 'cache'}"),
+            *(f"--config.data.num_shapes={num_shapes}", f"--config.training.steps={steps}"),
+            "--config.training.log_every=1",
+            *(f"--config.training.validate_every={steps}", f"--config.checkpoints.every={steps}"),
+        ]
+        began = time.time()
+        before = os.times()
+        subprocess.run(
+            command, env=os.environ | {VARIABLE: str(programs)}, check=True, capture_output=True
+        )
+        after = os.times()
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        seconds = {line["step"]: line["time"] - began for line in lines if "train/loss" in line}
+    cpu = after.children_user + after.children_system
+    cpu -= before.children_user + before.children_system
+    return {"first_step": seconds[1], "all_shapes": seconds[steps], "whole_cpu": cpu}
+
+
+def measure(num_shapes: int, repeats: int, vocabulary: Vocabulary, folder: Path) -> dict[str, Any]:
+    """Medians, and all that was measured, cold and warm in turns."""
+    steps = find_steps(num_shapes, vocabulary, folder)
+    runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory(dir=folder) as programs:
+            for kind in runs:
+                runs[kind].append(start(num_shapes, steps, vocabulary, folder, Path(programs)))
+    medians = {
+        kind: {name: statistics.median(run[name] for run in of_kind) for name in of_kind[0]}
+        for kind, of_kind in runs.items()
+    }
+    print(num_shapes, "shapes:", json.dumps(medians))
+    return {"num_shapes": num_shapes, "steps": steps, "medians": medians, "runs": runs}
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Seconds against shapes."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    shapes = [entry["num_shapes"] for entry in result["starts"]]
+    for kind, marker in (("cold", "o"), ("warm", "s")):
+        for name, line in (("all_shapes", "-"), ("first_step", ":")):
+            seconds = [entry["medians"][kind][name] for entry in result["starts"]]
+            label = f"{kind}, {name.replace('_', ' ')}"
+            axes.plot(shapes, seconds, line, marker=marker, label=label)
+    axes.set(xlabel="batch shapes", ylabel="seconds from the start of the process", ylim=(0, None))
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measures, writes the file, draws the plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = Path("benchmarks/results/startup.json")
+    parser.add_argument("--output", type=Path, default=default, help="the file")
+    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
+    flags = parser.parse_args()
+    result: dict[str, Any] = {
+        "command": f"python -m benchmarks.startup --repeats={flags.repeats}",
+        "cores": os.cpu_count(),
+        "versions": {name: version(name) for name in PACKAGES}
+        | {"python": platform.python_version()},
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = get_config()
+        corpus = open_split(config.data, "train")
+        vocabulary = train_vocabulary([corpus], config.tokenizer, folder / "vocab")
+        result["starts"] = [
+            measure(num_shapes, flags.repeats, vocabulary, folder) for num_shapes in NUM_SHAPES
+        ]
+    flags.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(flags.output)
+    if importlib.util.find_spec("matplotlib"):
+        draw(result, flags.output.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The export program: what it writes, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ctranslate2
+import pytest
+
+from t2t.config import ConfigError
+from t2t.config_json import load_config, save_config
+from t2t.data.tokenizer import Vocabulary, VocabularyError
+from t2t.decoding import backend
+from t2t.decoding import translator as translator_module
+from t2t.export import export
+from t2t.training.run_directory import RunError
+from t2t.translate import translate_lines
+from tests.tiny_run import make_run
+
+LINE = "The old man sells two dogs."
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def translate(directory: Path, **options: str) -> str:
+    """As a user of the exported model would, greedily and with what lies in the directory."""
+    vocabulary = Vocabulary.load(directory / "vocab")
+    translator = ctranslate2.Translator(str(directory), intra_threads=1, **options)
+    [ids] = vocabulary.src.encode([LINE])
+    limit = len(ids) + 5  # the run's config allows 6 more, the end mark among them
+    [result] = translator.translate_batch(
+        [vocabulary.src.pieces(ids)], beam_size=1, max_decoding_length=limit, min_decoding_length=0
+    )
+    known = {vocabulary.tgt.pieces([i])[0]: i for i in range(vocabulary.tgt.vocab_size)}
+    [text] = vocabulary.tgt.decode([[known[piece] for piece in result.hypotheses[0]]])
+    return translator_module._BREAKS.sub(" ", text).strip()
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "300", "avg:3"])
+def test_exported_model_translates_as_the_run_does(
+    run: Path, tmp_path: Path, checkpoint: str
+) -> None:
+    export(run, checkpoint, tmp_path / "models" / "toy")
+    [[expected]] = translate_lines(run, checkpoint, iter([LINE.encode()]), beam_size=1)
+    assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
+
+
+def test_quantized_model_is_smaller_and_loads(run: Path, tmp_path: Path) -> None:
+    sizes = {}
+    for quantization in (None, "int8"):
+        directory = tmp_path / str(quantization)
+        export(run, "best", directory, quantization)
+        sizes[quantization] = (directory / "model.bin").stat().st_size
+        translate(directory)
+    assert sizes["int8"] < sizes[None]
+
+
+def test_output_that_is_there_is_left_alone(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="exists already; choose a new directory"):
+        export(run, "best", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with pytest.raises((RunError, VocabularyError), match="cannot be written"):
+        export(run, "best", tmp_path / "file" / "model")
+
+
+def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> None:
+    config = load_config(run / "config.json")
+    config.model.position, config.model.norm = "relative", "none"
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(ConfigError) as error:
+        export(tmp_path, "best", tmp_path / "model")
+    assert str(error.value).splitlines() == [
+        "model.position='relative' is nothing that CTranslate2 has; "
+        "it has sinusoidal, learned, rotary",
+        "model.norm='none' is nothing that CTranslate2 has; it has layer, rms",
+    ]
+    assert not (tmp_path / "model").exists()
+
+
+def test_missing_package_is_named_with_its_remedy(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6,<5'"):
+        export(run, "best", tmp_path / "model")
+
+
+def call(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "t2t.export", f"--workdir={run}", *arguments]
+    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_program_takes_its_flags(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    done = call(
+        run, "--format=ctranslate2", f"--output={output}", "--checkpoint=last",
+        "--quantization=int8",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"{output}\n")
+    assert json.loads((output / "config.json").read_text())["layer_norm_epsilon"] == 1e-6
+    assert (output / "vocab" / "joint.model").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--format=onnx", "should be one of <ctranslate2>"),
+        ("--quantization=int4", "should be one of <int8"),
+        ("--checkpoint=7", "no checkpoint of step 7; it has 100, 200, 300"),
+        ("--output=.", "--output=. exists already"),
+    ],
+)
+def test_program_says_what_is_wrong(run: Path, tmp_path: Path, flag: str, message: str) -> None:
+    done = call(run, f"--output={tmp_path}/model", flag)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
