@@ -12,7 +12,6 @@ import pytest
 from t2t.config import ConfigError
 from t2t.config_json import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
-from t2t.decoding import backend
 from t2t.decoding import translator as translator_module
 from t2t.export import export
 from t2t.training.run_directory import RunError
@@ -86,7 +85,7 @@ def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> No
 def test_missing_package_is_named_with_its_remedy(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6,<5'"):
         export(run, "best", tmp_path / "model")
 

@@ -171,8 +171,8 @@ def test_pairs_of_equal_lengths_are_cut_as_if_each_stood_alone() -> None:
     cells = count_lengths(src, tgt, 3)
     assert cells.counts.sum() == 2000
     assert cells.counts.max() > 1
-    alone = [-(-lengths // 3) * 3 for lengths in (src, tgt)]
-    assert best_cut(*alone, np.ones_like(src)) == best_cut(*cells)
+    src, tgt = -(-src // 3) * 3, -(-tgt // 3) * 3
+    assert best_cut(src, tgt, np.ones_like(src)) == best_cut(*cells)
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:

@@ -11,7 +11,6 @@ from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, DecodingConfig, ModelConfig
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding import backend
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation
 from t2t.model.transformer import Params, init_transformer
@@ -39,7 +38,7 @@ def params(vocabulary: Vocabulary) -> Params:
     """Random, but sure of themselves, with ends, and without a wish for padding."""
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     _, params = init_transformer(make_config().model, *sizes, jax.random.key(1))
-    params = jax.tree.map(lambda x: 3 * x, params)
+    params = {name: jax.tree.map(lambda x: 3 * x, part) for name, part in params.items()}
     norm = params["decoder"][0]["feed_forward"]["residual"]["norm"]
     norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
     direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
@@ -63,9 +62,8 @@ def test_translations_and_scores_are_those_of_jax(
     found = translate("ctranslate2", config, vocabulary, params)
     assert [x.text for x in found] == [x.text for x in expected]
     assert [x.length for x in found] == [x.length for x in expected]
-    for name in ("score", "log_prob"):
-        values = ([getattr(x, name) for x in side] for side in (found, expected))
-        np.testing.assert_allclose(*values, atol=1e-3)
+    values = [[(x.score, x.log_prob) for x in side] for side in (found, expected)]
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
     limits = [len(ids) + 6 for ids in vocabulary.src.encode(SENTENCES)]
     at_limit = [x.length == limit for x, limit in zip(found, limits, strict=True)]
     assert any(at_limit)
@@ -135,7 +133,7 @@ def test_what_an_engine_lacks_is_refused(
 def test_missing_package_is_named_with_its_remedy(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6,<5'"):
         make_translator("ctranslate2", None, make_config(), vocabulary)
 
