@@ -82,6 +82,7 @@ class DataConfig:
     max_length: int = 256  # longer pairs (sub-words with end mark, either side) leave training
     max_length_ratio: float = 0.0  # pairs whose lengths differ by more leave training; 0: no limit
     batch_tokens: int = 25_000  # padded source and padded target positions per update, each
+    packed_length: int = 0  # rows of so many positions, with several pairs in each; 0: one a row
     num_shapes: int = 12  # at most so many batch shapes, hence compilations
     length_multiple: int = 1  # source and target lengths of a shape are multiples of this
     rows_multiple: int = 8  # rows of a shape are a multiple of this: as many devices share a batch

@@ -30,7 +30,7 @@ _POSITIVE = """
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha seed
+    checkpoints.keep_best decoding.alpha data.packed_length seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -98,41 +98,57 @@ def _model_problems(model: ModelConfig) -> list[str]:
 
 
 def _data_problems(data: DataConfig) -> list[str]:
-    problems = []
-    if data.source == "text":
-        if not data.train_src or len(data.train_src) != len(data.train_tgt):
-            problems.append(
-                f"data.train_src has {len(data.train_src)} files and data.train_tgt "
-                f"{len(data.train_tgt)}; data.source='text' needs as many of each, at least one"
-            )
-        if data.train_weights and len(data.train_weights) != len(data.train_src):
-            problems.append(
-                f"data.train_weights has {len(data.train_weights)} values for "
-                f"{len(data.train_src)} files; give one for each, or none"
-            )
-        if any(weight <= 0 for weight in data.train_weights):
-            problems.append(
-                f"data.train_weights={data.train_weights} must all be positive; "
-                "leave a corpus out to give it no weight"
-            )
-        for split in ("validation", "test"):
-            src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-            if bool(src) != bool(tgt):
-                problems.append(
-                    f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
-                )
+    problems = _text_problems(data) if data.source == "text" else []
     if data.max_length % data.length_multiple:
         problems.append(
             f"data.max_length={data.max_length} is no multiple of "
             f"data.length_multiple={data.length_multiple}; raise it to "
             f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
         )
-    if data.batch_tokens < data.max_length * data.rows_multiple:
+    longest = "data.packed_length" if data.packed_length else "data.max_length"
+    length = data.packed_length or data.max_length
+    if data.batch_tokens < length * data.rows_multiple:
         problems.append(
             f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
-            f"{data.rows_multiple} rows of data.max_length={data.max_length}; raise it to "
-            f"{data.max_length * data.rows_multiple}, or lower one of the others"
+            f"{data.rows_multiple} rows of {longest}={length}; raise it to "
+            f"{length * data.rows_multiple}, or lower one of the others"
         )
+    if length < data.max_length:
+        problems.append(
+            f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
+            "raise it to as much, or lower data.max_length"
+        )
+    if data.packed_length and any(weight % 1 for weight in data.train_weights):
+        problems.append(
+            f"data.train_weights={data.train_weights} must be whole numbers with "
+            "data.packed_length: which pairs share a row is the same in all epochs"
+        )
+    return problems
+
+
+def _text_problems(data: DataConfig) -> list[str]:
+    problems = []
+    if not data.train_src or len(data.train_src) != len(data.train_tgt):
+        problems.append(
+            f"data.train_src has {len(data.train_src)} files and data.train_tgt "
+            f"{len(data.train_tgt)}; data.source='text' needs as many of each, at least one"
+        )
+    if data.train_weights and len(data.train_weights) != len(data.train_src):
+        problems.append(
+            f"data.train_weights has {len(data.train_weights)} values for "
+            f"{len(data.train_src)} files; give one for each, or none"
+        )
+    if any(weight <= 0 for weight in data.train_weights):
+        problems.append(
+            f"data.train_weights={data.train_weights} must all be positive; "
+            "leave a corpus out to give it no weight"
+        )
+    for split in ("validation", "test"):
+        src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+        if bool(src) != bool(tgt):
+            problems.append(
+                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
+            )
     return problems
 
 

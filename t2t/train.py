@@ -21,8 +21,8 @@ from t2t.compilation_cache import keep_compiled
 from t2t.config import Config, DataConfig
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.corpus import Corpus
+from t2t.data.packing import make_plan
 from t2t.data.pipeline import Loader
-from t2t.data.plan import Plan
 from t2t.data.sources import list_splits, open_split, open_training
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
@@ -139,7 +139,7 @@ def make_loader(
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
     shards = find_row_shards(mesh)
     return Loader(
-        Plan(lengths, data, seed, weights),
+        make_plan(lengths, data, seed, weights),
         corpora,
         row_multiple=shards.total * parts,
         row_shards=shards,

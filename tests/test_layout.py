@@ -19,7 +19,7 @@ data/phrasebook/nouns data/phrasebook/noun_phrases data/phrasebook/verbs data/ph
 data/phrasebook/splits data/phrasebook/sampler_clauses data/phrasebook/sampler_sentences
 data/phrasebook/generation data/phrasebook
 data/corpus data/sources data/tokenizer data/cache
-data/plan data/pipeline
+data/plan data/packing data/pipeline
 model/masks model/position model/dropout model/layers model/attention model/blocks
 model/transformer model/flops
 training/schedule training/loss training/state training/step

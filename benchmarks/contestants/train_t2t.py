@@ -4,34 +4,46 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 
 from benchmarks.workload import SIZES, Size, draw_pairs, repeat_for
 from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.data.pipeline import pad_batch
-from t2t.data.plan import Plan
+from t2t.data.cache import Side, TokenizedCorpus
+from t2t.data.packing import make_plan
+from t2t.data.pipeline import Loader
 from t2t.model.flops import count_parameters, train_flops
 from t2t.sharding import make_mesh, put_batch
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_train_step
 
 
-def make_config(size: Size, positions: int, num_shapes: int, dtype: str) -> Config:
-    """The size as a recipe, with so many positions a side and batch."""
+def make_config(size: Size, arguments: argparse.Namespace) -> Config:
+    """The size as a recipe."""
     return Config(
         model=ModelConfig(
             num_layers=size.num_layers,
             d_model=size.d_model,
             d_ff=size.d_ff,
             num_heads=size.num_heads,
-            dtype=dtype,
+            dtype=arguments.dtype,
         ),
-        data=DataConfig(batch_tokens=positions, num_shapes=num_shapes, rows_multiple=1),
+        data=DataConfig(
+            batch_tokens=arguments.positions,
+            num_shapes=arguments.num_shapes,
+            packed_length=arguments.packed_length,
+            rows_multiple=1,
+        ),
         tokenizer=TokenizerConfig(vocab_size=size.vocab_size),
     )
+
+
+def join_side(sentences: Sequence[np.ndarray]) -> Side:
+    """One language, as if from the cache."""
+    lengths = np.array([len(ids) for ids in sentences], np.int32)
+    return Side(np.concatenate(sentences).astype(np.uint16), lengths, np.cumsum(lengths))
 
 
 def main() -> None:
@@ -41,13 +53,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--positions", type=int, default=2048, help="of a batch, each side")
     parser.add_argument("--num_shapes", type=int, default=12)
+    parser.add_argument("--packed_length", type=int, default=0, help="0: one pair a row")
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
-    config = make_config(size, arguments.positions, arguments.num_shapes, arguments.dtype)
+    config = make_config(size, arguments)
     pairs = draw_pairs(size, 20_000)
-    lengths = np.array([len(src) for src, _ in pairs]), np.array([len(tgt) for _, tgt in pairs])
-    plan = Plan([lengths], config.data, config.seed)
+    corpus = TokenizedCorpus(*map(join_side, zip(*pairs, strict=True)))
+    lengths = corpus.src_lengths, corpus.tgt_lengths
+    plan = make_plan([lengths], config.data, config.seed)
+    loader = Loader(plan, [corpus])
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
@@ -56,12 +71,8 @@ def main() -> None:
 
         def train(number: int) -> int:
             nonlocal state
-            planned = plan.batch(number)
-            own = [pairs[index] for index in planned.indices]
-            batch = put_batch(pad_batch(own, planned.shape, planned.shape.rows), mesh)
-            state, metrics = step(state, batch)
-            metrics.loss.block_until_ready()
-            return int(lengths[1][planned.indices].sum())
+            state, metrics = step(state, put_batch(loader.batch(number), mesh))
+            return int(metrics.tokens)
 
         def train_on_each_shape() -> None:
             shapes = {plan.batch(number).shape: number for number in range(plan.steps_per_epoch)}

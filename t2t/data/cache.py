@@ -25,7 +25,6 @@ import numpy as np
 import tqdm
 from jaxtyping import Int, Integer
 
-from t2t.batch import PAD_ID
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
 
@@ -53,13 +52,22 @@ class Side:
         end = self.ends[index]
         return self.ids[end - self.lengths[index] : end]
 
-    def pad(self, indices: Int[np.ndarray, "rows"], width: int) -> Int[np.ndarray, "rows width"]:
-        """Sentences of at most `width` ids, filled up with PAD."""
-        lengths, columns = self.lengths[indices], np.arange(width)
-        starts = self.ends[indices] - lengths
-        # What is read behind the end of a row, and at the file's end twice, is not kept.
-        ids = self.ids.take(starts[:, None] + columns, mode="clip").astype(np.int32)
-        return np.where(columns < lengths[:, None], ids, np.int32(PAD_ID))
+    def copy(
+        self,
+        indices: Int[np.ndarray, "n"],
+        places: Int[np.ndarray, "n"],
+        into: Int[np.ndarray, "positions"],
+    ) -> None:
+        """Writes each of these sentences into an array, from its place on."""
+        lengths = self.lengths[indices]
+        ends = np.cumsum(lengths)
+        here = np.arange(ends[-1] if len(ends) else 0)
+
+        def follow(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
+            followed: np.ndarray = here + np.repeat(starts - (ends - lengths), lengths)
+            return followed
+
+        into[follow(places)] = self.ids[follow(self.ends[indices] - lengths)]
 
 
 class TokenizedCorpus:
@@ -85,11 +93,17 @@ class TokenizedCorpus:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
         return self._src.row(index), self._tgt.row(index)
 
-    def pad(
-        self, indices: Int[np.ndarray, "rows"], src_length: int, tgt_length: int
-    ) -> tuple[Int[np.ndarray, "rows S"], Int[np.ndarray, "rows T"]]:
-        """Source and target ids of these pairs, none of them longer, filled up with PAD."""
-        return self._src.pad(indices, src_length), self._tgt.pad(indices, tgt_length)
+    def copy(
+        self,
+        indices: Int[np.ndarray, "n"],
+        src_places: Int[np.ndarray, "n"],
+        tgt_places: Int[np.ndarray, "n"],
+        src: Int[np.ndarray, "src_positions"],
+        tgt: Int[np.ndarray, "tgt_positions"],
+    ) -> None:
+        """Writes source and target ids of these pairs into arrays, each from its place on."""
+        self._src.copy(indices, src_places, src)
+        self._tgt.copy(indices, tgt_places, tgt)
 
 
 def tokenize_corpus(

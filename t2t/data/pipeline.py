@@ -10,7 +10,7 @@ import grain
 import numpy as np
 from jaxtyping import Int
 
-from t2t.batch import BOS_ID, PAD_ID, Batch, HostBatch
+from t2t.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.cache import TokenizedCorpus
 from t2t.data.plan import BatchShape, Plan
 
@@ -41,9 +41,13 @@ class Loader:
         planned = self.plan.batch(step)
         count, own = self._row_shards
         rows = -(-planned.shape.rows // self._row_multiple) * self._row_multiple // count
+        shards = planned.rows // rows
+        mine = np.isin(shards, own)
         # Rows that stay empty are the batch's last: they are in order after this, too.
-        indices = np.concatenate([planned.indices[s * rows : (s + 1) * rows] for s in own])
-        return make_batch(*self._read(indices, planned.shape, rows * len(own)))
+        row_numbers = np.searchsorted(own, shards[mine]) * rows + planned.rows[mine] % rows
+        return make_batch(
+            *self._read(planned.indices[mine], row_numbers, planned.shape, rows * len(own))
+        )
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Batches [start, stop), made ahead of need by background threads."""
@@ -53,24 +57,42 @@ class Loader:
         )
 
     def _read(
-        self, indices: Int[np.ndarray, "n"], shape: BatchShape, rows: int
+        self,
+        indices: Int[np.ndarray, "n"],
+        rows: Int[np.ndarray, "n"],
+        shape: BatchShape,
+        num_rows: int,
     ) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B T"]]:
-        """Source and target ids of these pairs; rows left over stay empty."""
-        src = np.full((rows, shape.src_length), PAD_ID, np.int32)
-        tgt = np.full((rows, shape.tgt_length), PAD_ID, np.int32)
+        """Source and target ids of these pairs, one after the other in their rows."""
+        src = np.full((num_rows, shape.src_length), PAD_ID, np.int32)
+        tgt = np.full((num_rows, shape.tgt_length), PAD_ID, np.int32)
+        src_places = _find_places(self.plan.src_lengths[indices], rows, shape.src_length)
+        tgt_places = _find_places(self.plan.tgt_lengths[indices], rows, shape.tgt_length)
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         for number in np.unique(numbers):
             (own,) = np.nonzero(numbers == number)
-            src[own], tgt[own] = self._corpora[number].pad(
-                indices[own] - self._starts[number], shape.src_length, shape.tgt_length
+            self._corpora[number].copy(
+                indices[own] - self._starts[number],
+                src_places[own],
+                tgt_places[own],
+                src.reshape(-1),
+                tgt.reshape(-1),
             )
         return src, tgt
 
 
+def _find_places(
+    lengths: Int[np.ndarray, "n"], rows: Int[np.ndarray, "n"], width: int
+) -> Int[np.ndarray, "n"]:
+    """Where each sentence begins in the flattened batch, behind those before it in its row."""
+    before = np.cumsum(lengths) - lengths
+    places: np.ndarray = rows * width + before - before[np.searchsorted(rows, rows)]
+    return places
+
+
 def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> HostBatch:
-    """Rows of padded ids, each ending in EOS or empty, with the target shifted right."""
+    """Rows of sentences, each ending in EOS, then padding; with the targets shifted right."""
     is_token = tgt != PAD_ID
-    tgt_in = np.empty_like(tgt)
-    tgt_in[:, 0] = np.where(is_token[:, 0], BOS_ID, PAD_ID)
-    tgt_in[:, 1:] = np.where(is_token[:, 1:], tgt[:, :-1], PAD_ID)
-    return Batch(src, tgt_in, tgt, is_token.astype(np.float32))
+    before = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
+    tgt_in = np.where(is_token, np.where(before == EOS_ID, BOS_ID, before), PAD_ID)
+    return Batch(src, tgt_in.astype(np.int32), tgt, is_token.astype(np.float32))

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from t2t.config import DataConfig
 from t2t.data.corpus import DataError
 
 Lengths = Int[np.ndarray, "n"]
+CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
 
 # Cost of a padded source and target position when shapes are chosen: a target position passes
 # through two attentions and the vocabulary's logits.
@@ -48,10 +49,11 @@ class Cells(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedBatch:
-    """The pairs of one batch; fewer than `shape.rows` only where an epoch runs out of them."""
+    """The pairs of one batch; some of its rows are empty only where an epoch runs out of pairs."""
 
     shape: BatchShape
     indices: Int[np.ndarray, "n"]
+    rows: Int[np.ndarray, "n"]  # of the batch, in which the pairs lie; in order
 
 
 class Plan:
@@ -64,7 +66,7 @@ class Plan:
 
     def __init__(
         self,
-        corpora: Sequence[tuple[Lengths, Lengths]],
+        corpora: Sequence[CorpusLengths],
         data: DataConfig,
         seed: int,
         weights: Sequence[float] = (),
@@ -86,21 +88,30 @@ class Plan:
                 f"none of {len(kept)} sentence pairs is left to train on: {self.describe_dropped()}"
                 "; check the corpus, or raise data.max_length or data.max_length_ratio"
             )
-        self.shapes = choose_shapes(self.src_lengths[kept], self.tgt_lengths[kept], data)
-        shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
-        shape_of[~kept] = -1
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
-        groups = [  # by corpus, then by shape
-            group_by_shape(shape_of[start:stop], len(self.shapes), start)
-            for start, stop in itertools.pairwise(starts.tolist())
-        ]
-        weights = weights or [1.0] * len(corpora)
-        self._members = [
-            [*zip(of_corpora, weights, strict=True)] for of_corpora in zip(*groups, strict=True)
-        ]
+        self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
         self._epoch = functools.lru_cache(maxsize=2)(self._plan_epoch)
         self._lock = threading.Lock()  # several threads read, but one plans an epoch
         self.steps_per_epoch = len(self._epoch(0))
+
+    def _arrange(
+        self,
+        kept: Bool[np.ndarray, "n"],
+        starts: list[int],
+        data: DataConfig,
+        weights: Sequence[float],
+    ) -> None:
+        """What is the same in all epochs: the shapes, and which pairs belong to which."""
+        self.shapes = choose_shapes(self.src_lengths[kept], self.tgt_lengths[kept], data)
+        shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
+        shape_of[~kept] = -1
+        groups = [  # by corpus, then by shape
+            group_by_shape(shape_of[start:stop], len(self.shapes), start)
+            for start, stop in itertools.pairwise(starts)
+        ]
+        self._members = [
+            [*zip(of_corpora, weights, strict=True)] for of_corpora in zip(*groups, strict=True)
+        ]
 
     def batch(self, step: int) -> PlannedBatch:
         """The batch of this step, counted from 0 through all epochs."""
@@ -123,14 +134,13 @@ class Plan:
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
         for number, shape in enumerate(self.shapes):
-            own = [self._draw(number, corpus, epoch) for corpus in range(len(self._members[0]))]
-            indices = random.permutation(np.concatenate(own + carried[number]))
+            drawn = [self._draw(number, corpus, epoch) for corpus in range(len(self._members[0]))]
+            indices = random.permutation(np.concatenate(drawn + carried[number]))
             larger = [n for n in range(number + 1, len(self.shapes)) if self.shapes[n].holds(shape)]
             whole = len(indices) if not larger else len(indices) - len(indices) % shape.rows
-            batches += [
-                PlannedBatch(shape, indices[start : start + shape.rows])
-                for start in range(0, whole, shape.rows)
-            ]
+            for start in range(0, whole, shape.rows):
+                own = indices[start : start + shape.rows]
+                batches.append(PlannedBatch(shape, own, np.arange(len(own))))
             if larger:
                 carried[larger[0]].append(indices[whole:])
         return [batches[index] for index in random.permutation(len(batches))]

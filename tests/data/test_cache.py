@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t.batch import PAD_ID
 from t2t.config import TokenizerConfig
 from t2t.data import cache
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
@@ -55,15 +54,18 @@ def test_every_pair_is_kept(
     assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
 
 
-def test_rows_of_a_batch_are_pairs_filled_up(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_sentences_are_copied_to_their_places(tmp_path: Path, vocabulary: Vocabulary) -> None:
     tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
     indices = np.array([len(PAIRS) - 1, 0, 7, 7, len(PAIRS) - 2])
-    widths = [int(x.max()) + 3 for x in (tokenized.src_lengths, tokenized.tgt_lengths)]
-    padded = tokenized.pad(indices, *widths)
-    for row, index in enumerate(indices.tolist()):
-        for ids, found, width in zip(tokenized.pair(index), padded, widths, strict=True):
-            assert found.dtype == np.int32
-            assert found[row].tolist() == [*ids.tolist(), *[PAD_ID] * (width - len(ids))]
+    found = np.zeros((2, 1000), np.int32)
+    places = np.array([[500, 0, 200, 300, 900], [100, 300, 0, 700, 500]])
+    tokenized.copy(indices, *places, *found)
+    wanted = np.zeros_like(found)
+    for number, index in enumerate(indices.tolist()):
+        for side, ids in enumerate(tokenized.pair(index)):
+            start = places[side, number]
+            wanted[side, start : start + len(ids)] = ids
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_arrays_are_small_and_read_only(tmp_path: Path, vocabulary: Vocabulary) -> None:

@@ -7,8 +7,8 @@ from t2t.batch import BOS_ID, PAD_ID, Batch, HostBatch
 from t2t.config import DataConfig, TokenizerConfig
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.corpus import ListCorpus
+from t2t.data.packing import make_plan
 from t2t.data.pipeline import Loader
-from t2t.data.plan import Plan
 from t2t.data.tokenizer import train_vocabulary
 from tests.data import small_corpus
 
@@ -28,10 +28,11 @@ def make_loader(
     corpora: list[TokenizedCorpus],
     row_multiple: int = 8,
     row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
+    packed_length: int = 0,
 ) -> Loader:
-    data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4)
+    data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4, packed_length=packed_length)
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
-    plan = Plan(lengths, data, 0)
+    plan = make_plan(lengths, data, 0)
     return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards)
 
 
@@ -53,6 +54,23 @@ def test_rows_are_shifted_and_padded(corpora: list[TokenizedCorpus]) -> None:
             assert batch.tgt_in[row].tolist() == [BOS_ID, *tgt[:-1], *tgt_padding]
             assert batch.tgt_out[row].tolist() == tgt + tgt_padding
             assert batch.weights[row].tolist() == [1] * len(tgt) + [0] * len(tgt_padding)
+
+
+def test_packed_rows_hold_one_sentence_after_the_other(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[:1], packed_length=64)
+    for step in range(loader.plan.steps_per_epoch):
+        batch, planned = loader.batch(step), loader.plan.batch(step)
+        wanted = np.zeros((3, len(batch.src), 64), int)
+        ends = np.zeros((2, len(batch.src)), int)
+        for row, index in zip(planned.rows.tolist(), planned.indices.tolist(), strict=True):
+            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            for array, ids, side in zip(
+                wanted, (src, [BOS_ID, *tgt[:-1]], tgt), (0, 1, 1), strict=True
+            ):
+                array[row, ends[side, row] : ends[side, row] + len(ids)] = ids
+            ends[:, row] += len(src), len(tgt)
+        np.testing.assert_array_equal(batch[:3], wanted)
+        np.testing.assert_array_equal(batch.weights, wanted[2] != PAD_ID)
 
 
 def test_rows_left_over_are_empty(corpora: list[TokenizedCorpus]) -> None:
@@ -79,12 +97,16 @@ def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.parametrize("packed_length", [0, 64])
 @pytest.mark.parametrize("owners", [((0,), (1,)), ((0, 1), (2, 3)), ((0, 2), (1, 3))], ids=str)
 def test_rows_of_all_processes_are_the_whole_batch(
-    corpora: list[TokenizedCorpus], owners: tuple[tuple[int, ...], ...]
+    corpora: list[TokenizedCorpus], owners: tuple[tuple[int, ...], ...], packed_length: int
 ) -> None:
-    whole, count = make_loader(corpora), sum(map(len, owners))
-    parts = [make_loader(corpora, row_shards=(count, own)) for own in owners]
+    count = sum(map(len, owners))
+    whole = make_loader(corpora, packed_length=packed_length)
+    parts = [
+        make_loader(corpora, row_shards=(count, own), packed_length=packed_length) for own in owners
+    ]
     for step in range(whole.plan.steps_per_epoch):
         shards: dict[int, HostBatch] = {}
         for own, part in zip(owners, parts, strict=True):
