@@ -17,6 +17,7 @@ class ConfigError(ValueError):
 class ModelConfig:
     """The architecture; the defaults are the paper's base model (table 3)."""
 
+    kind: str = "transformer"  # transformer | rnn: recurrent with additive attention
     num_layers: int = 6  # N, of the encoder and of the decoder
     encoder_layers: int | None = None  # unset: num_layers
     decoder_layers: int | None = None  # unset: num_layers
@@ -32,6 +33,7 @@ class ModelConfig:
     norm_position: str = "post"  # post (the paper) | pre
     residual: bool = True  # False: x -> f(x) instead of x + f(x)
     feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none
+    rnn_cell: str = "gru"  # gru | lstm, of the kind rnn alone
     tie_embeddings: str = "all"  # all: source, target, output | decoder: target, output | none
     dropout: float = 0.1  # on every sub-layer's output and on the sums of embedding and position
     attention_dropout: float = 0.0  # on the attention weights

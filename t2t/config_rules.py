@@ -8,16 +8,26 @@ import dataclasses
 from t2t.config import Config, ConfigError, DataConfig, ModelConfig, flatten
 
 _CHOICES = {
+    "model.kind": ("transformer", "rnn"),
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
     "model.feed_forward": ("relu", "gelu", "swiglu", "geglu", "none"),
+    "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16"),
     "data.source": ("phrasebook", "multi30k", "tfds", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
+}
+# Fields that only one kind of model reads: for the others they keep their defaults.
+_FIELDS_OF_KIND = {
+    "transformer": """
+        d_ff num_heads num_kv_heads d_k d_v position max_positions norm norm_position feed_forward
+        attention_dropout feed_forward_dropout
+    """.split(),
+    "rnn": ["rnn_cell"],
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
@@ -71,6 +81,31 @@ def validate(config: Config) -> Config:
 
 
 def _model_problems(model: ModelConfig) -> list[str]:
+    default = ModelConfig()
+    problems = [
+        f"model.{name}={getattr(model, name)!r} means nothing to model.kind={model.kind!r}; "
+        f"leave it at {getattr(default, name)!r}"
+        for kind, names in _FIELDS_OF_KIND.items()
+        for name in names
+        if kind != model.kind and getattr(model, name) != getattr(default, name)
+    ]
+    match model.kind:
+        case "transformer":
+            return problems + _transformer_problems(model)
+        case _:
+            return problems + _rnn_problems(model)
+
+
+def _rnn_problems(model: ModelConfig) -> list[str]:
+    if model.d_model % 2:
+        return [
+            f"model.d_model={model.d_model} is odd, but each direction of the recurrent encoder is "
+            "half as wide; use an even width"
+        ]
+    return []
+
+
+def _transformer_problems(model: ModelConfig) -> list[str]:
     problems = []
     heads, d_model = model.num_heads, model.d_model
     if d_model % heads and (model.d_k is None or model.d_v is None):

@@ -31,7 +31,7 @@ from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation, Translator
 from t2t.evaluation.bleu import score_corpus
 from t2t.hosts import first_alone, is_first, join
-from t2t.model.transformer import Params
+from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh, replicate
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.run_directory import RunError

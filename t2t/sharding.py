@@ -71,10 +71,10 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
     heads = "model.num_heads" if model.num_kv_heads is None else "model.num_kv_heads"
     dimensions = [
         ("model.d_model", model.d_model, "d_model"),
-        (heads, model.kv_heads, "heads"),
-        ("model.d_ff", model.d_ff, "d_ff"),
         ("tokenizer.vocab_size", config.tokenizer.vocab_size, "vocabulary"),
     ]
+    if model.kind == "transformer":  # of a recurrent model, `tensor` cuts the tables alone
+        dimensions += [(heads, model.kv_heads, "heads"), ("model.d_ff", model.d_ff, "d_ff")]
     problems = []
     for field, size, name in dimensions:
         axis = RULES[name]

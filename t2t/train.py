@@ -28,7 +28,7 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.bleu import score_bleu
 from t2t.hosts import first_alone, join
-from t2t.model.transformer import Params, Transformer
+from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.sharding import check_divisibility, find_row_shards, make_mesh, put_batch
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.loop import Validate, train
@@ -150,7 +150,7 @@ def make_validate(
     config: Config,
     vocabulary: Vocabulary,
     mesh: Mesh,
-    structure: nnx.GraphDef[Transformer],
+    structure: nnx.GraphDef[EncoderDecoder],
     corpus: Corpus | None,
 ) -> Validate:
     """Scores on the validation corpus; none without one."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t.config import ModelConfig
 
-Parameters = dict[str, Any]  # as init_transformer gives them, as NumPy arrays
+Parameters = dict[str, Any]  # as init_model gives them, as NumPy arrays
 Rows = np.ndarray  # positions x width
 
 
@@ -248,6 +248,11 @@ def transform(
 ) -> Rows:
     """Figure 1: logits at each target position."""
     hidden = decode(parameters, config, encode(parameters, config, src), tgt_in)
+    return project(parameters, config, hidden)
+
+
+def project(parameters: Parameters, config: ModelConfig, hidden: Rows) -> Rows:
+    """Logits from the decoder's outputs."""
     untied = config.tie_embeddings == "none"
     table = parameters["own_output_embedding" if untied else "tgt_embedding"]["table"]
     return np.array([[row @ weights for weights in table] for row in hidden])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from t2t import config_rules
-from t2t.config import Config, ConfigError, flatten
+from t2t.config import Config, ConfigError, ModelConfig, flatten
 from t2t.config_json import differences, load_config, save_config
 from t2t.config_rules import validate
 
@@ -102,6 +102,19 @@ COMBINATIONS = {
         "model.d_k=5 is odd, but rotary positions turn pairs of dimensions; "
         "use an even model.d_k or another model.position",
     ),
+    "the two ways of a recurrent encoder are equally wide": (
+        {"model": {"kind": "rnn", "d_model": 9}},
+        "model.d_model=9 is odd, but each direction of the recurrent encoder is half as wide; "
+        "use an even width",
+    ),
+    "a recurrent model has no heads": (
+        {"model": {"kind": "rnn", "num_heads": 4}},
+        "model.num_heads=4 means nothing to model.kind='rnn'; leave it at 8",
+    ),
+    "a Transformer has no cells": (
+        {"model": {"rnn_cell": "lstm"}},
+        "model.rnn_cell='lstm' means nothing to model.kind='transformer'; leave it at 'gru'",
+    ),
     "text needs training files": (
         {"data": {"source": "text"}},
         "data.train_src has 0 files and data.train_tgt 0; "
@@ -190,6 +203,7 @@ def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], mess
         {"model": {"num_heads": 1}},
         {"model": {"num_kv_heads": 1}},
         {"model": {"d_model": 9, "num_heads": 3, "position": "learned"}},
+        {"model": {"kind": "rnn", "rnn_cell": "lstm", "d_model": 10, "residual": False}},
         {"data": TEXT | {"train_weights": (0.5,), "test_src": "t.en", "test_tgt": "t.de"}},
         {"tokenizer": {"shared": False}, "model": {"tie_embeddings": "decoder"}},
         {"data": {"rows_multiple": 24}, "training": {"accumulation_steps": 3}},
@@ -201,6 +215,15 @@ def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], mess
 )
 def test_followed_remedy_is_accepted(changes: dict[str, Any]) -> None:
     validate(change(**changes))
+
+
+def test_every_field_of_the_model_is_one_kinds_own_or_serves_all() -> None:
+    own = [name for names in config_rules._FIELDS_OF_KIND.values() for name in names]
+    shared = """
+        kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout dtype
+    """.split()
+    assert sorted(own + shared) == sorted(vars(ModelConfig()))
+    assert tuple(config_rules._FIELDS_OF_KIND) == config_rules._CHOICES["model.kind"]
 
 
 def test_all_problems_are_named_at_once() -> None:

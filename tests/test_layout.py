@@ -21,7 +21,7 @@ data/phrasebook/generation data/phrasebook
 data/corpus data/sources data/tokenizer data/cache
 data/plan data/packing data/pipeline
 model/masks model/position model/dropout model/layers model/attention model/blocks
-model/transformer model/flops
+model/encoder_decoder model/transformer model/recurrence model/rnn model/kinds model/flops
 training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption training/loop
 decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format

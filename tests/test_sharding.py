@@ -11,26 +11,38 @@ from jaxtyping import Array, Float
 
 from t2t.batch import Batch, HostBatch
 from t2t.config import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.model.transformer import Params, init_transformer, merge
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import init_model, merge
 from t2t.sharding import RULES, check_divisibility, find_row_shards, make_mesh, put_batch, spec
 from t2t.training.loss import smoothed_cross_entropy
 from tests.model.small_models import compile_quickly
 
 # Every kind of parameter, and dropout in every place.
-MODEL = ModelConfig(
-    num_layers=1,
-    d_model=16,
-    d_ff=24,
-    num_heads=8,
-    num_kv_heads=4,
-    position="relative",
-    feed_forward="swiglu",
-    tie_embeddings="decoder",
-    dropout=0.1,
-    attention_dropout=0.2,
-    feed_forward_dropout=0.3,
-    dtype="float32",
-)
+MODELS = {
+    "transformer": ModelConfig(
+        num_layers=1,
+        d_model=16,
+        d_ff=24,
+        num_heads=8,
+        num_kv_heads=4,
+        position="relative",
+        feed_forward="swiglu",
+        tie_embeddings="decoder",
+        dropout=0.1,
+        attention_dropout=0.2,
+        feed_forward_dropout=0.3,
+        dtype="float32",
+    ),
+    "rnn": ModelConfig(
+        kind="rnn",
+        rnn_cell="lstm",
+        num_layers=2,
+        d_model=16,
+        tie_embeddings="decoder",
+        dropout=0.1,
+        dtype="float32",
+    ),
+}
 VOCAB_SIZE = 20
 MESHES = {
     "data 8": MeshConfig(data=8),
@@ -39,8 +51,12 @@ MESHES = {
     "data 2, tensor 4": MeshConfig(data=2, tensor=4),
 }
 
-# Logical names of the parameters' dimensions, of those that are cut at all.
-DIMENSIONS: dict[str, tuple[str | None, ...]] = {
+# Logical names of the parameters' first dimensions, of those that are cut at all.
+TABLES: dict[str, tuple[str | None, ...]] = {
+    "tgt_embedding": ("vocabulary", "d_model"),
+    "src_embedding": ("vocabulary", "d_model"),
+}
+DIMENSIONS_OF_TRANSFORMER: dict[str, tuple[str | None, ...]] = TABLES | {
     "query_key_value": ("d_model", "heads", None),
     "query": ("d_model", "heads", None),
     "key_value": ("d_model", "heads", None),
@@ -48,11 +64,15 @@ DIMENSIONS: dict[str, tuple[str | None, ...]] = {
     "inner": (None, "d_model", "d_ff"),
     "inner_bias": (None, "d_ff"),
     "outer": ("d_ff", "d_model"),
-    "tgt_embedding": ("vocabulary", "d_model"),
-    "src_embedding": ("vocabulary", "d_model"),
     "src_position": (None, "heads"),
     "tgt_position": (None, "heads"),
 }
+DIMENSIONS_OF_RNN: dict[str, tuple[str | None, ...]] = TABLES | {
+    "input": ("d_model",),
+    "key": ("d_model",),
+    "readout": (None, "d_model"),
+}
+DIMENSIONS = {"transformer": DIMENSIONS_OF_TRANSFORMER, "rnn": DIMENSIONS_OF_RNN}
 
 
 class Outcome(NamedTuple):
@@ -63,18 +83,18 @@ class Outcome(NamedTuple):
 
 
 @functools.cache
-def compute(mesh: str) -> Outcome:
+def compute(kind: str, mesh: str) -> Outcome:
     """Initial parameters, and a batch's outputs, loss and gradients with dropout."""
     if mesh == "one device":
-        return compute_here(draw_batch())
+        return compute_here(kind, draw_batch())
     placed = make_mesh(MESHES[mesh])
     with jax.set_mesh(placed):
-        return compute_here(put_batch(draw_batch(), placed))
+        return compute_here(kind, put_batch(draw_batch(), placed))
 
 
-def compute_here(batch: Batch[Any]) -> Outcome:
+def compute_here(kind: str, batch: Batch[Any]) -> Outcome:
     def run(batch: Batch[jax.Array], key: jax.Array) -> Outcome:
-        structure, params = init_transformer(MODEL, VOCAB_SIZE, VOCAB_SIZE, jax.random.key(0))
+        structure, params = init_model(MODELS[kind], VOCAB_SIZE, VOCAB_SIZE, jax.random.key(0))
 
         def sum_losses(params: Params) -> tuple[Float[Array, ""], Float[Array, "B T D"]]:
             model = merge(structure, params)
@@ -100,15 +120,17 @@ def draw_batch() -> HostBatch:
     return Batch(src, tgt_in, tgt_out, weights)
 
 
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("mesh", MESHES)
-def test_parameters_have_the_same_values_on_any_mesh(mesh: str) -> None:
-    found, wanted = compute(mesh).params, compute("one device").params
+def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:
+    found, wanted = compute(kind, mesh).params, compute(kind, "one device").params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
 
 
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("mesh", MESHES)
-def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(mesh: str) -> None:
-    found, wanted = compute(mesh), compute("one device")
+def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str, mesh: str) -> None:
+    found, wanted = compute(kind, mesh), compute(kind, "one device")
     for name in ("hidden", "loss", "gradients"):
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
@@ -117,13 +139,16 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(mesh: str)
         )
 
 
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("mesh", MESHES)
-def test_parameters_and_gradients_are_cut_as_the_rules_say(mesh: str) -> None:
+def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str) -> None:
     sizes = make_mesh(MESHES[mesh]).shape
-    outcome = compute(mesh)
+    outcome = compute(kind, mesh)
     for path, leaf in jax.tree.leaves_with_path(outcome.params):
-        *_, owner, name = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
-        dimensions = DIMENSIONS.get(owner if name == "table" else name, (None,) * leaf.ndim)
+        keys = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
+        *_, owner, name = ["the model", *keys]
+        dimensions = DIMENSIONS[kind].get(owner if name == "table" else name, ())
+        dimensions = (*dimensions, *(None,) * (leaf.ndim - len(dimensions)))
         cuts = [1 if dimension is None else sizes[RULES[dimension]] for dimension in dimensions]
         wanted = tuple(size // cut for size, cut in zip(leaf.shape, cuts, strict=True))
         assert leaf.addressable_shards[0].data.shape == wanted, path
@@ -207,6 +232,12 @@ def test_every_cut_that_fails_is_named() -> None:
 
 
 def test_model_that_fits_the_mesh_passes() -> None:
-    config = Config(model=MODEL, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE))
-    for mesh in MESHES.values():
-        check_divisibility(config, make_mesh(mesh))
+    for model in MODELS.values():
+        config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE))
+        for mesh in MESHES.values():
+            check_divisibility(config, make_mesh(mesh))
+
+
+def test_heads_that_a_recurrent_model_does_not_have_need_not_fit_the_mesh() -> None:
+    model = ModelConfig(kind="rnn", num_heads=3)
+    check_divisibility(Config(model=model), make_mesh(MeshConfig(tensor=8)))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from t2t import cli, train
-from t2t.config import Config, ConfigError
+from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config
 from t2t.data.corpus import DataError
 from t2t.training.run_directory import RunError, list_steps, open_run
@@ -90,6 +90,20 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert_same_run(tmp_path / "run", uninterrupted)
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_recurrent_model_goes_the_same_way(config: Config, tmp_path: Path, cell: str) -> None:
+    """Stopped and continued, validated, searched and scored."""
+    model = ModelConfig(kind="rnn", rnn_cell=cell, num_layers=1, d_model=16, dropout=0.1)
+    for steps in (STEPS // 2, STEPS):
+        training = {"steps": steps, "bleu_every": STEPS // 2}
+        changed = change(config, model=vars(model), training=training)
+        assert train.main(changed, tmp_path / "run")
+    lines = read_figures(tmp_path / "run", "validation/")
+    assert lines[-1]["validation/loss"] < 0.8 * lines[0]["validation/loss"]
+    scored = [line["step"] for line in lines if "validation/bleu" in line]
+    assert scored == [STEPS // 2, STEPS]
 
 
 def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> None:

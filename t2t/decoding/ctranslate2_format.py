@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t.config import ConfigError, ModelConfig
+from t2t.model.encoder_decoder import Params
 from t2t.model.position import encode_sinusoidal
-from t2t.model.transformer import Params
 
 Activation = ctranslate2.specs.common_spec.Activation
 ACTIVATIONS = {
@@ -21,6 +21,7 @@ ACTIVATIONS = {
     "geglu": Activation.GELUTanh,
 }
 SUPPORTED = {
+    "kind": ("transformer",),
     "position": ("sinusoidal", "learned", "rotary"),
     "norm": ("layer", "rms"),
     "norm_position": ("post", "pre"),

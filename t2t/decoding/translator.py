@@ -17,7 +17,8 @@ from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.search import Hypotheses, beam_search, length_penalty
-from t2t.model.transformer import Params, compute_dtype, init_transformer, merge
+from t2t.model.encoder_decoder import Params, compute_dtype
+from t2t.model.kinds import init_model, merge
 from t2t.sharding import RULES, spec
 
 _log = logging.getLogger(__name__)
@@ -234,7 +235,7 @@ def _describe_model(config: ModelConfig, vocabulary: Vocabulary) -> tuple[Any, A
     def init(key: jax.Array) -> Params:
         nonlocal structure
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, params = init_transformer(config, *sizes, key)
+        structure, params = init_model(config, *sizes, key)
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))

@@ -8,16 +8,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention
-from t2t.model.dropout import dropout
+from t2t.model.dropout import dropout, fold
 from t2t.model.layers import FeedForward, Norm, make_norm
 from t2t.model.position import Position
 
 Sublayer = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
-
-
-def fold(key: jax.Array | None, number: int) -> jax.Array | None:
-    """The key of one place in the model; no key stays no key (evaluation)."""
-    return None if key is None else jax.random.fold_in(key, number)
 
 
 class Residual(nnx.Module):

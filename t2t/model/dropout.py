@@ -21,6 +21,11 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
     return x if key is None or rate == 0 else _drop(x, rate, jax.random.key_data(key))
 
 
+def fold(key: jax.Array | None, number: int) -> jax.Array | None:
+    """The key of one place in the model; no key stays no key (evaluation)."""
+    return None if key is None else jax.random.fold_in(key, number)
+
+
 def _drop(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Float[Array, "..."]:
     @jax.custom_vjp
     def drop(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> Float[Array, "..."]:

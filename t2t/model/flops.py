@@ -1,42 +1,40 @@
-"""Parameters and floating-point operations of a configuration, in closed form.
+"""Parameters, floating-point and sequential operations of a configuration, in closed form.
 
-The tests hold both against the model itself: its parameters, and the products that it computes.
+The tests hold the first two against the models themselves: their parameters, and the products that
+they compute.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from t2t.config import ModelConfig
 from t2t.model.position import Relative
+from t2t.model.recurrence import make_cell
+
+
+class _Counts(NamedTuple):
+    """Of a model without its tables; a pair is a query and a key."""
+
+    parameters: int
+    per_src: int  # weights of matrix products that a source token meets
+    per_tgt: int  # and that a target token meets
+    per_sentence: int  # and that a sentence meets once
+    per_pair: int  # multiplications in the attention of all heads
+    src_pairs: int  # times that each source token attends to each: layers
+    tgt_pairs: int  # each target token to each
+    cross_pairs: int  # each target token to each source token
 
 
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
     """Numbers trained; tied tables count once."""
-    encoder_depth, decoder_depth = config.depth
     tables = {
         "all": tgt_vocab_size,
         "decoder": src_vocab_size + tgt_vocab_size,
         "none": src_vocab_size + 2 * tgt_vocab_size,
     }[config.tie_embeddings]
-    positions = {  # of each stack
-        "learned": config.max_positions * config.d_model,
-        "relative": Relative.buckets * config.num_heads,
-    }.get(config.position, 0)
-    attention = _count_query_and_output(config) + _count_key_value(config)
-    norm = {"layer": 2, "rms": 1, "none": 0}[config.norm] * config.d_model
-    feed_forward = sum(_count_feed_forward(config))
-    if config.feed_forward != "none":
-        feed_forward += norm
-    encoder_layer = attention + norm + feed_forward
-    decoder_layer = 2 * (attention + norm) + feed_forward
-    final_norms = 2 if config.norm_position == "pre" else 0
-    return (
-        tables * config.d_model
-        + 2 * positions
-        + encoder_depth * encoder_layer
-        + decoder_depth * decoder_layer
-        + final_norms * norm
-    )
+    return tables * config.d_model + _count(config).parameters
 
 
 def train_flops(
@@ -48,31 +46,77 @@ def train_flops(
     """Model FLOPs of one update on sentence pairs of these lengths, padding not counted.
 
     Forward and backward pass are 6 FLOPs for each weight of a matrix product that a token meets,
-    and 3 * 2 * h * (d_k + d_v) for each pair of a query and a key. Causal attention is counted
-    whole, since it is computed whole. Not counted: look-ups, norms, softmax, activations, Adam.
+    and for each multiplication in the attention of a query to a key: h * (d_k + d_v) of them, and
+    2 * d_model in additive attention. Causal attention is counted whole, since it is computed
+    whole. Not counted: look-ups, norms, softmax, activations, Adam.
+    """
+    counts = _count(config)
+    src, tgt = src_lengths.astype(np.int64), tgt_lengths.astype(np.int64)
+    per_tgt = counts.per_tgt + config.d_model * tgt_vocab_size
+    weights_met = counts.per_src * int(src.sum()) + per_tgt * int(tgt.sum())
+    weights_met += counts.per_sentence * len(src)
+    pairs = counts.src_pairs * int(src @ src) + counts.tgt_pairs * int(tgt @ tgt)
+    pairs += counts.cross_pairs * int(src @ tgt)
+    return 6 * weights_met + 6 * counts.per_pair * pairs
+
+
+def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length: int) -> int:
+    """Layers or positions that wait for the one before, forward and in training (table 1).
+
+    A sub-layer of the Transformer is one, whatever the length; a recurrent layer has one for each
+    position. Translating, both have the decoder's once for each word.
     """
     encoder_depth, decoder_depth = config.depth
-    src, tgt = src_lengths.astype(np.int64), tgt_lengths.astype(np.int64)
-    query_and_output, key_value = _count_query_and_output(config), _count_key_value(config)
-    feed_forward, _ = _count_feed_forward(config)
-    # The decoder's attention to the source projects keys and values from the source's tokens.
-    per_src = encoder_depth * (query_and_output + key_value + feed_forward)
-    per_src += decoder_depth * key_value
-    per_tgt = decoder_depth * (2 * query_and_output + key_value + feed_forward)
-    per_tgt += config.d_model * tgt_vocab_size
-    weights_met = per_src * int(src.sum()) + per_tgt * int(tgt.sum())
-    pairs = encoder_depth * int(src @ src) + decoder_depth * int(tgt @ tgt + src @ tgt)
-    return 6 * weights_met + 6 * config.num_heads * (config.key_width + config.value_width) * pairs
+    match config.kind:
+        case "transformer":
+            feed_forward = int(config.feed_forward != "none")
+            return encoder_depth * (1 + feed_forward) + decoder_depth * (2 + feed_forward)
+        case "rnn":
+            return encoder_depth * src_length + decoder_depth * tgt_length
+        case other:
+            raise ValueError(f"model.kind={other!r} is unknown")
 
 
-def _count_query_and_output(config: ModelConfig) -> int:
-    """Weights of one attention that a query's token meets: W^Q and W^O."""
-    return config.d_model * config.num_heads * (config.key_width + config.value_width)
+def _count(config: ModelConfig) -> _Counts:
+    match config.kind:
+        case "transformer":
+            return _count_transformer(config)
+        case "rnn":
+            return _count_rnn(config)
+        case other:
+            raise ValueError(f"model.kind={other!r} is unknown")
 
 
-def _count_key_value(config: ModelConfig) -> int:
-    """Weights of one attention that a key's token meets: W^K and W^V."""
-    return config.d_model * config.kv_heads * (config.key_width + config.value_width)
+def _count_transformer(config: ModelConfig) -> _Counts:
+    encoder_depth, decoder_depth = config.depth
+    positions = {  # of each stack
+        "learned": config.max_positions * config.d_model,
+        "relative": Relative.buckets * config.num_heads,
+    }.get(config.position, 0)
+    widths = config.key_width + config.value_width
+    query_and_output = config.d_model * config.num_heads * widths  # W^Q and W^O
+    key_value = config.d_model * config.kv_heads * widths  # W^K and W^V
+    attention = query_and_output + key_value
+    norm = {"layer": 2, "rms": 1, "none": 0}[config.norm] * config.d_model
+    feed_forward, biases = _count_feed_forward(config)
+    feed_forward_block = feed_forward + biases + (norm if feed_forward else 0)
+    encoder_layer = attention + norm + feed_forward_block
+    decoder_layer = 2 * (attention + norm) + feed_forward_block
+    final_norms = 2 if config.norm_position == "pre" else 0
+    return _Counts(
+        parameters=2 * positions
+        + encoder_depth * encoder_layer
+        + decoder_depth * decoder_layer
+        + final_norms * norm,
+        # The decoder's attention to the source projects keys and values from the source's tokens.
+        per_src=encoder_depth * (attention + feed_forward) + decoder_depth * key_value,
+        per_tgt=decoder_depth * (2 * query_and_output + key_value + feed_forward),
+        per_sentence=0,
+        per_pair=config.num_heads * widths,
+        src_pairs=encoder_depth,
+        tgt_pairs=decoder_depth,
+        cross_pairs=decoder_depth,
+    )
 
 
 def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
@@ -81,3 +125,27 @@ def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
         return 0, 0
     inner = config.d_ff * (2 if config.feed_forward in ("swiglu", "geglu") else 1)
     return (inner + config.d_ff) * config.d_model, inner + config.d_model
+
+
+def _count_rnn(config: ModelConfig) -> _Counts:
+    encoder_depth, decoder_depth = config.depth
+    cell, width = make_cell(config), config.d_model
+    gates = cell.num_gates * width**2  # weights from one vector to all gates
+    # Both ways together: all of the input to twice half of the units, and half to half twice.
+    encoder = encoder_depth * (gates + gates // 2)
+    keys = width**2
+    starts = decoder_depth * cell.num_parts * width
+    # From word or layer below and from the state; from the context; query, and three to read out.
+    decoder = 2 * decoder_depth * gates + gates + width**2 + 3 * width**2
+    biases = (encoder_depth + decoder_depth) * cell.num_gates * width + starts + width
+    scores = width  # v
+    return _Counts(
+        parameters=encoder + keys + decoder + starts * (width // 2) + biases + scores,
+        per_src=encoder + keys,
+        per_tgt=decoder,
+        per_sentence=starts * (width // 2),
+        per_pair=2 * width,
+        src_pairs=0,
+        tgt_pairs=0,
+        cross_pairs=1,
+    )

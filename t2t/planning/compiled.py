@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.batch import Batch
 from t2t.config import Config
-from t2t.model.transformer import Transformer
+from t2t.model.encoder_decoder import EncoderDecoder
 from t2t.sharding import RULES
 from t2t.training.state import TrainState, init_state, make_optimizer
 from t2t.training.step import make_train_step
@@ -73,9 +73,9 @@ def compile_step(
     return Program(compiled.as_text(), _divide_memory(compiled, state, batch))
 
 
-def describe_state(config: Config, mesh: Mesh) -> tuple[nnx.GraphDef[Transformer], TrainState]:
+def describe_state(config: Config, mesh: Mesh) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
     """The model's structure, and the training state's shapes and shardings; within the mesh."""
-    structure: nnx.GraphDef[Transformer] | None = None
+    structure: nnx.GraphDef[EncoderDecoder] | None = None
     vocab_size = config.tokenizer.vocab_size
 
     def init() -> TrainState:

@@ -17,7 +17,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config import CheckpointConfig
 from t2t.config_json import load_config
-from t2t.model.transformer import Params
+from t2t.model.encoder_decoder import Params
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.state import TrainState
 

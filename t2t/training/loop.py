@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from t2t.batch import DeviceBatch
 from t2t.config import TrainingConfig
-from t2t.model.transformer import Params
+from t2t.model.encoder_decoder import Params
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.interruption import Interruption
 from t2t.training.report import Report

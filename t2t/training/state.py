@@ -9,7 +9,8 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from t2t.config import Config
-from t2t.model.transformer import Params, Transformer, init_transformer
+from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.model.kinds import init_model
 from t2t.training.schedule import make_schedule
 
 
@@ -43,10 +44,10 @@ def init_state(
     optimizer: optax.GradientTransformation,
     src_vocab_size: int,
     tgt_vocab_size: int,
-) -> tuple[nnx.GraphDef[Transformer], TrainState]:
+) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
     """The model's structure and the state before the first step, sharded from birth."""
     params_key, dropout_key = jax.random.split(jax.random.key(config.seed))
-    structure, params = init_transformer(config.model, src_vocab_size, tgt_vocab_size, params_key)
+    structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
     opt_state = jax.jit(optimizer.init)(params)
     return structure, TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from t2t.batch import DeviceBatch
 from t2t.config import Config
-from t2t.model.transformer import Params, Transformer, merge
+from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.model.kinds import merge
 from t2t.sharding import spec
 from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
@@ -36,7 +37,7 @@ EvalStep = Callable[[Params, DeviceBatch], Sums]
 
 
 def make_train_step(
-    structure: nnx.GraphDef[Transformer], optimizer: optax.GradientTransformation, config: Config
+    structure: nnx.GraphDef[EncoderDecoder], optimizer: optax.GradientTransformation, config: Config
 ) -> TrainStep:
     """The jitted step; it consumes the state that it is given."""
     schedule = make_schedule(config.training, config.model.d_model)
@@ -112,7 +113,7 @@ def accumulate(
     return total
 
 
-def make_eval_step(structure: nnx.GraphDef[Transformer]) -> EvalStep:
+def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
     """The jitted (sum of negative log-likelihoods in nats, tokens), no smoothing, no dropout."""
 
     def eval_step(params: Params, batch: DeviceBatch) -> Sums:
@@ -122,7 +123,7 @@ def make_eval_step(structure: nnx.GraphDef[Transformer]) -> EvalStep:
 
 
 def score(
-    model: Transformer, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
+    model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
     """The model's losses on a batch under teacher forcing; a key switches dropout on."""
     hidden = model.decode_all(batch.src, batch.tgt_in, key)

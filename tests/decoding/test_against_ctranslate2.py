@@ -17,7 +17,8 @@ from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
 from t2t.decoding.ctranslate2_format import write_model
 from t2t.decoding.search import Hypotheses, beam_search
-from t2t.model.transformer import Params, init_transformer, merge
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import init_model, merge
 
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)
@@ -49,7 +50,7 @@ def to_names(ids: Any) -> list[str]:
 def model(request: pytest.FixtureRequest) -> Any:
     """(config, structure, parameters), every one of them random."""
     config = dataclasses.replace(CONFIG, **VARIANTS[request.param])
-    structure, params = init_transformer(config, VOCABULARY, VOCABULARY, jax.random.key(0))
+    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(1), len(leaves))
     noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]

@@ -10,7 +10,9 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.config import ModelConfig
 from t2t.decoding.search import Hypotheses, beam_search
+from t2t.model.kinds import init_model, merge
 from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
 
 BATCH, LENGTH = 8, 6
@@ -96,6 +98,46 @@ def test_a_wide_beam_equals_exhaustive_search(alpha: float) -> None:
         assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
         np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-5)
         np.testing.assert_allclose(found.log_probs[row], [h.log_prob for h in expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
+        ModelConfig(kind="rnn", num_layers=2, d_model=8),
+        ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
+    ],
+    ids=["transformer", "gru", "lstm"],
+)
+def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) -> None:
+    """The cache against teacher forcing, with all that becomes of parents in a search."""
+    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
+    params = jax.tree.map(lambda x: 2 * x, params)  # sure of itself: scores lie far apart
+    src = jnp.array([[4, 5, 3, EOS_ID], [5, EOS_ID, PAD_ID, PAD_ID]])
+
+    @jax.jit
+    def run(params: Any) -> Hypotheses:
+        model = merge(structure, params)
+        return beam_search(
+            model.decode_step,
+            model.init_cache(model.encode(src), src, beam_size=32, max_length=4),
+            max_lengths=jnp.array([4, 4]),
+            max_length=4,
+            beam_size=32,
+            alpha=0.6,
+        )
+
+    forward = jax.jit(lambda *ids: jax.nn.log_softmax(merge(structure, params)(*ids)))
+    found = jax.tree.map(np.asarray, run(params))
+    for row in range(len(src)):
+
+        def next_log_probs(prefix: tuple[int, ...], row: int = row) -> np.ndarray:
+            tgt_in = [BOS_ID, *prefix, *[PAD_ID] * (3 - len(prefix))]
+            return np.asarray(forward(src[row : row + 1], jnp.array([tgt_in]))[0, len(prefix)])
+
+        expected = search_all(next_log_probs, 4, 0.6)[:32]
+        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
+        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 4])

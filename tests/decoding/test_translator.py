@@ -15,7 +15,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding import translator as translator_module
 from t2t.decoding.translator import Translation, Translator
-from t2t.model.transformer import Params, init_transformer, merge
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import init_model, merge
 from t2t.sharding import make_mesh
 
 PAIRS = [
@@ -43,7 +44,7 @@ def make_config(**decoding: float) -> Config:
 def make_params(config: Config, vocabulary: Vocabulary) -> Params:
     """Random, but sure of itself: the beam's scores lie far apart."""
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_transformer(config.model, *sizes, jax.random.key(1))
+    _, params = init_model(config.model, *sizes, jax.random.key(1))
     return {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
 
 
@@ -87,7 +88,7 @@ def test_probability_is_the_models_under_teacher_forcing(
     translator = Translator(config, vocabulary)
     src = np.array(vocabulary.src.encode(SENTENCES[:1]))
     found = translator._search(params, src, 4)
-    structure, _ = init_transformer(config.model, 420, 420, jax.random.key(0))
+    structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     for rank, length in enumerate(found.lengths[0]):
         tgt_out = found.tokens[0, rank, :length]
         tgt_in = jnp.array([[BOS_ID, *tgt_out[:-1]]])

@@ -11,9 +11,10 @@ from flax import nnx
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
-from t2t.model.transformer import Params, Transformer, init_transformer
+from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.model.kinds import init_model
 
-Structure: TypeAlias = nnx.GraphDef[Transformer]
+Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
 
 # A tiny program runs a few times: making it fast would take longer than it saves.
 compile_quickly = functools.partial(
@@ -62,6 +63,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "attention_dropout": {"attention_dropout": 0.3},
     "feed_forward_dropout": {"feed_forward_dropout": 0.3},
     "bfloat16": {"dtype": "bfloat16"},
+    "GRU": {"kind": "rnn"},
+    "LSTM": {"kind": "rnn", "rnn_cell": "lstm"},
+    "deep GRU": {"kind": "rnn", "encoder_layers": 2, "decoder_layers": 3},
+    "deep LSTM, nothing shared": {
+        "kind": "rnn",
+        "rnn_cell": "lstm",
+        "num_layers": 2,
+        "residual": False,
+        "tie_embeddings": "none",
+    },
+    "LSTM in bfloat16": {"kind": "rnn", "rnn_cell": "lstm", "dtype": "bfloat16"},
     "today's": {
         "position": "rotary",
         "num_kv_heads": 2,
@@ -92,7 +104,7 @@ def draw(config: ModelConfig) -> tuple[Structure, Params]:
 
     def init(key: jax.Array) -> Params:
         nonlocal structure
-        structure, params = init_transformer(config, *SIZES, key)
+        structure, params = init_model(config, *SIZES, key)
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))

@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from t2t.model import attention, blocks, layers, transformer
-from t2t.model.blocks import EncoderLayer, FeedForwardBlock, Residual, fold, make_final_norm
+from t2t.model.blocks import EncoderLayer, FeedForwardBlock, Residual, make_final_norm
 from t2t.model.dropout import dropout
 from t2t.model.layers import LayerNorm, Norm
 from t2t.model.position import Position
@@ -77,10 +77,6 @@ def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
         return layer(x, mask, Position(), jnp.arange(3), None)
 
     np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
-
-
-def test_no_key_stays_no_key() -> None:
-    assert fold(None, 3) is None
 
 
 def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(

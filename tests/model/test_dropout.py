@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import UInt32
 
-from t2t.model.dropout import dropout, hash_places
+from t2t.model.dropout import dropout, fold, hash_places
 
 
 def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray, "..."]:
@@ -98,3 +98,7 @@ def test_nothing_of_the_mask_is_kept_for_the_backward_pass() -> None:
 
 def test_dropout_keeps_the_type() -> None:
     assert dropout(jnp.ones((2, 4), jnp.bfloat16), 0.1, jax.random.key(0)).dtype == jnp.bfloat16
+
+
+def test_no_key_stays_no_key() -> None:
+    assert fold(None, 3) is None

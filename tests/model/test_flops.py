@@ -9,8 +9,9 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from t2t.config import ModelConfig
-from t2t.model.flops import count_parameters, train_flops
-from t2t.model.transformer import Params, init_transformer, merge
+from t2t.model.encoder_decoder import Params
+from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
+from t2t.model.kinds import init_model, merge
 from tests.model.small_models import (
     SIZES,
     SRC,
@@ -38,7 +39,7 @@ def test_count_is_that_of_the_parameters(name: str) -> None:
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_count_tells_the_vocabularies_apart(tied: str) -> None:
     config = dataclasses.replace(vary("pre-norm"), tie_embeddings=tied)
-    params = jax.eval_shape(lambda key: init_transformer(config, 7, 11, key)[1], jax.random.key(0))
+    params = jax.eval_shape(lambda key: init_model(config, 7, 11, key)[1], jax.random.key(0))
     assert count_parameters(config, 7, 11) == count_leaves(params)
 
 
@@ -46,7 +47,7 @@ def test_count_tells_the_vocabularies_apart(tied: str) -> None:
 def test_count_of_the_papers_models(config: ModelConfig, count: int) -> None:
     """The paper has 65 and 213 million, of a vocabulary whose exact size it does not tell."""
     sizes = PAPERS_VOCABULARY, PAPERS_VOCABULARY
-    params = jax.eval_shape(lambda key: init_transformer(config, *sizes, key)[1], jax.random.key(0))
+    params = jax.eval_shape(lambda key: init_model(config, *sizes, key)[1], jax.random.key(0))
     assert count_parameters(config, *sizes) == count_leaves(params) == count
 
 
@@ -99,14 +100,16 @@ def count_products(program: Jaxpr) -> int:
             assert isinstance(left, ShapedArray)
             assert isinstance(result, ShapedArray)
             flops += 2 * result.size * math.prod(left.shape[i] for i in contracted)
+        rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             if isinstance(value, ClosedJaxpr):
-                flops += count_products(value.jaxpr)
+                flops += rounds * count_products(value.jaxpr)
     return flops
 
 
-def test_flops_of_a_batch_are_those_of_its_sentences() -> None:
-    config = vary("paper")
+@pytest.mark.parametrize("name", ["paper", "deep GRU"])
+def test_flops_of_a_batch_are_those_of_its_sentences(name: str) -> None:
+    config = vary(name)
     src, tgt = np.array([3, 7, 1], np.int32), np.array([5, 2, 2], np.int32)
     whole = train_flops(config, VOCAB_SIZE, src, tgt)
     assert whole == sum(
@@ -122,3 +125,26 @@ def test_flops_of_the_base_model_by_hand() -> None:
     per_tgt = 6 * (6 * square + feed_forward) + 512 * PAPERS_VOCABULARY
     pairs = 6 * (25 * 25 + 30 * 30 + 25 * 30)
     assert flops == 6 * (25 * per_src + 30 * per_tgt) + 3 * 2 * 2 * 512 * pairs
+
+
+def test_only_recurrence_takes_more_sequential_operations_for_longer_sentences() -> None:
+    """Table 1: O(1) and O(n) a layer."""
+    base, rnn = ModelConfig(), ModelConfig(kind="rnn", encoder_layers=2, decoder_layers=1)
+    counts = [
+        [count_sequential_operations(config, length, length + 5) for length in (10, 20)]
+        for config in (base, dataclasses.replace(base, feed_forward="none"), rnn)
+    ]
+    assert counts == [[6 * 2 + 6 * 3] * 2, [6 + 6 * 2] * 2, [2 * 10 + 15, 2 * 20 + 25]]
+
+
+@pytest.mark.parametrize("name", ["paper", "deep GRU"])
+def test_sequential_operations_of_recurrence_are_the_rounds_of_its_loops(name: str) -> None:
+    structure, params = draw_model(name)
+    program = jax.make_jaxpr(lambda params: merge(structure, params)(SRC, TGT_IN))(params)
+    rounds = sum(
+        equation.params["length"]
+        for equation in program.jaxpr.eqns
+        if equation.primitive.name == "scan"
+    )
+    counted = count_sequential_operations(vary(name), SRC.shape[1], TGT_IN.shape[1])
+    assert rounds == (counted if vary(name).kind == "rnn" else 0)

@@ -15,7 +15,7 @@ import pytest
 from t2t.batch import Batch, DeviceBatch
 from t2t.config import CheckpointConfig, Config, TrainingConfig
 from t2t.config_json import save_config
-from t2t.model.transformer import Params
+from t2t.model.encoder_decoder import Params
 from t2t.training.checkpoint import Checkpoints, find_best_step
 from t2t.training.loop import train
 from t2t.training.report import NonFiniteError, Report

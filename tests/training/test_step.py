@@ -13,7 +13,8 @@ from flax import nnx
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
-from t2t.model.transformer import Transformer, merge
+from t2t.model.encoder_decoder import EncoderDecoder
+from t2t.model.kinds import merge
 from t2t.sharding import make_mesh, put_batch
 from t2t.training.schedule import noam
 from t2t.training.state import TrainState, init_state, make_optimizer
@@ -32,7 +33,7 @@ CONFIG = Config(
 class Trainer(NamedTuple):
     """The parts of a run. A step consumes its state: `fresh` is a new copy each time."""
 
-    structure: nnx.GraphDef[Transformer]
+    structure: nnx.GraphDef[EncoderDecoder]
     first: TrainState
     step: TrainStep
 

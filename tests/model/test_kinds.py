@@ -1,7 +1,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from t2t.batch import PAD_ID
 from t2t.config import ModelConfig
-from t2t.model.transformer import DecodingCache, Params, Transformer, compute_dtype, merge
-from tests import reference
+from t2t.model.encoder_decoder import Params, compute_dtype
+from t2t.model.kinds import make_model, merge
+from tests import reference, reference_rnn
 from tests.model.small_models import (
     SMALL,
     SRC,
@@ -27,7 +28,8 @@ from tests.model.small_models import (
 )
 
 IN_FLOAT32 = [name for name in VARIANTS if vary(name).dtype == "float32"]
-POSITIONS = [
+TRANSFORM = {"transformer": reference.transform, "rnn": reference_rnn.transform}
+ORDERS = [  # the ways in which a model knows the order of words
     "paper",
     "learned positions",
     "rotary positions",
@@ -35,9 +37,11 @@ POSITIONS = [
     "ALiBi",
     "no positions",
     "today's",
+    "GRU",
+    "deep LSTM, nothing shared",
 ]
 # What decoding step by step could get wrong besides.
-DECODED = [*POSITIONS, "decoder_layers", "one key/value head", "d_v", "pre-norm"]
+DECODED = [*ORDERS, "decoder_layers", "one key/value head", "d_v", "pre-norm", "deep GRU"]
 
 
 class Outcome(NamedTuple):
@@ -82,7 +86,7 @@ def test_variant_agrees_with_naive_numpy(name: str) -> None:
     parameters = jax.tree.map(lambda x: np.asarray(x, float), draw_model(name)[1])
     for row, src, tgt_in in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
         src, tgt_in = ([token for token in ids if token != PAD_ID] for ids in (src, tgt_in))
-        wanted = reference.transform(parameters, vary(name), src, tgt_in)
+        wanted = TRANSFORM[vary(name).kind](parameters, vary(name), src, tgt_in)
         np.testing.assert_allclose(row[: len(tgt_in)], wanted, atol=1e-4)
 
 
@@ -143,20 +147,20 @@ def find_influences(name: str) -> Influences:
     return Influences(*(x[:, ids] for x, ids in zip(per_token, (SRC, TGT_IN), strict=True)))
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("name", ORDERS)
 def test_decoder_ignores_future_tokens_and_sees_all_others(name: str) -> None:
     for position, influence in enumerate(find_influences(name).of_tgt):
         assert (influence[:, : position + 1] > 0).all()
         assert (influence[:, position + 1 :] == 0).all()
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("name", ORDERS)
 def test_source_padding_has_no_influence_and_every_word_has(name: str) -> None:
     for influence in find_influences(name).of_src:
         np.testing.assert_array_equal(influence > 0, SRC != PAD_ID)
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("name", ORDERS)
 def test_more_padding_does_not_change_the_logits(name: str) -> None:
     structure, params = draw_model(name)
     forward = compile_quickly(lambda params, *ids: merge(structure, params)(*ids))
@@ -173,7 +177,7 @@ def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) ->
     rows, beam, steps = len(SRC), 3, 4
 
     @compile_quickly
-    def start(params: Params) -> DecodingCache:
+    def start(params: Params) -> Any:
         model = merge(structure, params)
         return model.init_cache(model.encode(SRC), SRC, beam, max_length=steps + 2)
 
@@ -234,14 +238,19 @@ def test_tables_are_shared_as_asked(name: str, tables: set[str]) -> None:
     assert (model.output_embedding is model.tgt_embedding) == ("own_output_embedding" not in tables)
 
 
-def test_bfloat16_stays_close_and_keeps_float32_where_it_matters() -> None:
-    structure, params = draw_model("bfloat16")
-    logits, wanted = run("bfloat16").logits, run("paper").logits
-    # Eight bits of mantissa, through five sub-layers.
+@pytest.mark.parametrize(
+    ("name", "in_float32"), [("bfloat16", "paper"), ("LSTM in bfloat16", "LSTM")]
+)
+def test_bfloat16_stays_close_and_keeps_float32_where_it_matters(
+    name: str, in_float32: str
+) -> None:
+    structure, params = draw_model(name)
+    logits, wanted = run(name).logits, run(in_float32).logits
+    # Eight bits of mantissa, through five sub-layers or positions.
     np.testing.assert_allclose(logits, wanted, atol=0.03 * np.abs(wanted).max())
     hidden = jax.eval_shape(lambda params: merge(structure, params).decode_all(SRC, TGT_IN), params)
     assert (hidden.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
-    kept = jax.tree.leaves((params, run("bfloat16").gradients))
+    kept = jax.tree.leaves((params, run(name).gradients))
     assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}
 
 
@@ -250,7 +259,14 @@ def test_compute_type_follows_the_hardware() -> None:
     assert compute_dtype("bfloat16") == jnp.bfloat16
 
 
-def test_initial_logits_are_of_the_order_of_one() -> None:
-    """Normalised outputs times embeddings of standard deviation d_model^-0.5."""
-    forward = compile_quickly(lambda key: Transformer(SMALL, 500, 500, key)(SRC, TGT_IN))
-    assert 0.5 < float(forward(jax.random.key(0)).std()) < 2
+@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+def test_initial_logits_are_of_the_order_of_one(kind: str) -> None:
+    """Outputs that are normalised, or below one, times embeddings of deviation d_model^-0.5."""
+    config = dataclasses.replace(SMALL, kind=kind)
+    forward = compile_quickly(lambda key: make_model(config, 500, 500, key)(SRC, TGT_IN))
+    assert 0.3 < float(forward(jax.random.key(0)).std()) < 2
+
+
+def test_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model.kind='convolution' is unknown"):
+        make_model(dataclasses.replace(SMALL, kind="convolution"), 5, 5, jax.random.key(0))

@@ -1,0 +1,223 @@
+"""What the Transformer is measured against: recurrence with additive attention.
+
+Bahdanau et al. 2015, section 3 and appendix A: an encoder that reads both ways, and a decoder that
+looks at the source from its own state before each word. Deeper stacks have residual connections
+from the second layer on (Wu et al. 2016), and dropout falls between layers, not within the
+recurrence (Zaremba et al. 2014).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from t2t.batch import PAD_ID
+from t2t.config import ModelConfig
+from t2t.model.dropout import dropout, fold
+from t2t.model.encoder_decoder import EncoderDecoder
+from t2t.model.layers import init_glorot
+from t2t.model.masks import apply_mask
+from t2t.model.recurrence import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
+from t2t.sharding import spec
+
+
+class Source(NamedTuple):
+    """What the decoder looks at, the same at each step."""
+
+    keys: Float[Array, "B S D"]
+    memory: Float[Array, "B S D"]
+    real: Bool[Array, "B S"]  # no padding
+
+
+class RNNCache(NamedTuple):
+    """What decoding keeps between steps."""
+
+    states: Float[Array, "B W N X C"]  # of each slot
+    source: Source
+
+
+class AdditiveAttention(nnx.Module):
+    """Appendix A.1.2: the scores are v tanh(W s + U h), with s the state and h the memory."""
+
+    def __init__(self, config: ModelConfig, key: jax.Array):
+        """Weights as in Glorot and Bengio (2010)."""
+        d_model = config.d_model
+        fans = (d_model, d_model)
+        query_key, key_key, score_key = jax.random.split(key, 3)
+        self.query = init_glorot(query_key, fans, *fans, None, None)
+        self.key = init_glorot(key_key, fans, *fans, "d_model", None)
+        self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
+
+    def project_memory(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+        """U h, made once a sentence."""
+        return jnp.einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype))
+
+    def __call__(self, state: Float[Array, "B W D"], source: Source) -> Float[Array, "B W D"]:
+        """The memory's mean, weighted by the softmax of the scores; that in float32."""
+        query = jnp.einsum("BWD,DK->BWK", state, self.query.astype(state.dtype))
+        inner = jnp.tanh(query[:, :, None] + source.keys[:, None])
+        scores = jnp.einsum(
+            "BWSK,K->BWS",
+            inner,
+            self.score.astype(state.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        weights = jax.nn.softmax(apply_mask(scores, source.real[:, None]), axis=-1)
+        return jnp.einsum("BWS,BSD->BWD", weights.astype(state.dtype), source.memory)
+
+
+class AttentiveLayer(nnx.Module):
+    """The decoder's first layer: its input is a word and what its last state looks at."""
+
+    def __init__(self, config: ModelConfig, key: jax.Array):
+        """Weights as in Glorot and Bengio (2010)."""
+        recurrence_key, attention_key, context_key = jax.random.split(key, 3)
+        self.recurrence = RecurrentLayer(config, recurrence_key)
+        self.attention = AdditiveAttention(config, attention_key)
+        width = config.d_model
+        shape = (width, self.recurrence.cell.num_gates, width)
+        self.context = init_glorot(context_key, shape, width, width, None, None, None)
+
+    def step(
+        self, from_word: Float[Array, "B W Y C"], state: Float[Array, "B W X C"], source: Source
+    ) -> tuple[Float[Array, "B W X C"], Float[Array, "B W D"]]:
+        """(states, contexts) after one more word; `from_word` is `recurrence.project(words)`."""
+        context = self.attention(state[:, :, 0].astype(from_word.dtype), source)
+        weights = self.context.astype(context.dtype)
+        from_context = jnp.einsum("BWD,DYC->BWYC", context, weights)
+        return self.recurrence.step(from_word + from_context, state), context
+
+    def __call__(
+        self, words: Float[Array, "B T D"], start: Float[Array, "B X C"], source: Source
+    ) -> tuple[Float[Array, "B T C"], Float[Array, "B T D"]]:
+        """(outputs, contexts) at all positions of one hypothesis."""
+
+        def step(
+            state: Float[Array, "B 1 X C"], from_word: Float[Array, "B Y C"]
+        ) -> tuple[Float[Array, "B 1 X C"], tuple[Float[Array, "B C"], Float[Array, "B D"]]]:
+            state, context = self.step(from_word[:, None], state, source)
+            return state, (state[:, 0, 0].astype(words.dtype), context[:, 0])
+
+        return scan_positions(step, start[:, None], self.recurrence.project(words))
+
+
+class RNN(EncoderDecoder):
+    """All layers as wide as the model."""
+
+    def __init__(
+        self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
+    ):
+        """Parameters by `key`, the same on any mesh."""
+        encoder_depth, decoder_depth = config.depth
+        keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
+        super().__init__(config, src_vocab_size, tgt_vocab_size, keys)
+        self.dropout_rate = config.dropout
+        self.residual = config.residual
+        d_model, half = config.d_model, config.d_model // 2
+        self.encoder = nnx.List(
+            BidirectionalLayer(config, next(keys)) for _ in range(encoder_depth)
+        )
+        self.attentive = AttentiveLayer(config, next(keys))
+        self.decoder = nnx.List(
+            RecurrentLayer(config, next(keys)) for _ in range(decoder_depth - 1)
+        )
+        starts = (decoder_depth, make_cell(config).num_parts, d_model)
+        names = (None, None, None)
+        self.start = init_glorot(next(keys), (half, *starts), half, d_model, None, *names)
+        self.start_bias = nnx.Param(jnp.zeros(starts, out_sharding=spec(*names)))
+        readout = (3, d_model, d_model)
+        self.readout = init_glorot(next(keys), readout, 3 * d_model, d_model, None, "d_model", None)
+        self.readout_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+
+    def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
+        """The memory of a batch of source sentences."""
+        x = dropout(self.embed_src(src), self.dropout_rate, fold(key, 0))
+        for number, layer in enumerate(self.encoder, start=1):
+            after = dropout(layer(x, src != PAD_ID), self.dropout_rate, fold(key, number))
+            x = after if number == 1 else self._connect(x, after)
+        return x
+
+    def decode(
+        self,
+        tgt_in: Int[Array, "B T"],
+        memory: Float[Array, "B S D"],
+        src: Int[Array, "B S"],
+        key: jax.Array | None = None,
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output at each position, from the tokens up to there."""
+        rate, depth = self.dropout_rate, len(self.decoder) + 1
+        words = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))
+        starts = self._start(memory)
+        x, contexts = self.attentive(words, starts[:, 0], self._look_at(memory, src))
+        x = dropout(x, rate, fold(key, 1))
+        for number, layer in enumerate(self.decoder, start=1):
+            after = dropout(layer(x, starts[:, number]), rate, fold(key, number + 1))
+            x = self._connect(x, after)
+        return dropout(self._read_out(x, contexts, words), rate, fold(key, depth + 1))
+
+    def init_cache(
+        self,
+        memory: Float[Array, "B S D"],
+        src: Int[Array, "B S"],
+        beam_size: int,
+        max_length: int,
+    ) -> RNNCache:
+        """The decoder's first state in each slot; its size does not grow with the length."""
+        del max_length
+        states = jnp.tile(self._start(memory)[:, None], (1, beam_size, 1, 1, 1))
+        return RNNCache(states, self._look_at(memory, src))
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: RNNCache
+    ) -> tuple[Float[Array, "B W V"], RNNCache]:
+        """Logits after one more token in each slot.
+
+        `parents[b, w]` is the slot whose hypothesis slot w continues, hence whose state it takes.
+        """
+        before = jnp.take_along_axis(cache.states, parents[:, :, None, None, None], axis=1)
+        words = self.embed_tgt(tokens)
+        from_words = self.attentive.recurrence.project(words)
+        state, contexts = self.attentive.step(from_words, before[:, :, 0], cache.source)
+        states, x = [state], state[:, :, 0].astype(self.dtype)
+        for number, layer in enumerate(self.decoder, start=1):
+            state = layer.step(layer.project(x), before[:, :, number])
+            states.append(state)
+            x = self._connect(x, state[:, :, 0].astype(self.dtype))
+        logits = self.output_embedding.project(self._read_out(x, contexts, words))
+        return logits, cache._replace(states=jnp.stack(states, axis=2))
+
+    def _start(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
+        """tanh(W h_1 + b), where h_1 is the way back's end: it has read the whole sentence."""
+        end = memory[:, 0, self.start.shape[0] :]
+        start = jnp.einsum(
+            "BH,HNXC->BNXC",
+            end,
+            self.start.astype(memory.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        return jnp.tanh(start + self.start_bias[...])
+
+    def _look_at(self, memory: Float[Array, "B S D"], src: Int[Array, "B S"]) -> Source:
+        return Source(self.attentive.attention.project_memory(memory), memory, src != PAD_ID)
+
+    def _connect(
+        self, x: Float[Array, "B T D"], after: Float[Array, "B T D"]
+    ) -> Float[Array, "B T D"]:
+        return x + after if self.residual else after
+
+    def _read_out(
+        self,
+        x: Float[Array, "B T D"],
+        contexts: Float[Array, "B T D"],
+        words: Float[Array, "B T D"],
+    ) -> Float[Array, "B T D"]:
+        """tanh(W [x; contexts; words] + b), whose products with the output table are the logits."""
+        joined = jnp.einsum(
+            "BTZD,ZDE->BTE",
+            jnp.stack([x, contexts, words], axis=2),
+            self.readout.astype(x.dtype),
+            out_sharding=spec("batch", None, None),
+        )
+        return jnp.tanh(joined + self.readout_bias.astype(x.dtype))

@@ -1,0 +1,78 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from t2t.model import rnn
+from t2t.model.encoder_decoder import Params
+from t2t.model.rnn import RNN, AdditiveAttention, Source
+from tests import reference_rnn
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, compile_quickly
+
+CONFIG = dataclasses.replace(SMALL, kind="rnn", num_layers=2, dropout=0.1)
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+@compile_quickly
+def attend(
+    state: Float[Array, "B W D"], memory: Float[Array, "B S D"], real: Bool[Array, "B S"]
+) -> tuple[Params, Float[Array, "B W D"]]:
+    attention = AdditiveAttention(CONFIG, jax.random.key(0))
+    source = Source(attention.project_memory(memory), memory, real)
+    return nnx.to_pure_dict(nnx.state(attention)), attention(state, source)
+
+
+def test_additive_attention_agrees_with_naive_numpy() -> None:
+    state, memory = draw(2, 3, 16), draw(2, 5, 16, seed=1)
+    lengths = (5, 3)
+    params, found = attend(state, memory, jnp.arange(5) < jnp.array(lengths)[:, None])
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), params)
+    for row, slot in np.ndindex(2, 3):
+        own = np.asarray(memory[row, : lengths[row]], float)
+        wanted = reference_rnn.attend(parameters, np.asarray(state[row, slot], float), own)
+        np.testing.assert_allclose(found[row, slot], wanted, atol=1e-5)
+
+
+def test_attention_to_nothing_stays_finite() -> None:
+    _, found = attend(draw(2, 3, 16), draw(2, 5, 16), jnp.zeros((2, 5), bool))
+    assert np.isfinite(found).all()
+
+
+def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = []
+
+    def record(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+        assert rate == 0.1
+        assert key is not None
+        keys.append(jax.random.key_data(key))
+        return x
+
+    monkeypatch.setattr(rnn, "dropout", record)
+
+    def run(key: jax.Array) -> list[jax.Array]:
+        RNN(CONFIG, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
+        return keys
+
+    used = compile_quickly(run)(jax.random.key(1))
+    places = ["words", "layer", "layer", "words", "layer", "layer", "output"]
+    assert len({tuple(key.tolist()) for key in used}) == len(used) == len(places)
+
+
+def test_the_decoder_starts_from_what_has_read_the_whole_sentence() -> None:
+    """The way back alone, at the first position: half of the memory's vector."""
+    memory = draw(2, 5, 16)
+
+    @compile_quickly
+    def start(memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
+        return RNN(CONFIG, *SIZES, jax.random.key(0))._start(memory)
+
+    elsewhere = memory.at[:, 1:].add(1).at[:, 0, :8].add(1)
+    np.testing.assert_array_equal(start(memory), start(elsewhere))
+    assert (start(memory) != start(memory.at[:, 0, 8:].add(1))).any()
