@@ -9,9 +9,11 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
+from configs import multi30k, multi30k_rnn
 from t2t.config import Config, flatten
 from t2t.config_json import differences
 from t2t.config_rules import validate
+from t2t.model.flops import count_parameters
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 
@@ -90,3 +92,16 @@ def test_recipe_is_valid(
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_recipe_shows_its_command(path: Path) -> None:
     assert documented_commands(path), f"the docstring says how to call configs/{path.name}"
+
+
+def test_the_recurrent_baseline_differs_from_the_transformer_in_model_and_optimiser_alone() -> None:
+    ours, theirs = (recipe.get_config("en-fr") for recipe in (multi30k, multi30k_rnn))
+    differing = {line.split(":")[0] for line in differences(ours, theirs)}
+    assert {name for name in differing if not name.startswith("model.")} == {
+        "training.learning_rate",
+        "training.clip_norm",
+    }
+    sizes = [count_parameters(x.model, x.tokenizer.vocab_size, x.tokenizer.vocab_size)
+             for x in (ours, theirs)]  # fmt: skip
+    assert sizes == [2_599_424, 2_622_144]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.01)

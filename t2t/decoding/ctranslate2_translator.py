@@ -16,7 +16,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.ctranslate2_format import LONGEST, check_support, write_model
 from t2t.decoding.search import NEVER, length_penalty
 from t2t.decoding.translator import Translation, Translator
-from t2t.model.transformer import Params
+from t2t.model.encoder_decoder import Params
 
 # CTranslate2 ends the search of a sentence when beam_size * PATIENCE hypotheses are finished, the
 # search of this project when nothing better can come. The greater, the more alike.

@@ -13,7 +13,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation
-from t2t.model.transformer import Params, init_transformer
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import init_model
 from tests.tiny_run import PAIRS
 
 SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3
@@ -37,7 +38,7 @@ def make_config(beam_size: int = 4, **model: int | str) -> Config:
 def params(vocabulary: Vocabulary) -> Params:
     """Random, but sure of themselves, with ends, and without a wish for padding."""
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_transformer(make_config().model, *sizes, jax.random.key(1))
+    _, params = init_model(make_config().model, *sizes, jax.random.key(1))
     params = {name: jax.tree.map(lambda x: 3 * x, part) for name, part in params.items()}
     norm = params["decoder"][0]["feed_forward"]["residual"]["norm"]
     norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
@@ -73,7 +74,7 @@ def test_translations_and_scores_are_those_of_jax(
 def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
     config = make_config(position="learned", max_positions=12)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_transformer(config.model, *sizes, jax.random.key(1))
+    _, params = init_model(config.model, *sizes, jax.random.key(1))
     translator = make_translator("ctranslate2", None, config, vocabulary)
     found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
     assert found[0].num_pieces == 1
