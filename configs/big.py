@@ -40,9 +40,8 @@ def get_config(pair: str = "en-de") -> Config:
             tgt_language=tgt_language,
             tfds_name=f"wmt14_translate/{tgt_language}-{src_language}",
             max_length=256,
+            packed_length=256,
             batch_tokens=25_000,
-            num_shapes=12,
-            length_multiple=8,
         ),
         tokenizer=TokenizerConfig(kind="bpe", vocab_size=37_000 if pair == "en-de" else 32_000),
         training=TrainingConfig(

@@ -200,6 +200,11 @@ def _combination_problems(config: Config) -> list[str]:
             "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
             "set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
+    if model.kind == "rnn" and data.packed_length:
+        problems.append(
+            f"data.packed_length={data.packed_length} puts several sentences into a row, and "
+            "model.kind='rnn' would carry its state across; set data.packed_length=0"
+        )
     if model.position == "learned" and model.max_positions < data.max_length:
         problems.append(
             f"model.max_positions={model.max_positions} is less than data.max_length="

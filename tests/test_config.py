@@ -150,6 +150,26 @@ COMBINATIONS = {
         "data.batch_tokens=2000 cannot hold data.rows_multiple=8 rows of data.max_length=256; "
         "raise it to 2048, or lower one of the others",
     ),
+    "batch holds its packed rows": (
+        {"data": {"batch_tokens": 2500, "packed_length": 512}},
+        "data.batch_tokens=2500 cannot hold data.rows_multiple=8 rows of data.packed_length=512; "
+        "raise it to 4096, or lower one of the others",
+    ),
+    "packed rows hold the longest pairs": (
+        {"data": {"packed_length": 128}},
+        "data.packed_length=128 cannot hold pairs of data.max_length=256; "
+        "raise it to as much, or lower data.max_length",
+    ),
+    "packed corpora have whole weights": (
+        {"data": TEXT | {"packed_length": 256, "train_weights": (1.5,)}},
+        "data.train_weights=(1.5,) must be whole numbers with data.packed_length: "
+        "which pairs share a row is the same in all epochs",
+    ),
+    "recurrence is not packed": (
+        {"model": {"kind": "rnn"}, "data": {"packed_length": 256}},
+        "data.packed_length=256 puts several sentences into a row, and "
+        "model.kind='rnn' would carry its state across; set data.packed_length=0",
+    ),
     "tied embeddings share a vocabulary": (
         {"tokenizer": {"shared": False}},
         "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "

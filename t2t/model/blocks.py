@@ -76,7 +76,7 @@ class EncoderLayer(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "B S D"],
-        mask: Bool[Array, "B 1 1 S"],
+        mask: Bool[Array, "B 1 #S S"],
         position: Position,
         positions: Int[Array, "S"],
         bias: Float[Array, "H S S"] | None,
@@ -108,7 +108,7 @@ class DecoderLayer(nnx.Module):
         self,
         x: Float[Array, "B T D"],
         memory: KeyValue,
-        memory_mask: Bool[Array, "B 1 1 S"],
+        memory_mask: Bool[Array, "B 1 #T S"],
         mask: Bool[Array, "#B 1 T L"],
         position: Position,
         positions: Int[Array, "T"],

@@ -1,10 +1,38 @@
-"""Which query may look at which key. True means it may; shapes broadcast to [B, H, T, S]."""
+"""Which query may look at which key. True means it may; shapes broadcast to [B, H, T, S].
+
+A row of a batch may hold several sentences, one after the other; they do not see each other.
+"""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from t2t.batch import PAD_ID
+from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+
+
+def number_sources(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
+    """Which sentence of its row a position belongs to: each ends in EOS."""
+    ends = (src == EOS_ID).astype(jnp.int32)
+    return jnp.cumsum(ends, axis=1) - ends
+
+
+def number_targets(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Which sentence of its row a position belongs to: each but the first begins with BOS."""
+    begins = (tgt_in == BOS_ID) & (jnp.arange(tgt_in.shape[1]) > 0)
+    return jnp.cumsum(begins.astype(jnp.int32), axis=1)
+
+
+def count_positions(numbers: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """0, 1, 2 ... within each sentence."""
+    index = jnp.arange(numbers.shape[1])
+    is_first = numbers != jnp.pad(numbers, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    return index - jax.lax.cummax(jnp.where(is_first, index, 0), axis=1)
+
+
+def source_mask(numbers: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
+    """A query, of a sentence with this number, sees the real tokens of the same of the sources."""
+    is_same = numbers[:, :, None] == number_sources(src)[:, None, :]
+    return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 
 
 def padding_mask(ids: Int[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
@@ -12,9 +40,11 @@ def padding_mask(ids: Int[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
     return (ids != PAD_ID)[:, None, None, :]
 
 
-def causal_mask(length: int) -> Bool[Array, "1 1 T T"]:
-    """A target position sees itself and what is to its left (section 3.2.3)."""
-    return jnp.tril(jnp.ones((length, length), bool))[None, None]
+def causal_mask(numbers: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
+    """A target position sees itself and what is to its left (section 3.2.3) in its sentence."""
+    length = numbers.shape[1]
+    is_same = numbers[:, :, None] == numbers[:, None, :]
+    return (is_same & jnp.tril(jnp.ones((length, length), bool)))[:, None]
 
 
 def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:

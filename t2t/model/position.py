@@ -19,15 +19,17 @@ from t2t.sharding import spec
 class Position(nnx.Module):
     """No positions: a bag of words. The base of all kinds."""
 
-    def add(self, x: Float[Array, "B T D"], positions: Int[Array, "T"]) -> Float[Array, "B T D"]:
-        """Embeddings with their absolute positions."""
+    def add(
+        self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
+    ) -> Float[Array, "B T D"]:
+        """Embeddings with their positions in the sentence, which may begin anywhere in the row."""
         del positions
         return x
 
     def rotate(
         self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
     ) -> Float[Array, "B T H K"]:
-        """Queries or keys, turned by their absolute positions."""
+        """Queries or keys, turned by their positions in the row: only differences will count."""
         del positions
         return x
 
@@ -40,16 +42,19 @@ class Position(nnx.Module):
 class Sinusoidal(Position):
     """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same)."""
 
-    def add(self, x: Float[Array, "B T D"], positions: Int[Array, "T"]) -> Float[Array, "B T D"]:
+    def add(
+        self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
+    ) -> Float[Array, "B T D"]:
         """x + PE(positions)."""
         return x + encode_sinusoidal(positions, x.shape[-1]).astype(x.dtype)
 
 
-def encode_sinusoidal(positions: Int[Array, "T"], d_model: int) -> Float[Array, "T D"]:
+def encode_sinusoidal(positions: Int[Array, "*B T"], d_model: int) -> Float[Array, "*B T D"]:
     """The table PE of section 3.5 at these positions, sine and cosine interleaved."""
     rates = jnp.exp(jnp.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
-    angles = positions[:, None] * rates
-    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(-1, d_model)
+    angles = positions[..., None] * rates
+    both = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return both.reshape(*positions.shape, d_model)
 
 
 class Learned(Position):
@@ -64,14 +69,17 @@ class Learned(Position):
             )
         )
 
-    def add(self, x: Float[Array, "B T D"], positions: Int[Array, "T"]) -> Float[Array, "B T D"]:
+    def add(
+        self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
+    ) -> Float[Array, "B T D"]:
         """x + sqrt(d_model) * table[positions]: on the scale of the scaled embeddings."""
         if x.shape[1] > self.table.shape[0]:
             raise ValueError(
                 f"{x.shape[1]} positions do not fit model.max_positions={self.table.shape[0]}; "
                 "shorten the input or raise model.max_positions and train again"
             )
-        rows = self.table[...].at[positions].get(out_sharding=spec(None, None))
+        own = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
+        rows = self.table[...].at[positions].get(out_sharding=own)
         return x + (math.sqrt(x.shape[-1]) * rows).astype(x.dtype)
 
 

@@ -12,7 +12,15 @@ from t2t.model.attention import KeyValue, KVCache
 from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm
 from t2t.model.dropout import dropout, fold
 from t2t.model.encoder_decoder import EncoderDecoder
-from t2t.model.masks import ancestor_mask, causal_mask, padding_mask
+from t2t.model.masks import (
+    ancestor_mask,
+    causal_mask,
+    count_positions,
+    number_sources,
+    number_targets,
+    padding_mask,
+    source_mask,
+)
 from t2t.model.position import make_position
 
 
@@ -47,8 +55,9 @@ class Transformer(EncoderDecoder):
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """The memory of a batch of source sentences."""
         position, positions = self.src_position, jnp.arange(src.shape[1])
-        mask, bias = padding_mask(src), position.bias(positions, positions)
-        x = position.add(self.embed_src(src), positions)
+        numbers = number_sources(src)
+        mask, bias = source_mask(numbers, src), position.bias(positions, positions)
+        x = position.add(self.embed_src(src), count_positions(numbers))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.encoder, start=1):
             x = layer(x, mask, position, positions, bias, fold(key, number))
@@ -63,15 +72,16 @@ class Transformer(EncoderDecoder):
     ) -> Float[Array, "B T D"]:
         """The decoder's output at each position, from the tokens up to there."""
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
-        mask, bias = causal_mask(tgt_in.shape[1]), position.bias(positions, positions)
-        x = position.add(self.embed_tgt(tgt_in), positions)
+        numbers = number_targets(tgt_in)
+        mask, bias = causal_mask(numbers), position.bias(positions, positions)
+        x = position.add(self.embed_tgt(tgt_in), count_positions(numbers))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
             source = layer.cross_attention.project_memory(memory)
             x, _ = layer(
                 x,
                 source,
-                padding_mask(src),
+                source_mask(numbers, src),
                 mask,
                 position,
                 positions,

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from t2t.config import Config, DataConfig
-from t2t.data.plan import BatchShape, assign_shapes, choose_shapes, find_dropped
+from t2t.data.packing import pack_rows
+from t2t.data.plan import BatchShape, assign_shapes, choose_shapes, count_rows, find_dropped
 from t2t.model.flops import train_flops
 
 _PAIRS = 100_000
@@ -60,6 +61,10 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
     for dropped in find_dropped(src, tgt, config.data).values():
         kept[dropped] = False
     src, tgt = src[kept], tgt[kept]
+    if length := config.data.packed_length:
+        shape = BatchShape(length, length, count_rows(length, config.data))
+        num_rows = int(pack_rows(src, tgt, length, config.seed).max()) + 1
+        return [_plan_shape(config, shape, row_shards, 1.0, src, tgt, len(src) / num_rows)]
     shapes = choose_shapes(src, tgt, config.data)
     members = assign_shapes(src, tgt, shapes)
     steps = [np.count_nonzero(members == number) / s.rows for number, s in enumerate(shapes)]
@@ -78,11 +83,13 @@ def _plan_shape(
     share: float,
     src: Int[np.ndarray, "n"],
     tgt: Int[np.ndarray, "n"],
+    pairs_per_row: float = 1.0,
 ) -> PlannedShape:
     multiple = row_shards * config.training.accumulation_steps
     rows = math.ceil(shape.rows / multiple) * multiple
     vocab_size = config.tokenizer.vocab_size
-    model_flops = train_flops(config.model, vocab_size, src, tgt) / len(src) * shape.rows
+    pairs = pairs_per_row * shape.rows
+    model_flops = train_flops(config.model, vocab_size, src, tgt) / len(src) * pairs
     full = (np.full(rows, length) for length in (shape.src_length, shape.tgt_length))
     return PlannedShape(
         rows=rows,
@@ -90,7 +97,7 @@ def _plan_shape(
         tgt_length=shape.tgt_length,
         share=share,
         filled_rows=shape.rows,
-        tgt_tokens=float(tgt.mean()) * shape.rows,
+        tgt_tokens=float(tgt.mean()) * pairs,
         model_flops=model_flops,
         padded_flops=train_flops(config.model, vocab_size, *full),
     )

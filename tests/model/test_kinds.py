@@ -203,6 +203,21 @@ def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) ->
         np.testing.assert_allclose(logits, wanted[step, :, :, step], atol=1e-4)
 
 
+@pytest.mark.parametrize("name", [name for name in ORDERS if vary(name).kind == "transformer"])
+def test_sentences_of_a_row_are_as_if_each_had_its_own(name: str) -> None:
+    structure, params = draw_model(name)
+    forward = compile_quickly(lambda params, *ids: merge(structure, params)(*ids))
+    alone = forward(params, SRC, TGT_IN)
+    lengths = [(5, 4), (3, 3)]
+    packed = [
+        jnp.concatenate([ids[row, : lengths[row][side]] for row in (1, 0)])[None]
+        for side, ids in enumerate((SRC, TGT_IN))
+    ]
+    together = forward(params, *packed)[0]
+    np.testing.assert_allclose(together[:3], alone[1, :3], atol=1e-5)
+    np.testing.assert_allclose(together[3:], alone[0], atol=1e-5)
+
+
 def test_without_positions_the_source_is_a_bag_of_words() -> None:
     src, shuffled = jnp.array([[5, 6, 7, 8]]), jnp.array([[8, 6, 5, 7]])
     differences = []

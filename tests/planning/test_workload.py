@@ -39,6 +39,14 @@ def test_shapes_are_those_of_training_and_fill_the_mesh() -> None:
     assert padded == sorted(padded, reverse=True)
 
 
+def test_packed_rows_are_one_shape_and_hardly_padded() -> None:
+    data = dataclasses.replace(CONFIG.data, packed_length=256)
+    (shape,) = plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)
+    assert (shape.rows, shape.src_length, shape.tgt_length, shape.share) == (96, 256, 256, 1)
+    assert 0.95 < shape.tgt_tokens / (96 * 256) < 1
+    assert 0.7 < shape.model_flops / shape.padded_flops < 1
+
+
 def test_parts_of_a_batch_have_the_same_rows() -> None:
     training = TrainingConfig(accumulation_steps=8)
     config = dataclasses.replace(CONFIG, training=training)
