@@ -49,22 +49,21 @@ def _drop(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Flo
 
 
 def hash_places(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
-    """32 random bits for each element: mix(mix(place ^ words[0]) + words[1])."""
+    """32 random bits for each element: mix(place * (2 words[1] + 1) xor words[0]).
+
+    Each key walks through the hash's arguments with a step of its own, so that no two have the same
+    numbers at places a distance apart.
+    """
     own = None if spec() is None else jax.typeof(x).sharding.spec  # each device makes its part
     place = jnp.zeros((), jnp.uint32)
     for axis in range(x.ndim):
         stride = math.prod(x.shape[axis + 1 :]) % 2**32
         index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=own)
         place = place + index * jnp.uint32(stride)
-    return _mix(_mix(place ^ words[0]) + words[1])
-
-
-def _mix(h: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """A bijection of 32 bits in which each bit in changes each bit out with probability 1/2.
-
-    The finaliser of MurmurHash3 (Appleby) with the constants that Wellons (2018) found to have the
-    least bias, "lowbias32".
-    """
+    h = place * (2 * words[1] + 1) ^ words[0]
+    # A bijection of 32 bits in which each bit in changes each bit out with probability 1/2: the
+    # finaliser of MurmurHash3 (Appleby) with the constants that Wellons (2018) found to have the
+    # least bias, "lowbias32".
     h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
     return h ^ (h >> 16)

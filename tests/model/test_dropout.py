@@ -17,7 +17,8 @@ def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray,
         h = (h ^ (h >> 15)) * 0x846CA68B % 2**32
         return h ^ (h >> 16)
 
-    hashes = [mix((mix(place ^ words[0]) + words[1]) % 2**32) for place in range(np.prod(shape))]
+    step = 2 * words[1] + 1
+    hashes = [mix(place * step % 2**32 ^ words[0]) for place in range(np.prod(shape))]
     return np.array(hashes, np.uint32).reshape(shape)
 
 

@@ -1,0 +1,88 @@
+"""What the step costs on a TPU, beside the Flax WMT example: `python -m benchmarks.tpu_step`.
+
+Compiled by the TPU's own compiler on a CPU (requirements-tpu.txt), for v5e:2x2, data parallel, with
+8,192 source and 8,192 target positions on each device as 32 packed rows of 256, dropout as in the
+recipe, V = 32,000. Cycles are the compiler's estimate, bytes those between HBM and chip, both read
+off the optimised program (`t2t/planning/hlo_cost.py`); collectives are in neither. A token is a
+real target token: padding counts against us, by the fill that WMT-like lengths give.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.contest import write
+from t2t.config import Config
+from t2t.planning.compiled import compile_step
+from t2t.planning.estimate import estimate
+from t2t.planning.topology import open_topology
+from t2t.planning.workload import plan_shapes
+from t2t.sharding import make_mesh
+
+ROWS, LENGTH = 32, 256  # of each device
+
+# The example of flax 0.12 (examples/wmt, linen), dropout 0.1 everywhere, on the same shape by the
+# same compiler (jax 0.10.2, libtpu 0.0.42.1); it packs, and its rows are taken to be full.
+FLAX = {
+    "base": {"cycles": 14_890, "hbm_bytes": 1.44e6, "temporary_bytes": 2_534e6},
+    "big": {"cycles": 33_750, "hbm_bytes": 4.21e6, "temporary_bytes": 4_446e6},
+}
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """The figures of one recipe."""
+    topology = open_topology("v5e:2x2")
+    devices = len(topology.devices)
+    config.tokenizer.vocab_size = 32_000
+    config.data.batch_tokens = ROWS * LENGTH * devices
+    (shape,) = plan_shapes(config, devices, mean_length=27.0)
+    started = time.perf_counter()
+    program = compile_step(
+        config, make_mesh(config.mesh, topology.devices), ROWS * devices, LENGTH, LENGTH
+    )
+    found = estimate(program, topology.chip)
+    assert found.estimated_cycles
+    tokens = shape.tgt_tokens / devices
+    return {
+        "tokens": tokens,
+        "fill": tokens / (ROWS * LENGTH),
+        "cycles": found.estimated_cycles / tokens,
+        "hbm_bytes": found.hbm_bytes / tokens,
+        "temporary_bytes": found.memory.activations,
+        "flops": found.flops,
+        "flops_over_closed_form": found.flops * devices / shape.padded_flops,
+        "share_of_peak": found.flops / (found.estimated_cycles * topology.chip.flops_per_cycle),
+        "compile_seconds": time.perf_counter() - started,
+        "top_operations": found.top_operations,
+    }
+
+
+def main() -> None:
+    """Prints the table, and writes all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="base,big")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/tpu-step.json"))
+    arguments = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    result: dict[str, Any] = {
+        "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")}
+    }
+    print("per real target token                    t2t         Flax   t2t / Flax")
+    for model in arguments.models.split(","):
+        own = measure(importlib.import_module(f"configs.{model}").get_config())
+        result[model] = own | {"flax": FLAX[model]}
+        for name, theirs in FLAX[model].items():
+            line = f"{model:5} {name:20}"
+            print(
+                f"{line} {own[name]:17,.0f} {theirs:12,.0f} {own[name] / theirs:12.2f}", flush=True
+            )
+    write(arguments.output, result)
+
+
+if __name__ == "__main__":
+    main()
