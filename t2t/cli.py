@@ -132,8 +132,10 @@ def read_workdir() -> Path:
     return Path(flags.FLAGS.workdir).expanduser()
 
 
-def run(main: Callable[[], int | None]) -> None:
+def run(main: Callable[..., int | None], operands: str = "") -> None:
     """Parses the flags, calls `main`, exits with what it returns.
+
+    Where `operands` names what the program takes besides flags, `main` is given a list of them.
 
     A wrong flag, a `ValueError` or `RuntimeError` of this project and any `OSError` end with their
     message alone and status 2, SIGINT and SIGTERM with status `INTERRUPTED`; anything else is a
@@ -141,18 +143,23 @@ def run(main: Callable[[], int | None]) -> None:
     """
     logging.captureWarnings(True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may stand behind operands
 
     def call(arguments: Sequence[str]) -> int | None:
-        if len(arguments) > 1:
-            return _fail(f"{' '.join(arguments[1:])}: not a flag; see --help")
+        _, *given = arguments
+        if given and not operands:
+            return _fail(f"{' '.join(given)}: not a flag; see --help")
+        if operands and not given:
+            return _fail(f"{operands} is missing; see --help")
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-        logging.getLogger("jax").setLevel(logging.WARNING)
+        for library in ("jax", "sacrebleu"):
+            logging.getLogger(library).setLevel(logging.WARNING)
         # Orbax's voices: what goes wrong there is raised, and said in our words.
         for library in ("absl", "asyncio"):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
-            return main()
+            return main(given) if operands else main()
         except (ValueError, RuntimeError) as error:
             if type(error).__module__.split(".")[0] != "t2t":
                 raise

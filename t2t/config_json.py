@@ -18,6 +18,12 @@ def differences(old: Config, new: Config) -> list[str]:
     return [f"{k}: {before[k]!r} -> {after[k]!r}" for k in before if before[k] != after[k]]
 
 
+def overrides(config: Config) -> dict[str, Any]:
+    """The fields that differ from the defaults."""
+    defaults = flatten(Config())
+    return {name: value for name, value in flatten(config).items() if value != defaults[name]}
+
+
 def save_config(config: Config, path: Path) -> None:
     """Writes JSON, one field a line."""
     path.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")

@@ -1,14 +1,13 @@
 """Scores a run on a test set: `python -m t2t.evaluate --workdir=RUN --split=test`.
 
 Only the run directory is read, and the raw text of the split. The scores go to
-RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and the hypotheses beside them as .txt, one
-line for each line of the split.
+RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources and
+references as .txt, one line for each sentence of the split.
 """
 
 import dataclasses
-import importlib.metadata
-import json
-import platform
+import logging
+import math
 import sys
 import tempfile
 import time
@@ -17,24 +16,32 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
+from jax.sharding import Mesh
 
 from t2t import cli
 from t2t.compilation_cache import keep_compiled
 from t2t.config import Config, ConfigError, MeshConfig
-from t2t.config_json import load_config
+from t2t.config_json import load_config, overrides
 from t2t.config_rules import validate
+from t2t.data.cache import tokenize_corpus
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation, Translator
-from t2t.evaluation.bleu import score_corpus
+from t2t.evaluation.bleu import INTERVAL_DEFINITION, RESAMPLES, Score, score_corpus
+from t2t.evaluation.records import save_evaluation
 from t2t.hosts import first_alone, is_first, join
 from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh, replicate
 from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.ledger import find_revision, find_versions, now, trace
 from t2t.training.run_directory import RunError
+from t2t.training.validation import CorpusScorer
+
+_log = logging.getLogger(__name__)
 
 PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
 
@@ -70,31 +77,45 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
     output = prepare_output(request, config, f"{split}-{label}")
     if request.save_params:
         first_alone(lambda: save_run(request, params, label))
-    sources, references = zip(*corpus, strict=True)
-    translations, timing = translate(translator, params, sources)
+    # A line feed inside a record would make two lines of one sentence in the texts.
+    pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in corpus]
+    sources, references = zip(*pairs, strict=True)
+    translations, timing, perplexities = run_model(config, translator, params, corpus)
     hypotheses = [translation.text for translation in translations]
-    scores = score_corpus(hypotheses, references, config.data.tgt_language)
+    scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
     result = {
         "bleu": scores["bleu"].value,
         "signature": scores["bleu"].definition,
         "chrf": scores["chrf"].value,
-        "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
+        "measures": {
+            name: dataclasses.asdict(score) for name, score in (scores | perplexities).items()
+        },
+        "interval": INTERVAL_DEFINITION,
         "num_sentences": len(corpus),
         "num_cut": sum(translation.num_pieces > 1 for translation in translations),
         "backend": translator.describe(),
         **timing,
         **dataclasses.asdict(config.decoding),
         "workdir": request.workdir.resolve().name,
+        "run": trace(request.workdir),
+        "config": overrides(config),
         "checkpoint": label,
         "split": split,
+        "tgt_language": config.data.tgt_language,
         "corpus": corpus.fingerprint(),
+        "date": now(),
         "devices": [device.device_kind for device in jax.devices()],
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
+        **find_revision(),
+        "versions": find_versions(PACKAGES),
     }
     if is_first():
-        write_whole(output.with_suffix(".txt"), "".join(f"{line}\n" for line in hypotheses))
-        write_whole(output, json.dumps(result, indent=2) + "\n")
+        texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
+        try:
+            save_evaluation(output, result, texts)
+        except OSError as error:
+            raise RunError(
+                f"{output} cannot be written: {error.strerror}; make room there"
+            ) from None
     return result, output
 
 
@@ -140,17 +161,25 @@ def save_run(request: Request, params: Params, label: str) -> None:
     save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 
 
-def translate(
-    translator: Translator, params: Params, sources: Sequence[str]
-) -> tuple[list[Translation], dict[str, float]]:
-    """One translation for each sentence, made on all devices, and how long it took."""
+def run_model(
+    config: Config, translator: Translator, params: Params, corpus: Corpus
+) -> tuple[list[Translation], dict[str, float], dict[str, Score]]:
+    """On all devices: a translation for each sentence, how long that took, and perplexities."""
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = replicate(params, mesh)
-        started = time.perf_counter()
-        translations = translator.translate(
-            params, sources, progress=is_first() and sys.stderr.isatty()
-        )
+        translations, timing = translate(translator, params, [src for src, _ in corpus])
+        return translations, timing, measure_perplexity(config, translator, params, corpus, mesh)
+
+
+def translate(
+    translator: Translator, params: Params, sources: Sequence[str]
+) -> tuple[list[Translation], dict[str, float]]:
+    """One translation for each sentence, and how long it took."""
+    started = time.perf_counter()
+    translations = translator.translate(
+        params, sources, progress=is_first() and sys.stderr.isatty()
+    )
     seconds = time.perf_counter() - started - translator.compile_seconds
     tokens = sum(translation.length for translation in translations)
     return translations, {
@@ -161,14 +190,38 @@ def translate(
     }
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that is never seen half."""
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
+def measure_perplexity(
+    config: Config, translator: Translator, params: Params, corpus: Corpus, mesh: Mesh
+) -> dict[str, Score]:
+    """Of the references, per sub-word and per word; nothing where the model can take none."""
+    vocabulary, limit = translator.vocabulary, translator.limit
+    with tempfile.TemporaryDirectory() as folder:
+        tokenized = tokenize_corpus(corpus, vocabulary, Path(folder), progress=False)
+        fits = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths) <= limit
+        words = sum(len(tgt.split()) for (_, tgt), fit in zip(corpus, fits, strict=True) if fit)
+        if not words:
+            _log.warning("no perplexity: no pair of at most %d sub-words holds a word", limit)
+            return {}
+        scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh, limit)
+        loss = scorer.score(params)
+    if not math.isfinite(loss.perplexity(words)):
+        _log.warning("no perplexity: the model's loss is not finite, or very large")
+        return {}
+    definition = "teacher forcing in JAX on the raw references, end marks included, no smoothing"
+    if left_out := int((~fits).sum()):
+        definition += f"; {left_out} pairs of more than {limit} sub-words left out"
+    if not config.tokenizer.byte_fallback:
+        definition += "; an unknown piece counts as one sub-word"
+    detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
+    per_token = f"exp(nats / sub-words), vocabulary {vocabulary.fingerprint()[:8]}"
+    counts = {
+        "perplexity": (loss.tokens, per_token),
+        "perplexity_word": (words, "exp(nats / words between blanks)"),
+    }
+    return {
+        name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
+        for name, (count, formula) in counts.items()
+    }
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
@@ -181,7 +234,9 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
         "compiling"
     ]
     for name, score in result["measures"].items():
-        lines.append(f"{name:15}{score['value']:6.2f}  {score['definition']}")
+        low, high = score["interval"] or (math.nan, math.nan)
+        interval = f"[{low:6.2f}, {high:6.2f}]" if score["interval"] else ""
+        lines.append(f"{name:21}{score['value']:7.2f}  {interval:16}  {score['definition']}")
     return "\n".join([*lines, str(output)])
 
 

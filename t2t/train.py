@@ -4,19 +4,15 @@ The same command again continues where the run was stopped.
 """
 
 import contextlib
-import dataclasses
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
 from t2t import cli
-from t2t.batch import DeviceBatch, HostBatch
 from t2t.compilation_cache import keep_compiled
 from t2t.config import Config, DataConfig
 from t2t.data.cache import TokenizedCorpus, tokenize_corpus
@@ -29,13 +25,15 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.bleu import score_bleu
 from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import EncoderDecoder, Params
-from t2t.sharding import check_divisibility, find_row_shards, make_mesh, put_batch
+from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.ledger import record_start
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
 from t2t.training.run_directory import lock_run, open_run
 from t2t.training.state import init_state, make_optimizer
-from t2t.training.step import make_eval_step, make_train_step
+from t2t.training.step import make_train_step
+from t2t.training.validation import CorpusScorer, make_loader, put_ahead
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +70,8 @@ def train_on_mesh(
         first = int(state.step)
         if first < config.training.steps:
             checkpoints.check_room(state)
+            held_out = {} if validation is None else {"validation": [validation]}
+            record_start(workdir, config, vocabulary, {"train": corpora, **held_out}, first)
         _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
         report = Report(
             workdir,
@@ -113,9 +113,8 @@ def make_training_loader(
 ) -> Loader:
     """Batches of the training corpora, from the cache."""
     tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
-    parts = config.training.accumulation_steps
-    loader = make_loader(tokenized, config.data, mesh, config.seed, weights, parts)
-    plan = loader.plan
+    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+    plan = make_plan(lengths, config.data, config.seed, weights)
     _log.info(
         "%d pairs, %d batches an epoch, %d shapes, %.1f%% padding of target positions; dropped: %s",
         len(plan.src_lengths),
@@ -124,26 +123,7 @@ def make_training_loader(
         100 * plan.padding_share(),
         plan.describe_dropped(),
     )
-    return loader
-
-
-def make_loader(
-    corpora: Sequence[TokenizedCorpus],
-    data: DataConfig,
-    mesh: Mesh,
-    seed: int = 0,
-    weights: Sequence[float] = (),
-    parts: int = 1,
-) -> Loader:
-    """Batches whose rows divide among the mesh's devices and into `parts`."""
-    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
-    shards = find_row_shards(mesh)
-    return Loader(
-        make_plan(lengths, data, seed, weights),
-        corpora,
-        row_multiple=shards.total * parts,
-        row_shards=shards,
-    )
+    return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
 
 
 def make_validate(
@@ -157,20 +137,14 @@ def make_validate(
     if corpus is None:
         return lambda params, step: {}
     tokenized = tokenize(corpus, vocabulary, config.data)
-    longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
-    data = dataclasses.replace(config.data, max_length=longest, max_length_ratio=0.0, num_shapes=4)
-    loader = make_loader([tokenized], data, mesh)
-    eval_step = make_eval_step(structure)
+    scorer = CorpusScorer(structure, tokenized, config.data, mesh)
     sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
     translator = Translator(config, vocabulary) if every else None
 
     def validate(params: Params, step: int) -> dict[str, float]:
-        batches = put_ahead(loader.iterate(0, loader.plan.steps_per_epoch), mesh)
-        sums = [eval_step(params, batch) for batch in batches]
-        loss, tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0)
-        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
-            scores = {"loss": float(loss / tokens), "perplexity": float(np.exp(loss / tokens))}
+        loss = scorer.score(params)
+        scores = {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
         if translator and step % every == 0:
             hypotheses = [best.text for best in translator.translate(params, sources)]
             scores |= {name: s.value for name, s in score_bleu(hypotheses, references).items()}
@@ -182,16 +156,6 @@ def make_validate(
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """From the cache, or into it."""
     return first_alone(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
-
-
-def put_ahead(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
-    """Batches on the mesh, `count` of them on their way before they are asked for."""
-    ahead: deque[DeviceBatch] = deque()
-    for batch in batches:
-        ahead.append(put_batch(batch, mesh))
-        if len(ahead) > count:
-            yield ahead.popleft()
-    yield from ahead
 
 
 def count_parameters(params: Params) -> int:

@@ -24,9 +24,11 @@ model/masks model/position model/dropout model/layers model/attention model/bloc
 model/encoder_decoder model/transformer model/recurrence model/rnn model/kinds model/flops
 training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption training/loop
+training/ledger training/validation
 decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format
 decoding/ctranslate2_translator decoding/backend
-evaluation/bleu evaluation/significance
+evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
+evaluation/by_length evaluation/records evaluation/arms
 planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
 planning/report
@@ -34,7 +36,9 @@ cli
 """.split()
 
 # Programs: they put rooms together, and nothing imports them.
-BINARIES = "train evaluate translate sweep plan prepare inspect_data doctor export".split()
+BINARIES = """
+train evaluate translate compare show sweep plan prepare inspect_data doctor export
+""".split()
 
 # What a room does not import although it lies above: (room or folder) -> (rooms or folders).
 STRANGERS = {
@@ -65,7 +69,9 @@ OWNERS = {
     "sentencepiece": ("data/tokenizer",),
     "tensorflow_datasets": ("data/sources", "prepare"),
     "tensorflow": (),
-    "sacrebleu": ("evaluation/bleu",),
+    "sacrebleu": ("evaluation/exact_match", "evaluation/bleu", "evaluation/significance"),
+    "scipy": ("evaluation/significance",),
+    "matplotlib": ("evaluation/by_length",),
     "sacremoses": ("evaluation/bleu",),
     "ml_collections": ("cli",),
     "ctranslate2": ("decoding/ctranslate2_format", "decoding/ctranslate2_translator"),

@@ -55,12 +55,12 @@ class Translator:
         self.config = config.decoding
         self.vocabulary = vocabulary
         self.compile_seconds = 0.0  # so far, spent before the first word of any shape
-        self._structure, self._expected = _describe_model(config.model, vocabulary)
+        self.structure, self._expected = _describe_model(config.model, vocabulary)
         self._dtype = config.model.dtype
-        self._limit = MAX_SOURCE_LENGTH  # of source pieces
+        self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
         self._max_length = 2**30  # of hypotheses
         if config.model.position == "learned":
-            self._limit = min(self._limit, config.model.max_positions)
+            self.limit = min(self.limit, config.model.max_positions)
             self._max_length = config.model.max_positions
         self._compiled: dict[tuple[int, int, int], Any] = {}
 
@@ -113,7 +113,7 @@ class Translator:
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Pieces that the model can take, each ending in EOS; nothing for an empty sentence."""
-        words, size = ids[:-1], self._limit - 1
+        words, size = ids[:-1], self.limit - 1
         return [[*words[i : i + size], EOS_ID] for i in range(0, len(words), size)]
 
     def search(
@@ -141,7 +141,7 @@ class Translator:
         groups: dict[int, list[int]] = {}
         for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
             padded = max(_SHORTEST, 1 << (lengths[index] - 1).bit_length())
-            groups.setdefault(min(padded, self._limit), []).append(index)
+            groups.setdefault(min(padded, self.limit), []).append(index)
         for padded, indices in groups.items():
             full = self.config.batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
             sizes = _FEWEST_ROWS, 8, max(_FEWEST_ROWS, full)
@@ -163,7 +163,7 @@ class Translator:
         return found
 
     def _encode_and_search(self, params: Params, src: Int[Array, "B S"], n_best: int) -> Hypotheses:
-        model, beam_size = merge(self._structure, params), self.config.beam_size
+        model, beam_size = merge(self.structure, params), self.config.beam_size
         lengths = (src != PAD_ID).sum(axis=1)
         max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
         hypotheses = beam_search(
@@ -199,7 +199,7 @@ class Translator:
         if cut := sum(best.num_pieces > 1 for best, *_ in translations):
             _log.warning(
                 "%d of %d sentences have more than %d sub-words: translated in pieces",
-                cut, len(translations), self._limit,
+                cut, len(translations), self.limit,
             )  # fmt: skip
         if failed := sum(best.score == -math.inf for best, *_ in translations):
             _log.warning(

@@ -1,95 +1,139 @@
-"""How good translations are: BLEU and chrF of a corpus, each with its definition.
+"""How good translations are: BLEU, chrF, TER and exact match of a corpus, each with its definition.
 
 BLEU compares only where text was treated alike, so besides sacreBLEU's standard there are two
 measures in which results were published. All of them are given raw text.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-Metric = BLEU | CHRF
+from t2t.evaluation.exact_match import ExactMatch
+
+MEASURES = (
+    "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
+    "exact_match_lowercase", "bleu_multi30k", "bleu_paper",
+)  # fmt: skip
+RESAMPLES = 1000  # of the test set's sentences, sacreBLEU's own number
+INTERVAL_DEFINITION = (
+    f"95%, sacreBLEU's bootstrap over sentences ({RESAMPLES} resamples): what other sentences of "
+    "this kind would give this model; not what another seed would give"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
     """One measure of one corpus."""
 
-    value: float  # 0 to 100
+    value: float  # 0 to 100; TER may be more
     definition: str  # what was done to the text, and sacreBLEU's signature
     detail: str  # sacreBLEU's line: BLEU's four precisions, brevity penalty and lengths in words
+    interval: tuple[float, float] | None = None  # as in `INTERVAL_DEFINITION`
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A metric, and what is done to the text before."""
+
+    metric: Metric
+    treatment: str = ""  # in words, for the definition
+    treat: Callable[[str], str] = str
+
+    @property
+    def higher_is_better(self) -> bool:
+        """TER counts errors."""
+        return not isinstance(self.metric, TER)
+
+    def score(
+        self, hypotheses: Sequence[str], references: Sequence[str], resamples: int = 0
+    ) -> Score:
+        """The corpus' score, with an interval where there are `resamples`.
+
+        Raises:
+            ValueError: there is not one hypothesis for each reference, or none at all.
+        """
+        if not hypotheses or len(hypotheses) != len(references):
+            raise ValueError(
+                f"{len(hypotheses)} hypotheses and {len(references)} references; a score needs one "
+                "hypothesis for each reference, line by line, and at least one"
+            )
+        treated = [[*map(self.treat, side)] for side in (hypotheses, references)]
+        score = self.metric.corpus_score(treated[0], [treated[1]], n_bootstrap=max(resamples, 1))
+        signature = self.metric.get_signature()
+        for name in ("bs", "seed"):  # of the interval, not of the score
+            signature.update(name, None)
+        # sacreBLEU keeps mean and half width of its interval where only its printing reads them.
+        low, high = score._mean - score._ci, score._mean + score._ci
+        return Score(
+            value=float(score.score),
+            definition=f"{self.treatment}; {signature}" if self.treatment else str(signature),
+            detail=str(score),
+            interval=(float(low), float(high)) if resamples else None,
+        )
+
+
+def make_measure(name: str, tgt_language: str) -> Measure:
+    """One of `MEASURES`; the language is that of the hypotheses."""
+    match name:
+        case "bleu" | "bleu_lowercase":
+            return Measure(BLEU(lowercase=name.endswith("lowercase")))
+        case "chrf" | "chrf_lowercase":
+            return Measure(CHRF(lowercase=name.endswith("lowercase")))
+        case "ter":  # is lower-cased by definition
+            return Measure(TER())
+        case "exact_match" | "exact_match_lowercase":
+            return Measure(ExactMatch(lowercase=name.endswith("lowercase")))
+        case "bleu_multi30k":
+            treatment = "lower-cased, Moses punctuation normalised and Moses tokenised"
+            tokenise = _make_multi30k_tokeniser(tgt_language)
+            return Measure(_make_plain_bleu(), f"{treatment} ({tgt_language})", tokenise)
+        case "bleu_paper":
+            treatment = f"Unicode punctuation replaced, Moses tokenised ({tgt_language})"
+            treatment += ", compounds split at hyphens" if tgt_language == "de" else ""
+            return Measure(_make_plain_bleu(), treatment, _make_paper_tokeniser(tgt_language))
+        case _:
+            raise ValueError(f"measure {name!r} is unknown; use one of {', '.join(MEASURES)}")
 
 
 def score_corpus(
-    hypotheses: Sequence[str], references: Sequence[str], tgt_language: str
+    hypotheses: Sequence[str], references: Sequence[str], tgt_language: str, resamples: int = 0
 ) -> dict[str, Score]:
-    """All measures by name: bleu, chrf, bleu_lowercase, bleu_multi30k, bleu_paper.
+    """All `MEASURES` by name, with intervals where there are `resamples`.
 
     Raises:
         ValueError: there is not one hypothesis for each reference, or none at all.
     """
-    return score_bleu(hypotheses, references) | {
-        "bleu_lowercase": _score(BLEU(lowercase=True), hypotheses, references),
-        "bleu_multi30k": _score_tokenised(
-            hypotheses,
-            references,
-            _make_multi30k_tokeniser(tgt_language),
-            f"lower-cased, Moses punctuation normalised and Moses tokenised ({tgt_language})",
-        ),
-        "bleu_paper": _score_tokenised(
-            hypotheses,
-            references,
-            _make_paper_tokeniser(tgt_language),
-            f"Unicode punctuation replaced, Moses tokenised ({tgt_language})"
-            + (", compounds split at hyphens" if tgt_language == "de" else ""),
-        ),
+    return {
+        name: make_measure(name, tgt_language).score(hypotheses, references, resamples)
+        for name in MEASURES
     }
 
 
 def score_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
-    """The two that need no tokenised text, hence quick enough to validate with: bleu and chrf."""
-    if not hypotheses or len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references; a score needs one "
-            "hypothesis for each reference, line by line, and at least one"
-        )
+    """The two that are quick enough to validate with: bleu and chrf."""
     return {
-        "bleu": _score(BLEU(), hypotheses, references),
-        "chrf": _score(CHRF(), hypotheses, references),
+        "bleu": Measure(BLEU()).score(hypotheses, references),
+        "chrf": Measure(CHRF()).score(hypotheses, references),
     }
 
 
-def _score(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[str], treatment: str = ""
-) -> Score:
-    score = metric.corpus_score(hypotheses, [references])
-    signature = str(metric.get_signature())
-    return Score(
-        value=score.score,
-        definition=f"{treatment}; {signature}" if treatment else signature,
-        detail=str(score),
-    )
-
-
-def _score_tokenised(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tokenise: Callable[[str], str],
-    treatment: str,
-) -> Score:
+def _make_plain_bleu() -> BLEU:
     """BLEU of words between blanks, without smoothing."""
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    return _score(metric, [*map(tokenise, hypotheses)], [*map(tokenise, references)], treatment)
+    return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
 def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
     """As in Wu et al. 2021, whose text-only Transformer has 41.02 on test_2016_flickr."""
     normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
+    @functools.lru_cache(1 << 16)
     def tokenise(line: str) -> str:
         text = normaliser.normalize(line.lower())
         return str(tokenizer.tokenize(text, return_str=True, escape=False))
@@ -101,6 +145,7 @@ def _make_paper_tokeniser(language: str) -> Callable[[str], str]:
     """As in the paper's table 2: "rot-weiß" counts as three words in German."""
     normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
+    @functools.lru_cache(1 << 16)
     def tokenise(line: str) -> str:
         text = normaliser.replace_unicode_punct(line)
         text = str(tokenizer.tokenize(text, return_str=True, escape=False))

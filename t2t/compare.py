@@ -1,0 +1,129 @@
+"""Says whether runs differ: `python -m t2t.compare RUN_A RUN_B ... [--measure=bleu]`.
+
+Each operand is an arm: a run directory, whose newest evaluation of --split counts (or the one that
+--evaluation names), or the .json file of an evaluation. Several seeds of one arm are joined by a
+comma. Every arm is compared with the first, over the saved hypotheses; nothing is translated.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from t2t import cli
+from t2t.config import ConfigError
+from t2t.evaluation.arms import Arm, check_comparable, list_changes, read_arm
+from t2t.evaluation.bleu import MEASURES, make_measure
+from t2t.evaluation.by_length import Bucket, plot_by_length, score_by_length
+from t2t.evaluation.significance import LEVEL, ArmScore, Interval, compare_arms, score_arm
+from t2t.evaluation.verdict import say
+
+PLOTS = (".svg", ".png", ".pdf")
+
+
+def compare(
+    operands: Sequence[str], measure: str, split: str, evaluation: str, plot: Path | None
+) -> str:
+    """The report for people.
+
+    Raises:
+        ConfigError, EvaluationError: an operand is not there, or they do not compare.
+    """
+    if plot and plot.suffix not in PLOTS:
+        raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
+    if len(set(operands)) < len(operands):
+        raise ConfigError(f"{' '.join(operands)}: an arm is given twice")
+    arms = [read_arm(operand, split, evaluation) for operand in operands]
+    result = arms[0].evaluations[0].result
+    chosen = make_measure(measure, result["tgt_language"])
+    test_set = check_comparable(arms, measure, chosen)
+    references = test_set.references
+    scores = {arm.name: score_arm(chosen, arm.hypotheses, references) for arm in arms}
+    texts = {arm.name: arm.hypotheses for arm in arms}
+    buckets = score_by_length(chosen, texts, test_set.sources, references)
+    if plot:
+        plot_by_length(buckets, measure, plot)
+    first, *others = arms
+    lines = [
+        f"{result['split']}, {len(references)} sentences, {measure}: "
+        f"{result['measures'][measure]['definition']}",
+        "",
+        *format_scores(arms, scores, measure),
+        "",
+    ]
+    for other in others:
+        comparison = compare_arms(chosen, first.hypotheses, other.hypotheses, references)
+        seeds = len(first.hypotheses), len(other.hypotheses)
+        lines.append(say(comparison, (first.name, other.name), measure, len(references), seeds))
+    if len(others) > 1:
+        lines.append(
+            f"{len(others)} comparisons, each wrong {LEVEL:.0%} of the time where the arms do not "
+            f"differ: expect {LEVEL * len(others):.2g} false alarms."
+        )
+    lines += ["", f"{measure} by words in the source, with 95% over sentences", ""]
+    return "\n".join([*lines, *format_buckets(buckets)])
+
+
+def format_scores(arms: Sequence[Arm], scores: dict[str, ArmScore], measure: str) -> list[str]:
+    """A line for each arm: what it is, its score and intervals, what differs from the first."""
+    rows = [["arm", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]]
+    for arm in arms:
+        score = scores[arm.name]
+        rows.append(
+            [
+                arm.name,
+                arm.evaluations[0].name,
+                str(len(score.seeds)),
+                f"{score.value:.2f}",
+                format_interval(score.over_sentences),
+                format_interval(score.over_seeds) if score.over_seeds else "one run",
+            ]
+        )
+    lines = align(rows)
+    for arm in arms[1:]:
+        changes = list_changes(arms[0].evaluations[0], arm.evaluations[0])
+        lines += [f"{arm.name}: {name} {change}" for name, change in changes.items()]
+    return lines
+
+
+def format_buckets(buckets: Sequence[Bucket]) -> list[str]:
+    """A column for each bucket, a line for each arm."""
+    rows = [["words", *(bucket.words for bucket in buckets)]]
+    rows.append(["sentences", *(str(len(bucket.indices)) for bucket in buckets)])
+    for arm in buckets[0].scores:
+        scores = [bucket.scores[arm] for bucket in buckets]
+        halves = [(high - low) / 2 for low, high in (score.over_sentences for score in scores)]
+        cells = [f"{s.value:.2f} ± {half:.2f}" for s, half in zip(scores, halves, strict=True)]
+        rows.append([arm, *cells])
+    return align(rows)
+
+
+def format_interval(interval: Interval) -> str:
+    """As "[38.10, 41.40]"."""
+    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of equal width, two blanks between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def main(operands: Sequence[str]) -> None:
+    """Prints the comparison that the flags ask for."""
+    values = flags.FLAGS
+    plot = Path(values.plot).expanduser() if values.plot else None
+    print(compare(operands, values.measure, values.split, values.evaluation, plot))
+    if plot:
+        print(plot)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("measure", "bleu", MEASURES, "Which score is compared.")
+    flags.DEFINE_string("split", "test", "Of which split an evaluation has to be.")
+    flags.DEFINE_string("evaluation", "", "Its name, as RUN/evaluations/NAME.json; or the newest.")
+    flags.DEFINE_string("plot", "", "A file for the scores by length: .svg, .png or .pdf.")
+    cli.run(main, operands="RUN")

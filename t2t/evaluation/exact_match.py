@@ -1,0 +1,45 @@
+"""The share of hypotheses that are their reference, as a sacreBLEU metric.
+
+As such it has a signature, and sacreBLEU's bootstrap and paired test take it like BLEU.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sacrebleu.metrics.base import Metric, Score, Signature
+
+
+class ExactMatchSignature(Signature):
+    """The signature of `ExactMatch`."""
+
+    def __init__(self, args: dict[str, Any]):
+        super().__init__(args)
+        self.update("case", "lc" if args["lowercase"] else "mixed")
+        self.update("space", "one")  # words are what counts, not the number of blanks between them
+
+
+class ExactMatch(Metric):
+    """100 for each sentence that equals a reference word by word, 0 for any other; their mean."""
+
+    _SIGNATURE_TYPE = ExactMatchSignature
+
+    def __init__(self, lowercase: bool = False):
+        super().__init__()
+        self.lowercase = lowercase
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return " ".join((sent.lower() if self.lowercase else sent).split())
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": refs}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        """(1 where it matches, 1 sentence)."""
+        return [int(hypothesis in ref_kwargs["references"]), 1]
+
+    def _aggregate_and_compute(self, stats: list[list[int]]) -> Score:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
+
+    def _compute_score_from_stats(self, stats: Sequence[Any]) -> Score:
+        matches, sentences = stats
+        return Score("exact match", float(100 * matches / sentences))

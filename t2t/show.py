@@ -1,0 +1,108 @@
+"""What a run is, what made it, how far it is and how good: `python -m t2t.show RUN ...`.
+
+Only the run directory is read, and no device is touched.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t import cli
+from t2t.config_json import load_config, overrides
+from t2t.evaluation.records import Evaluation, list_evaluations
+from t2t.training.ledger import read_ledger
+from t2t.training.run_directory import list_steps
+
+
+def describe_run(workdir: Path) -> str:
+    """Config, ledger, progress and scores.
+
+    Raises:
+        ConfigError, EvaluationError: it is no run directory, or a file in it is damaged.
+    """
+    config = load_config(workdir / "config.json")
+    lines = [str(workdir), "", "config, where it differs from the defaults"]
+    lines += [f"  {name:28}{value!r}" for name, value in overrides(config).items()]
+    lines += ["", "starts", *(f"  {line}" for line in describe_starts(read_ledger(workdir)))]
+    lines += ["", "progress"]
+    lines += [f"  {line}" for line in describe_progress(workdir, config.training.steps)]
+    lines += ["", "evaluations"]
+    for evaluation in list_evaluations(workdir):
+        lines += [f"  {line}" for line in describe_evaluation(evaluation)]
+    return "\n".join(lines)
+
+
+def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first in full; of each later one what differs from the one before."""
+    if not entries:
+        yield "none recorded: training began before runs kept a ledger"
+    before: Mapping[str, Any] = {}
+    for entry in entries:
+        yield f"{entry['date']} after step {entry['step']}"
+        for name, value in entry.items():
+            if name not in ("date", "step") and value != before.get(name):
+                yield from (f"  {line}" for line in describe_field(name, value))
+        before = entry
+
+
+def describe_field(name: str, value: Any) -> Iterator[str]:
+    """A field of the ledger in a line or several."""
+    match name:
+        case "revision" if value is None:
+            yield f"{name:13}unknown: not run from a git checkout"
+        case "changed" if value is not None:
+            files = ", ".join(line.strip() for line in value)
+            yield f"{name:13}{files or 'nothing: the tree was clean'}"
+        case "corpora":
+            for split, corpora in value.items():
+                for corpus in corpora:
+                    digest = corpus["sha256"][:16]
+                    yield f"{split:13}{corpus['pairs']} pairs, {digest}, {corpus['name']}"
+        case "versions" | "environment" | "config":
+            yield f"{name:13}" + ", ".join(f"{key} {item}" for key, item in value.items())
+        case _ if value is not None:
+            yield f"{name:13}{value}"
+
+
+def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
+    """Last step, last losses, checkpoints."""
+    last: dict[str, tuple[int, float | None]] = {}
+    path = workdir / "metrics.jsonl"
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        try:
+            figures = json.loads(line)
+        except ValueError:  # the trainer is writing it
+            continue
+        last |= {name: (figures["step"], value) for name, value in figures.items()}
+    yield f"step {last['step'][0] if last else 0} of {steps}"
+    for name in ("train/loss", "validation/loss", "validation/perplexity", "validation/bleu"):
+        if name in last:
+            step, value = last[name]
+            yield f"{name:24}{math.nan if value is None else value:.4g} at step {step}"
+    yield f"{'checkpoints':24}{', '.join(map(str, list_steps(workdir))) or 'none'}"
+
+
+def describe_evaluation(evaluation: Evaluation) -> Iterator[str]:
+    """Its scores, each with its definition."""
+    result = evaluation.result
+    yield (
+        f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
+        f"{result['num_sentences']} sentences, beam {result['beam_size']}, "
+        f"alpha {result['alpha']:g}, {evaluation.date or 'no date'}"
+    )
+    for name, score in result["measures"].items():
+        interval = score.get("interval")
+        shown = f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+        yield f"  {name:21}{score['value']:8.2f}  {shown:16}  {score['definition']}"
+
+
+def main(operands: Sequence[str]) -> None:
+    """Prints each run."""
+    for number, operand in enumerate(operands):
+        print("\n" * bool(number) + describe_run(Path(operand).expanduser()))
+
+
+if __name__ == "__main__":
+    cli.run(main, operands="RUN")

@@ -1,0 +1,139 @@
+"""What made a run: a line of `ledger.jsonl` for each start of its training.
+
+Only what cannot be read from the rest of the run directory is here: code, data, packages, machine.
+"""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from t2t.config import Config
+from t2t.config_json import overrides
+from t2t.data.corpus import Corpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.hosts import is_first
+from t2t.training.run_directory import RunError
+
+_log = logging.getLogger(__name__)
+
+CHECKOUT = Path(__file__).parents[2]
+PACKAGES = (
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
+    "tensorflow-datasets",
+)  # fmt: skip
+_ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # variables so named change what is computed
+
+
+def record_start(
+    workdir: Path,
+    config: Config,
+    vocabulary: Vocabulary,
+    corpora: Mapping[str, Sequence[Corpus]],
+    step: int,
+) -> None:
+    """Appends this start, from process 0; `corpora` by split, `step` that of the checkpoint.
+
+    Raises:
+        RunError: the run directory cannot be written.
+    """
+    if not is_first():
+        return
+    entry = {
+        "date": now(),
+        "step": step,
+        "command": shlex.join(sys.orig_argv),
+        **find_revision(),
+        "config": overrides(config),
+        "seed": config.seed,
+        "corpora": {
+            split: [
+                {"name": corpus.name, "pairs": len(corpus), "sha256": corpus.fingerprint()}
+                for corpus in parts
+            ]
+            for split, parts in corpora.items()
+        },
+        "vocabulary": vocabulary.fingerprint(),
+        "versions": find_versions(PACKAGES),
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_ENVIRONMENT)
+        },
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "processes": jax.process_count(),
+    }
+    path = workdir / "ledger.jsonl"
+    try:
+        with path.open("ab") as file:
+            if file.tell() and not path.read_bytes().endswith(b"\n"):
+                file.write(b"\n")  # behind a line that a killed process did not finish
+            file.write(json.dumps(entry).encode() + b"\n")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_ledger(workdir: Path) -> list[dict[str, Any]]:
+    """All starts in order; none of a run that is older than the ledger."""
+    path = workdir / "ledger.jsonl"
+    entries = []
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], start=1):
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            _log.warning("%s, line %d: left out, for it is damaged", path, number)
+    return entries
+
+
+def trace(workdir: Path) -> dict[str, Any] | None:
+    """What a score says of its run; None where the run has no ledger."""
+    entries = read_ledger(workdir)
+    if not entries:
+        return None
+    last = {name: entries[-1][name] for name in ("revision", "changed", "seed", "command")}
+    return {"started": entries[0]["date"], "starts": len(entries)} | last
+
+
+def now() -> str:
+    """The time, UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def find_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of these packages, and of Python."""
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return versions | {"python": platform.python_version()}
+
+
+def find_revision() -> dict[str, Any]:
+    """Commit of the checkout that runs, and which of its programs and recipes differ from it.
+
+    Both are None where the code does not run from a checkout, or there is no git.
+    """
+    top = _git("rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != CHECKOUT.resolve():
+        return {"revision": None, "changed": None}
+    status = _git("status", "--porcelain", "--", "t2t", "configs")
+    changed = None if status is None else status.splitlines()
+    return {"revision": _git("rev-parse", "HEAD"), "changed": changed}
+
+
+def _git(*arguments: str) -> str | None:
+    """What it prints; None where it fails. It takes no lock that another git would wait for."""
+    command = ["git", "--no-optional-locks", "-C", str(CHECKOUT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.rstrip("\n")

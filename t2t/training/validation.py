@@ -1,0 +1,87 @@
+"""The loss of a whole corpus under teacher forcing, and the batches that it and training take."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from t2t.batch import DeviceBatch, HostBatch
+from t2t.config import DataConfig
+from t2t.data.cache import TokenizedCorpus
+from t2t.data.pipeline import Loader
+from t2t.data.plan import Plan
+from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.sharding import find_row_shards, put_batch
+from t2t.training.step import make_eval_step
+
+
+class CorpusLoss(NamedTuple):
+    """Of all sentences of a corpus."""
+
+    nats: float  # sum of the negative log-likelihoods, without smoothing
+    tokens: int  # target sub-words, end marks included
+
+    @property
+    def mean(self) -> float:
+        """Nats a token."""
+        return self.nats / self.tokens
+
+    def perplexity(self, count: float) -> float:
+        """exp(nats / count), `count` being that of the tokens, or of the words."""
+        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
+            return float(np.exp(self.nats / count))
+
+
+class CorpusScorer:
+    """Computes a corpus' loss with any parameters; compiles once for each of a few shapes."""
+
+    def __init__(
+        self,
+        structure: nnx.GraphDef[EncoderDecoder],
+        corpus: TokenizedCorpus,
+        data: DataConfig,
+        mesh: Mesh,
+        max_length: int | None = None,
+    ):
+        """Every pair counts, whatever training leaves out; an empty sentence is its end mark.
+
+        Only pairs of more than `max_length` sub-words on a side do not, where that is given.
+        """
+        # To the plan a sentence of one sub-word were empty, and it would leave the pair out.
+        lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
+        limit = max_length or int(max(side.max() for side in lengths))
+        data = dataclasses.replace(data, max_length=limit, max_length_ratio=0.0, num_shapes=4)
+        self._plan = Plan([(lengths[0], lengths[1])], data, seed=0)
+        self._loader = make_loader(self._plan, [corpus], mesh)
+        self._eval_step = make_eval_step(structure)
+        self._mesh = mesh
+
+    def score(self, params: Params) -> CorpusLoss:
+        """The loss with these parameters, which lie on the mesh."""
+        batches = put_ahead(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
+        sums = [self._eval_step(params, batch) for batch in batches]
+        nats, tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0)
+        return CorpusLoss(float(nats), int(tokens))
+
+
+def make_loader(
+    plan: Plan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
+) -> Loader:
+    """Batches whose rows divide among the mesh's devices and into `parts`."""
+    shards = find_row_shards(mesh)
+    return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
+
+
+def put_ahead(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
+    """Batches on the mesh, `count` of them on their way before they are asked for."""
+    ahead: deque[DeviceBatch] = deque()
+    for batch in batches:
+        ahead.append(put_batch(batch, mesh))
+        if len(ahead) > count:
+            yield ahead.popleft()
+    yield from ahead
