@@ -29,8 +29,11 @@ def describe_run(workdir: Path) -> str:
     lines += ["", "progress"]
     lines += [f"  {line}" for line in describe_progress(workdir, config.training.steps)]
     lines += ["", "evaluations"]
-    for evaluation in list_evaluations(workdir):
+    evaluations = list_evaluations(workdir)
+    for evaluation in evaluations:
         lines += [f"  {line}" for line in describe_evaluation(evaluation)]
+    if not evaluations:
+        lines.append(f"  none yet: python -m t2t.evaluate --workdir={workdir}")
     return "\n".join(lines)
 
 
@@ -53,8 +56,7 @@ def describe_field(name: str, value: Any) -> Iterator[str]:
         case "revision" if value is None:
             yield f"{name:13}unknown: not run from a git checkout"
         case "changed" if value is not None:
-            files = ", ".join(line.strip() for line in value)
-            yield f"{name:13}{files or 'nothing: the tree was clean'}"
+            yield f"{name:13}{', '.join(value) or 'nothing: the tree was clean'}"
         case "corpora":
             for split, corpora in value.items():
                 for corpus in corpora:

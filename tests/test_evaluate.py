@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 
 from t2t.config import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
-from t2t.data.tokenizer import VocabularyError, train_vocabulary
+from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.evaluate import Request, describe, evaluate
+from t2t.evaluation.bleu import MEASURES
+from t2t.evaluation.records import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests.tiny_run import PAIRS, make_run
 
@@ -68,6 +71,61 @@ def test_other_engine_gives_the_same_and_is_named(
     assert result["backend"]["compute_type"] == "float32"
     assert result["compile_seconds"] > 0
     assert result["measures"] == expected["measures"]
+
+
+def test_scores_are_traced_to_run_text_and_code(
+    evaluation: tuple[dict[str, Any], Path],
+) -> None:
+    result, path = evaluation
+    assert result["run"] is None  # its training kept no ledger
+    assert result["config"]["model.d_model"] == 16
+    assert result["date"].endswith("Z")
+    assert {"revision", "changed", "versions"} <= result.keys()
+    saved = load_evaluation(path)
+    assert saved.read_lines("sources") == [src for src, _ in PAIRS]
+    assert saved.read_lines("references") == [tgt for _, tgt in PAIRS]
+    assert saved.read_lines("hypotheses")[3] == ""
+
+
+def test_every_score_has_its_definition_and_those_of_text_an_interval(
+    evaluation: tuple[dict[str, Any], Path],
+) -> None:
+    result, _ = evaluation
+    assert list(result["measures"]) == [*MEASURES, "perplexity", "perplexity_word"]
+    for name, score in result["measures"].items():
+        assert score["definition"]
+        if name in MEASURES:
+            low, high = score["interval"]
+            assert low <= high
+    assert result["interval"].startswith("95%, sacreBLEU's bootstrap over sentences")
+
+
+def test_perplexities_share_the_loss_and_count_sub_words_or_words(
+    run: Path, evaluation: tuple[dict[str, Any], Path]
+) -> None:
+    token, word = (evaluation[0]["measures"][name] for name in ("perplexity", "perplexity_word"))
+    words = sum(len(tgt.split()) for _, tgt in PAIRS)
+    ids = Vocabulary.load(run / "vocab").tgt.encode([tgt for _, tgt in PAIRS])
+    tokens = sum(map(len, ids))
+    assert token["detail"].endswith(f"nats, {tokens} sub-words, {words} words")
+    assert math.log(token["value"]) * tokens == pytest.approx(math.log(word["value"]) * words)
+    assert "vocabulary" in token["definition"]
+    assert "vocabulary" not in word["definition"]
+
+
+def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
+    run: Path, tmp_path: Path
+) -> None:
+    src, ref = tmp_path / "long.en", tmp_path / "long.de"
+    lines = {src: ["Dogs climb.", "dogs " * 1100], ref: ["Hunde klettern.", "Hunde"]}
+    for path, text in lines.items():
+        path.write_text("".join(f"{line}\n" for line in text))
+    request = Request(run, src=str(src), ref=str(ref), output=str(tmp_path / "scores.json"))
+    result, _ = evaluate(dataclasses.replace(request, decoding={"beam_size": 1}))
+    assert result["num_sentences"] == 2
+    perplexity = result["measures"]["perplexity_word"]
+    assert perplexity["definition"].endswith("1 pairs of more than 1024 sub-words left out")
+    assert perplexity["detail"].endswith(" 2 words")
 
 
 def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) -> None:

@@ -20,6 +20,7 @@ from t2t import cli, train
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config
 from t2t.data.corpus import DataError
+from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
 from tests.tiny_training import (
     STEPS,
@@ -70,7 +71,7 @@ def assert_same_run(workdir: Path, other: Path) -> None:
 def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:
     names = {path.name for path in uninterrupted.iterdir()}
     kept = {"config.json", "vocab", "checkpoints", "metrics.jsonl", "tensorboard", "lock"}
-    assert names == kept
+    assert names == kept | {"ledger.jsonl"}
     assert load_config(uninterrupted / "config.json") == config
     assert list_steps(uninterrupted)[-2:] == [STEPS - 5, STEPS]
 
@@ -88,6 +89,10 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     for steps in (STEPS // 2, STEPS):
         assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)
+    starts = read_ledger(tmp_path / "run")
+    assert [start["step"] for start in starts] == [0, STEPS // 2]
+    assert [start["config"]["training.steps"] for start in starts] == [STEPS // 2, STEPS]
+    assert [corpus["pairs"] for corpus in starts[0]["corpora"]["train"]] == [200, 80]
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]
 
@@ -109,6 +114,7 @@ def test_recurrent_model_goes_the_same_way(config: Config, tmp_path: Path, cell:
 def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> None:
     files = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert train.main(config, uninterrupted)
+    assert len(read_ledger(uninterrupted)) == 1
     again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert again == files
 

@@ -6,6 +6,7 @@ As such it has a signature, and sacreBLEU's bootstrap and paired test take it li
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sacrebleu.metrics.base import Metric, Score, Signature
 
 
@@ -40,6 +41,6 @@ class ExactMatch(Metric):
     def _aggregate_and_compute(self, stats: list[list[int]]) -> Score:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
-    def _compute_score_from_stats(self, stats: Sequence[Any]) -> Score:
+    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> Score:
         matches, sentences = stats
         return Score("exact match", float(100 * matches / sentences))

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sacrebleu.metrics.base import Metric, Score
 from sacrebleu.significance import PairedTest, Result
 from scipy.stats import t as student
@@ -94,7 +95,7 @@ class Contrast(Metric):
     def _aggregate_and_compute(self, stats: list[list[Any]]) -> Score:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
-    def _compute_score_from_stats(self, stats: Sequence[Any]) -> Score:
+    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> Score:
         starts = range(0, len(stats), self._width)
         scores = [
             self._metric._compute_score_from_stats(list(stats[start : start + self._width])).score

@@ -125,7 +125,7 @@ def find_revision() -> dict[str, Any]:
     if top is None or Path(top).resolve() != CHECKOUT.resolve():
         return {"revision": None, "changed": None}
     status = _git("status", "--porcelain", "--", "t2t", "configs")
-    changed = None if status is None else status.splitlines()
+    changed = None if status is None else [line.strip() for line in status.splitlines()]
     return {"revision": _git("rev-parse", "HEAD"), "changed": changed}
 
 

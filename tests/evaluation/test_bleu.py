@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from t2t.evaluation.bleu import score_bleu, score_corpus
+from t2t.evaluation.bleu import MEASURES, make_measure, score_bleu, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
 REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
@@ -40,7 +40,10 @@ def test_bleu_is_the_published_formula() -> None:
 
 
 def test_a_perfect_translation_has_100_in_all_measures() -> None:
-    for score in score_corpus(REFERENCES, REFERENCES, "de").values():
+    scores = score_corpus(REFERENCES, REFERENCES, "de")
+    assert tuple(scores) == MEASURES
+    assert scores.pop("ter").value == 0  # counts errors
+    for score in scores.values():
         assert score.value == pytest.approx(100)
 
 
@@ -49,8 +52,12 @@ def test_case_counts_only_where_the_definition_says_so() -> None:
     scores = score_corpus([line.upper() for line in references], references, "en")
     assert scores["bleu_lowercase"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].value == pytest.approx(100)
+    assert scores["ter"].value == 0
+    assert scores["chrf_lowercase"].value == scores["exact_match_lowercase"].value == 100
     assert scores["bleu"].value < 50
     assert scores["bleu_paper"].value < 50
+    assert scores["chrf"].value < 50
+    assert scores["exact_match"].value == 0
 
 
 def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi30ks() -> None:
@@ -89,3 +96,57 @@ def test_published_measures_are_not_smoothed() -> None:
 def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
         score_corpus(hypotheses, references, "de")
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "edits"),
+    [
+        ("a b c d e", 0),
+        ("A b C d e", 0),  # lower-cased
+        ("a b c d", 1),  # an insertion
+        ("a b c d e f", 1),  # a deletion
+        ("a b x d e", 1),  # a substitution
+        ("d e a b c", 1),  # a shift of two words at once
+        ("d e a b x", 2),
+        ("", 5),
+    ],
+)
+def test_ter_counts_edits_and_shifts_for_each_word_of_the_reference(
+    hypothesis: str, edits: int
+) -> None:
+    score = make_measure("ter", "en").score([hypothesis, "x"], ["a b c d e", "x"])
+    assert score.value == pytest.approx(100 * edits / 6)
+    assert score.definition.startswith("nrefs:1|case:lc|tok:tercom")
+
+
+def test_exact_match_is_the_share_of_equal_lines() -> None:
+    hypotheses = ["Ein  Hund .", "ein Kind .", "", "Nichts"]
+    references = ["Ein Hund . ", "Ein Kind .", "", "Etwas"]
+    cased, lowercase = (
+        make_measure(name, "de").score(hypotheses, references)
+        for name in ("exact_match", "exact_match_lowercase")
+    )
+    words = [(one.split(), two.split()) for one, two in zip(hypotheses, references, strict=True)]
+    assert cased.value == 100 * sum(one == two for one, two in words) / len(words) == 50
+    assert lowercase.value == 75
+    assert cased.definition.startswith("nrefs:1|case:mixed|space:one|version:")
+    assert lowercase.definition.startswith("nrefs:1|case:lc|space:one|version:")
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name: str) -> None:
+    measure = make_measure(name, "de")
+    hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
+    plain = measure.score(hypotheses, references)
+    first, second = (measure.score(hypotheses, references, resamples=200) for _ in range(2))
+    assert first == second, "the bootstrap's seed is fixed"
+    assert (first.value, first.definition) == (plain.value, plain.definition)
+    assert first.interval
+    low, high = first.interval
+    assert low <= first.value <= high
+    assert plain.interval is None
+
+
+def test_unknown_measure_is_named() -> None:
+    with pytest.raises(ValueError, match="measure 'meteor' is unknown; use one of bleu, chrf, ter"):
+        make_measure("meteor", "de")

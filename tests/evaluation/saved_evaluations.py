@@ -1,0 +1,52 @@
+"""Run directories with evaluations, as `t2t.evaluate` leaves them, of texts that are given."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.data.corpus import ListCorpus
+from t2t.evaluation.bleu import score_corpus
+from t2t.evaluation.records import Evaluation, load_evaluation, save_evaluation
+
+SOURCES = [f"{'a ' * (3 * number)}dog ." for number in range(1, 25)]
+REFERENCES = [f"Der {'große ' * number}Hund {number} läuft am Strand ." for number in range(1, 25)]
+
+
+def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:
+    """One sentence of so many is wrong."""
+    return [
+        "Eine Katze schläft ." if number % every == 0 else line for number, line in enumerate(lines)
+    ]
+
+
+def save(
+    run: Path,
+    hypotheses: Sequence[str],
+    *,
+    name: str = "test-100",
+    sources: Sequence[str] = SOURCES,
+    references: Sequence[str] = REFERENCES,
+    date: str = "2026-01-01T00:00:00Z",
+    **changes: Any,
+) -> Evaluation:
+    """In `run`/evaluations; `changes` are fields of the JSON."""
+    corpus = ListCorpus("test", [*zip(sources, references, strict=True)])
+    scores = score_corpus(hypotheses, references, "de")
+    result = {
+        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
+        "num_sentences": len(references),
+        "config": {},
+        "checkpoint": "100",
+        "split": "test",
+        "tgt_language": "de",
+        "corpus": corpus.fingerprint(),
+        "date": date,
+        "beam_size": 4,
+        "alpha": 0.6,
+    }
+    folder = run / "evaluations"
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
+    save_evaluation(folder / f"{name}.json", result | changes, texts)
+    return load_evaluation(folder / f"{name}.json")

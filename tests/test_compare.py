@@ -1,0 +1,88 @@
+"""The report that people get of runs side by side."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.compare import compare
+from t2t.config import ConfigError
+from t2t.evaluation.records import EvaluationError
+from tests.evaluation.saved_evaluations import save, spoil
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Base with two seeds, a clearly worse arm with one, and one that differs by a sentence."""
+    folder = tmp_path_factory.mktemp("runs")
+    save(folder / "base-0", spoil(8))
+    save(folder / "base-1", spoil(9), config={"seed": 1})
+    save(folder / "one_head", spoil(2), config={"model.num_heads": 1})
+    save(folder / "near", spoil(9), config={"training.label_smoothing": 0.0})
+    return folder
+
+
+def report(runs: Path, *operands: str, measure: str = "bleu", plot: Path | None = None) -> str:
+    places = [",".join(f"{runs}/{run}" for run in arm.split(",")) for arm in operands]
+    return compare(places, measure, "test", "", plot).replace(f"{runs}/", "")
+
+
+def test_table_sentence_and_buckets_tell_arms_apart(runs: Path, tmp_path: Path) -> None:
+    text = report(runs, "base-0", "one_head", "near", plot=tmp_path / "plot.svg")
+    lines = text.splitlines()
+    assert lines[0].startswith("test, 24 sentences, bleu: nrefs:1|case:mixed|eff:no|tok:13a")
+    assert lines[2].split() == "arm evaluation seeds bleu 95% over sentences 95% over seeds".split()
+    assert lines[3].startswith("base-0    test-100    1")
+    assert "one_head: model.num_heads default -> 1" in lines
+    [one_head] = [line for line in lines if line.startswith("one_head is")]
+    assert one_head.startswith("one_head is worse than base-0: -")
+    assert "paired bootstrap over 24 sentences" in one_head
+    [near] = [line for line in lines if line.startswith("near is")]
+    assert near.startswith("near is not distinguishable from base-0 with these 24 sentences")
+    assert any(line.startswith("2 comparisons, each wrong 5% of the time") for line in lines)
+    assert [line for line in lines if line.startswith("words ")][0].split()[1:3] == [
+        "1-10",
+        "11-20",
+    ]
+    assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
+
+
+def test_seeds_make_one_arm(runs: Path) -> None:
+    text = report(runs, "base-0,base-1", "one_head")
+    assert "one_head is worse than base-0 (+1): -" in text
+    assert "t-test over 1 and 2 seeds)" in text
+    alone = report(runs, "base-0,base-1")
+    assert "base-0 (+1)  test-100    2" in alone
+    assert "one run" not in alone
+
+
+def test_fewer_errors_are_better(runs: Path) -> None:
+    assert "one_head is worse than base-0: +" in report(runs, "base-0", "one_head", measure="ter")
+
+
+def test_what_does_not_compare_is_refused(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="an arm is given twice"):
+        report(runs, "base-0", "base-0")
+    with pytest.raises(ConfigError, match=r"--plot=plot\.txt must end in one of \.svg, \.png"):
+        report(runs, "base-0", "near", plot=Path("plot.txt"))
+    with pytest.raises(EvaluationError, match="holds no evaluation of test"):
+        report(runs, "base-0", str(tmp_path))
+
+
+def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
+    command = [sys.executable, "-m", "t2t.compare"]
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, env=os.environ
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    status, output, messages = call(f"{runs}/base-0", f"{runs}/one_head", "--measure=exact_match")
+    assert (status, messages) == (0, "")
+    assert "one_head is worse than" in output
+    assert call() == (2, "", "RUN is missing; see --help\n")
+    assert call("--measure=meteor", f"{runs}/base-0")[0] == 2
+    assert call("--help")[1].count("--measure") == 1

@@ -1,0 +1,104 @@
+"""What a run directory tells of itself."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.config import Config, ConfigError, ModelConfig
+from t2t.config_json import save_config
+from t2t.show import describe_run
+from tests.evaluation.saved_evaluations import save, spoil
+
+START = {
+    "date": "2026-01-01T10:00:00Z",
+    "step": 0,
+    "command": "python -m t2t.train --workdir=run",
+    "revision": "0123abcd",
+    "changed": [],
+    "config": {"model.num_heads": 1},
+    "seed": 7,
+    "corpora": {"train": [{"name": "a.en | a.de", "pairs": 1000, "sha256": "feed" * 16}]},
+    "vocabulary": "cafe",
+    "versions": {"jax": "0.10.2"},
+    "environment": {},
+    "device": "cpu",
+    "devices": 8,
+    "processes": 1,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Stopped, continued on another machine, evaluated."""
+    save_config(Config(model=ModelConfig(num_heads=1), seed=7), tmp_path / "config.json")
+    resumed = {
+        "date": "2026-01-02T10:00:00Z",
+        "step": 50,
+        "devices": 2,
+        "changed": ["M t2t/cli.py"],
+    }
+    lines = [START, START | resumed]
+    (tmp_path / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    figures = [
+        {"step": 50, "time": 0.0, "train/loss": 4.0},
+        {"step": 50, "time": 0.0, "validation/loss": 3.5, "validation/perplexity": 33.1},
+        {"step": 60, "time": 0.0, "train/loss": None},
+    ]
+    half = '{"step": 70, "ti'  # being written
+    text = "".join(f"{json.dumps(line)}\n" for line in figures) + half
+    (tmp_path / "metrics.jsonl").write_text(text)
+    for step in (40, 50):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    save(tmp_path, spoil(3))
+    return tmp_path
+
+
+def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
+    text = describe_run(run)
+    lines = [line.strip() for line in text.splitlines()]
+    assert "model.num_heads             1" in lines
+    assert "revision     0123abcd" in lines
+    assert "changed      nothing: the tree was clean" in lines
+    assert "train        1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
+    assert "versions     jax 0.10.2" in lines
+    assert "step 60 of 100000" in lines
+    assert "train/loss              nan at step 60" in lines
+    assert "validation/loss         3.5 at step 50" in lines
+    assert "checkpoints             40, 50" in lines
+    [evaluation] = [line for line in lines if line.startswith("test-100: ")]
+    assert evaluation.endswith("checkpoint 100, test, 24 sentences, beam 4, alpha 0.6, "
+                               "2026-01-01T00:00:00Z")  # fmt: skip
+    [score] = [line for line in lines if line.startswith("ter ")]
+    assert score.split()[-1].startswith("nrefs:1|case:lc|tok:tercom")
+
+
+def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
+    lines = describe_run(run).splitlines()
+    start = lines.index("  2026-01-02T10:00:00Z after step 50")
+    assert lines[start + 1 : start + 4] == [
+        "    changed      M t2t/cli.py",
+        "    devices      2",
+        "",
+    ]
+
+
+def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is this a run directory"):
+        describe_run(tmp_path)
+    save_config(Config(), tmp_path / "config.json")
+    text = describe_run(tmp_path)
+    assert "none recorded: training began before runs kept a ledger" in text
+    assert "step 0 of 100000" in text
+    assert "checkpoints             none" in text
+    assert "none yet" in text
+
+
+def test_program_shows_runs_and_answers_help(run: Path) -> None:
+    command = [sys.executable, "-m", "t2t.show"]
+    done = subprocess.run([*command, str(run)], capture_output=True, text=True, check=True)
+    assert done.stdout == describe_run(run) + "\n"
+    answer = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    assert "python -m t2t.show RUN" in answer.stdout

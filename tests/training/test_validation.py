@@ -1,0 +1,58 @@
+"""A corpus' loss is the sum over its pairs, whatever batches they come in."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.batch import Batch
+from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.data.cache import tokenize_corpus
+from t2t.data.corpus import ListCorpus
+from t2t.data.pipeline import pad_batch
+from t2t.data.plan import BatchShape
+from t2t.data.tokenizer import train_vocabulary
+from t2t.sharding import make_mesh, replicate
+from t2t.training.state import init_state, make_optimizer
+from t2t.training.step import make_eval_step
+from t2t.training.validation import CorpusLoss, CorpusScorer
+from tests.data.small_corpus import PAIRS as MANY
+
+PAIRS = [*MANY[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
+
+
+@pytest.mark.parametrize("max_length", [None, 12])
+def test_every_pair_counts_once_even_an_empty_one(tmp_path: Path, max_length: int | None) -> None:
+    config = Config(
+        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.5),
+        data=DataConfig(max_length=4, max_length_ratio=1.1, batch_tokens=64, rows_multiple=4),
+        tokenizer=TokenizerConfig(vocab_size=400),
+    )
+    corpus = ListCorpus("toy", PAIRS)
+    vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
+    tokenized = tokenize_corpus(corpus, vocabulary, tmp_path)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        params = replicate(state.params, mesh)
+        scorer = CorpusScorer(structure, tokenized, config.data, mesh, max_length)
+        loss = scorer.score(params)
+
+    longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
+    shape = BatchShape(longest, longest, 2)
+    eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
+    for index in range(len(PAIRS)):
+        pair = tokenized.pair(index)
+        if max(map(len, pair)) <= (max_length or 1000):
+            batch = Batch(*map(jax.numpy.asarray, pad_batch([pair], shape, 2)))
+            one, count = eval_step(state.params, batch)
+            nats, tokens = nats + float(one), tokens + int(count)
+    assert loss.tokens == tokens
+    assert loss.nats == pytest.approx(nats, rel=1e-5)
+
+
+def test_perplexity_of_a_diverged_model_is_infinite() -> None:
+    assert CorpusLoss(2.0 * 7, 7).perplexity(7) == pytest.approx(np.e**2)
+    assert CorpusLoss(2.0 * 7, 7).mean == 2
+    assert CorpusLoss(1e6, 7).perplexity(7) == np.inf
