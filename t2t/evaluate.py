@@ -32,7 +32,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation, Translator
 from t2t.evaluation.bleu import INTERVAL_DEFINITION, RESAMPLES, Score, score_corpus
-from t2t.evaluation.records import save_evaluation
+from t2t.evaluation.records import name_texts, save_evaluation
 from t2t.hosts import first_alone, is_first, join
 from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh, replicate
@@ -103,6 +103,7 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
         "split": split,
         "tgt_language": config.data.tgt_language,
         "corpus": corpus.fingerprint(),
+        "texts": name_texts(output, split, corpus.fingerprint()),
         "date": now(),
         "devices": [device.device_kind for device in jax.devices()],
         **find_revision(),

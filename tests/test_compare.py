@@ -42,10 +42,8 @@ def test_table_sentence_and_buckets_tell_arms_apart(runs: Path, tmp_path: Path) 
     [near] = [line for line in lines if line.startswith("near is")]
     assert near.startswith("near is not distinguishable from base-0 with these 24 sentences")
     assert any(line.startswith("2 comparisons, each wrong 5% of the time") for line in lines)
-    assert [line for line in lines if line.startswith("words ")][0].split()[1:3] == [
-        "1-10",
-        "11-20",
-    ]
+    words = next(line for line in lines if line.startswith("words "))
+    assert words.split()[1:3] == ["1-10", "11-20"]
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
 
 
@@ -84,5 +82,4 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert (status, messages) == (0, "")
     assert "one_head is worse than" in output
     assert call() == (2, "", "RUN is missing; see --help\n")
-    assert call("--measure=meteor", f"{runs}/base-0")[0] == 2
-    assert call("--help")[1].count("--measure") == 1
+    assert "--measure: <bleu|chrf|ter|" in call("--help")[1]

@@ -25,7 +25,7 @@ class ExactMatch(Metric):
     _SIGNATURE_TYPE = ExactMatchSignature
 
     def __init__(self, lowercase: bool = False):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # of sacreBLEU
         self.lowercase = lowercase
 
     def _preprocess_segment(self, sent: str) -> str:

@@ -62,23 +62,26 @@ class Evaluation:
         return lines
 
 
+def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
+    """The texts' file names beside the scores at `path`; `corpus` is the test set's hash."""
+    return {
+        "hypotheses": f"{path.stem}.txt",
+        "sources": f"{split}-{corpus[:8]}.src.txt",
+        "references": f"{split}-{corpus[:8]}.ref.txt",
+    }
+
+
 def save_evaluation(
     path: Path, result: Mapping[str, Any], texts: Mapping[str, Sequence[str]]
 ) -> None:
-    """Writes the texts, then the scores; no file is ever seen half.
+    """Writes the texts under their names in `result`, then the scores; no file is ever seen half.
 
     Raises:
         OSError: one cannot be written.
     """
-    test_set = f"{result['split']}-{result['corpus'][:8]}"
-    names = {
-        "hypotheses": f"{path.stem}.txt",
-        "sources": f"{test_set}.src.txt",
-        "references": f"{test_set}.ref.txt",
-    }
-    for text, name in names.items():
+    for text, name in result["texts"].items():
         _write_whole(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
-    _write_whole(path, json.dumps({**result, "texts": names}, indent=2) + "\n")
+    _write_whole(path, json.dumps(result, indent=2) + "\n")
 
 
 def load_evaluation(path: Path) -> Evaluation:

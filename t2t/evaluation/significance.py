@@ -76,7 +76,7 @@ class Contrast(Metric):
 
     def __init__(self, metric: Metric, weights: Sequence[float] | None = None):
         """Without weights it is the mean, of however many texts there are."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # of sacreBLEU
         self._metric, self._weights = metric, weights
         self._width = len(_count(metric, "a", ("a",)))
 

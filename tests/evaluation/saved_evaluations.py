@@ -7,7 +7,7 @@ from typing import Any
 
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.bleu import score_corpus
-from t2t.evaluation.records import Evaluation, load_evaluation, save_evaluation
+from t2t.evaluation.records import Evaluation, load_evaluation, name_texts, save_evaluation
 
 SOURCES = [f"{'a ' * (3 * number)}dog ." for number in range(1, 25)]
 REFERENCES = [f"Der {'große ' * number}Hund {number} läuft am Strand ." for number in range(1, 25)]
@@ -33,7 +33,7 @@ def save(
     """In `run`/evaluations; `changes` are fields of the JSON."""
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)])
     scores = score_corpus(hypotheses, references, "de")
-    result = {
+    result: dict[str, Any] = {
         "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
         "num_sentences": len(references),
         "config": {},
@@ -45,8 +45,10 @@ def save(
         "beam_size": 4,
         "alpha": 0.6,
     }
-    folder = run / "evaluations"
-    folder.mkdir(parents=True, exist_ok=True)
+    path = run / "evaluations" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result |= changes
+    result["texts"] = name_texts(path, result["split"], result["corpus"])
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
-    save_evaluation(folder / f"{name}.json", result | changes, texts)
-    return load_evaluation(folder / f"{name}.json")
+    save_evaluation(path, result, texts)
+    return load_evaluation(path)

@@ -48,7 +48,7 @@ def test_runs_on_one_test_set_compare(first: Path, tmp_path: Path) -> None:
     ],
 )
 def test_other_test_set_is_refused(
-    first: Path, tmp_path: Path, texts: dict[str, list[str]], message: str
+    first: Path, tmp_path: Path, texts: dict[str, Any], message: str
 ) -> None:
     count = len(texts.get("references", REFERENCES))
     save(tmp_path / "second", spoil(4)[:count], **texts)

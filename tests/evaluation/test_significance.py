@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 from sacrebleu.significance import PairedTest, Result
@@ -41,7 +42,7 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 def test_two_runs_are_tested_as_sacrebleu_tests_them(name: str) -> None:
     measure = make_measure(name, "de")
     lines = [[*map(measure.treat, text)] for text in (GOOD[0], GOOD[1])]
-    named = [*zip(("first", "second"), lines, strict=True)]
+    named: list[tuple[str, Sequence[str]]] = [("first", lines[0]), ("second", lines[1])]
     references = [*map(measure.treat, REFERENCES)]
     _, results = PairedTest(named, {"x": measure.metric}, [references], "bs", RESAMPLES)()
     (first, second) = next(found for key, found in results.items() if key != "System")
