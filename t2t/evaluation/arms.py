@@ -41,9 +41,10 @@ def read_arm(operand: str, split: str, evaluation: str) -> Arm:
     """
     places = [Path(place).expanduser() for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation) for place in places]
+    hypotheses = [each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found)
     name = str(places[0]) if len(places) == 1 else f"{places[0]} (+{len(places) - 1})"
-    return Arm(name, found, [each.read_lines("hypotheses") for each in found])
+    return Arm(name, found, hypotheses)
 
 
 def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
