@@ -84,7 +84,7 @@ INDIRECT_REQUIREMENTS = {
 }
 
 # What one program needs that not everybody runs; it says how to install it, or does without.
-OPTIONAL_REQUIREMENTS = {"ctranslate2", "matplotlib"}  # another engine, plots of benchmarks
+OPTIONAL_REQUIREMENTS = {"ctranslate2"}  # another engine
 
 FILES = sorted((ROOT / "t2t").rglob("*.py"))
 SOURCES = [path for path in FILES if path.name != "__init__.py"]
