@@ -20,7 +20,8 @@ def keep_compiled() -> None:
     """Switches JAX's persistent compilation cache on, before anything is compiled.
 
     JAX_COMPILATION_CACHE_DIR in the environment names another folder, and empty none; then the
-    other settings are JAX's, too. That the folder cannot be written is said, and no more.
+    other settings are JAX's, too. That the folder cannot be written is said, and no more. What a
+    kill cut short there JAX compiles anew, with a warning at each start until it is deleted.
     """
     if VARIABLE in os.environ:
         return

@@ -87,7 +87,7 @@ def test_program_from_the_folder_trains_as_a_fresh_one(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert "arning" not in done.stderr
+        assert "Warning" not in done.stderr
         assert "machine" not in done.stderr  # XLA's, about another CPU
         states.append(read_state(tmp_path / name, STEPS))
         kept.append(sorted(path.name for path in tmp_path.glob(".cache/t2t/xla/*-cache")))

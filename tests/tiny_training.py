@@ -95,8 +95,9 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
 def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
     """The figures that do not depend on the clock."""
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    of_the_clock = ("time", "train/tokens_per_second", "train/data_wait_share")
     return [
-        {name: value for name, value in line.items() if "second" not in name and name != "time"}
+        {name: value for name, value in line.items() if name not in of_the_clock}
         for line in lines
         if any(name.startswith(prefix) for name in line)
     ]

@@ -60,10 +60,11 @@ def hash_places(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> UInt32[Arr
         stride = math.prod(x.shape[axis + 1 :]) % 2**32
         index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=own)
         place = place + index * jnp.uint32(stride)
-    h = place * (2 * words[1] + 1) ^ words[0]
+    h: jax.Array = place * (2 * words[1] + 1) ^ words[0]
     # A bijection of 32 bits in which each bit in changes each bit out with probability 1/2: the
     # finaliser of MurmurHash3 (Appleby) with the constants that Wellons (2018) found to have the
     # least bias, "lowbias32".
     h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
-    return h ^ (h >> 16)
+    h ^= h >> 16
+    return h
