@@ -21,7 +21,8 @@ data/phrasebook/generation data/phrasebook
 data/corpus data/sources data/tokenizer data/cache
 data/plan data/packing data/pipeline
 model/masks model/position model/dropout model/layers model/attention model/blocks
-model/encoder_decoder model/transformer model/recurrence model/rnn model/kinds model/flops
+model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
+model/flops
 training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption training/loop
 training/ledger training/validation
@@ -29,6 +30,7 @@ decoding/search decoding/sampling decoding/translator decoding/ctranslate2_forma
 decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
 evaluation/by_length evaluation/records evaluation/arms
+evaluation/head_roles evaluation/attention_page
 planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
 planning/report
@@ -37,7 +39,7 @@ cli
 
 # Programs: they put rooms together, and nothing imports them.
 BINARIES = """
-train evaluate translate compare show sweep plan prepare inspect_data doctor export
+train evaluate translate compare show attention sweep plan prepare inspect_data doctor export
 """.split()
 
 # What a room does not import although it lies above: (room or folder) -> (rooms or folders).
@@ -72,6 +74,7 @@ OWNERS = {
     "sacrebleu": ("evaluation/exact_match", "evaluation/bleu", "evaluation/significance"),
     "scipy": ("evaluation/significance",),
     "matplotlib": ("evaluation/by_length",),
+    "jinja2": ("evaluation/attention_page",),
     "sacremoses": ("evaluation/bleu",),
     "ml_collections": ("cli",),
     "ctranslate2": ("decoding/ctranslate2_format", "decoding/ctranslate2_translator"),

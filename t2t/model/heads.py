@@ -1,0 +1,109 @@
+"""The attention heads of a Transformer, one by one: how they weigh, and the model without one."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from t2t.config import ModelConfig
+from t2t.model.attention import KeyValue, MultiHeadAttention, dot_product_attention
+from t2t.model.encoder_decoder import Params
+from t2t.model.transformer import Transformer
+
+# Where the parameters of each stack's attention are.
+_PLACES = {
+    "encoder": "encoder.{}.attention",
+    "decoder": "decoder.{}.self_attention",
+    "cross": "decoder.{}.cross_attention",
+}
+
+
+class Head(NamedTuple):
+    """Which head, counted from 0."""
+
+    stack: str  # encoder | decoder | cross
+    layer: int
+    number: int
+
+
+class HeadWeights(NamedTuple):
+    """The softmax of equation 1 in each head, in float32; its rows sum to 1."""
+
+    encoder: Float[Array, "N B H S S"]
+    decoder: Float[Array, "M B H T T"]
+    cross: Float[Array, "M B H T S"]
+
+
+def list_heads(config: ModelConfig) -> Iterator[Head]:
+    """All heads of a Transformer, stack by stack in the order of `HeadWeights`."""
+    encoder_depth, decoder_depth = config.depth
+    depths = HeadWeights(encoder_depth, decoder_depth, decoder_depth)
+    for stack, depth in depths._asdict().items():
+        for layer in range(depth):
+            yield from (Head(stack, layer, number) for number in range(config.num_heads))
+
+
+def weigh(
+    query: Float[Array, "B T H K"],
+    keys: Float[Array, "B S G K"],
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+) -> Float[Array, "B H T S"]:
+    """softmax(Q K^T / sqrt(d_k)): what attention makes of values that are unit vectors."""
+    length = keys.shape[1]
+    values = jnp.broadcast_to(jnp.eye(length)[:, None], (*keys.shape[:3], length))
+    return jnp.moveaxis(dot_product_attention(query, KeyValue(keys, values), mask, bias), 2, 1)
+
+
+class _Watched(MultiHeadAttention):
+    """Keeps the weights of its last call."""
+
+    def attend(
+        self,
+        query: Float[Array, "B T H K"],
+        memory: KeyValue,
+        mask: Bool[Array, "#B 1 #T S"],
+        bias: Float[Array, "H T S"] | None = None,
+        key: jax.Array | None = None,
+    ) -> Float[Array, "B T D"]:
+        self.weights = nnx.Intermediate(weigh(query, memory.keys, mask, bias))
+        return super().attend(query, memory, mask, bias, key)
+
+
+def find_weights(
+    model: Transformer, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+) -> HeadWeights:
+    """How every head weighs under teacher forcing, on one device; `model` is used up.
+
+    The layers run as they always do, so that no variant of them has to be known here.
+    """
+    sites = (
+        [layer.attention for layer in model.encoder],
+        [layer.self_attention for layer in model.decoder],
+        [layer.cross_attention for layer in model.decoder],
+    )
+    watched = [[_watch(attention) for attention in stack] for stack in sites]
+    model.decode_all(src, tgt_in)
+    return HeadWeights(*(jnp.stack([site.weights[...] for site in stack]) for stack in watched))
+
+
+def _watch(attention: MultiHeadAttention) -> _Watched:
+    """The same module, under the class that watches: it has all that it needs for that."""
+    attention.__class__ = _Watched
+    assert isinstance(attention, _Watched)
+    return attention
+
+
+def switch_off(params: Params, head: Head) -> Params:
+    """Parameters with which the head adds nothing: its rows of W^O are zero."""
+    place = f"{_PLACES[head.stack].format(head.layer)}.output"
+
+    def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        return leaf.at[head.number].set(0) if name == place else leaf
+
+    changed: Params = jax.tree.map_with_path(change, params)
+    return changed
