@@ -78,17 +78,18 @@ def show_attention(request: Request) -> Path:
         ConfigError, DataError, RunError, VocabularyError: what is asked for is not there, does not
             fit together, or cannot be written.
     """
-    output = Path(request.output or request.workdir / "attention.html").expanduser()
     config = load_config(request.workdir / "config.json")
     if config.model.kind != "transformer":
         raise ConfigError(
             f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"
         )
     vocabulary = Vocabulary.load(request.workdir / "vocab")
-    check_sentence(request.sentence, vocabulary)
-    sample = read_sample(config, vocabulary, request.importance) if request.importance else None
-    params, label = restore_params(request.workdir, request.checkpoint)
     translator = Translator(config, vocabulary)
+    limit = min(MAX_LENGTH, translator.limit)
+    check_sentence(request.sentence, vocabulary, limit)
+    sample = read_sample(config, vocabulary, request.importance, limit)
+    output = prepare_output(request)
+    params, label = restore_params(request.workdir, request.checkpoint)
     translation, changes, measure = run_model(request, config, translator, params, sample)
     shown = (request.sentence, translation)
     [weights] = weigh_pairs(translator, params, [shown])
@@ -107,19 +108,21 @@ def show_attention(request: Request) -> Path:
     return output
 
 
-def check_sentence(sentence: str, vocabulary: Vocabulary) -> None:
+def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
     """Refuses what makes no map."""
     [ids] = vocabulary.src.encode([sentence])
-    if not 1 < len(ids) <= MAX_LENGTH:
+    if not 1 < len(ids) <= limit:
         raise ConfigError(
-            f"the sentence has {len(ids) - 1} sub-words; give one of 1 to {MAX_LENGTH - 1}"
+            f"the sentence has {len(ids) - 1} sub-words; give one of 1 to {limit - 1}"
         )
 
 
-def read_sample(config: Config, vocabulary: Vocabulary, count: int) -> Sample:
-    """The first `count` validation pairs of at most `MAX_LENGTH` sub-words on either side."""
+def read_sample(config: Config, vocabulary: Vocabulary, count: int, limit: int) -> Sample | None:
+    """The first `count` validation pairs of at most `limit` sub-words on either side."""
     if count < 0:
         raise ConfigError(f"--importance={count} must not be negative; 0 leaves it out")
+    if count == 0:
+        return None
     if "validation" not in list_splits(config.data):
         raise ConfigError(
             f"--importance={count} needs a validation split, and this run has none; "
@@ -127,9 +130,28 @@ def read_sample(config: Config, vocabulary: Vocabulary, count: int) -> Sample:
         )
     corpus = list(open_split(config.data, "validation"))
     src, tgt = encode_pairs(vocabulary, corpus)
-    fits = [max(map(len, ids)) <= MAX_LENGTH for ids in zip(src, tgt, strict=True)]
+    fits = [max(map(len, ids)) <= limit for ids in zip(src, tgt, strict=True)]
     pairs = [pair for pair, fit in zip(corpus, fits, strict=True) if fit][:count]
+    if not pairs:
+        raise ConfigError(
+            f"--importance={count}: every validation pair has more than {limit} sub-words; "
+            "use --importance=0"
+        )
     return Sample(pairs, *(Counter(i for ids in side for i in ids) for side in (src, tgt)))
+
+
+def prepare_output(request: Request) -> Path:
+    """Where the page goes; that it cannot be written is found out before the work."""
+    path = Path(request.output or request.workdir / "attention.html").expanduser()
+    if path.is_dir():
+        raise ConfigError(f"--output={path} is a folder; name a file, as {path / 'attention.html'}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        raise RunError(
+            f"{path.parent} cannot be written: {error.strerror}; choose another --output"
+        ) from None
 
 
 def describe_sample(sample: Sample | None) -> str:
@@ -152,7 +174,7 @@ def run_model(
         sources, references = zip(*sample.pairs, strict=True)
         corpus = ListCorpus("sample", sample.pairs)
         tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
-        scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh, MAX_LENGTH)
+        scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh)
 
         def measure_badness(params: Params) -> float:
             if request.measure == "loss":
@@ -248,8 +270,8 @@ def make_stacks(
 ) -> list[StackView]:
     """All heads as the page shows them."""
     [src], [tgt] = encode_pairs(vocabulary, [shown])
-    source, written = vocabulary.src.pieces(src), vocabulary.tgt.pieces(tgt)
-    read = vocabulary.tgt.pieces([BOS_ID, *tgt[:-1]])
+    source, written = spell(vocabulary.src, src), spell(vocabulary.tgt, tgt)
+    read = spell(vocabulary.tgt, [BOS_ID, *tgt[:-1]])
     axes = {"encoder": (source, source), "decoder": (read, read), "cross": (written, source)}
     return [
         StackView(
@@ -275,6 +297,11 @@ def make_stacks(
     ]
 
 
+def spell(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """Pieces for narrow labels, with a dot where a word begins."""
+    return [piece.replace("▁", "·") for piece in tokenizer.pieces(ids)]
+
+
 def write_page(path: Path, html: str) -> None:
     """Writes a file that is never seen half."""
     draft = path.with_name(f".{path.name}.draft")
@@ -282,9 +309,7 @@ def write_page(path: Path, html: str) -> None:
         draft.write_text(html, "utf-8")
         draft.replace(path)
     except OSError as error:
-        raise RunError(
-            f"{path} cannot be written: {error.strerror}; choose another --output"
-        ) from None
+        raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
 
 
 def main(operands: Sequence[str]) -> None:

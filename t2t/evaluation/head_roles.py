@@ -13,7 +13,8 @@ where the largest weight is):
     separator        begin and end mark, and what has neither letter nor digit
     rare token       the sentence's least frequent token, separators aside
 
-Otherwise it is `broad`, where the entropy is at least 0.9 of the largest possible, or `mixed`.
+Otherwise it is `broad`, where the entropy is at least 0.9 of the largest possible, or `mixed`, with
+the role that comes next in brackets. A short sentence gives high scores by chance: read the map.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class Profile(NamedTuple):
 
     entropy: float  # nats, the mean over queries that see more than one key
     role: str
-    score: float  # of the role; `broad`: entropy over its largest; `mixed`: the highest of all
+    score: float  # of the role, also of one in brackets; `broad`: entropy over its largest
     scores: dict[str, float]  # of all roles, by name
 
 
@@ -106,10 +107,11 @@ class RoleTally:
 
 def _judge(means: dict[str, float]) -> Profile:
     entropy, share = means.pop("entropy", 0.0), means.pop("broad", 0.0)
-    name = max(means, key=lambda name: means[name], default="mixed")
-    score = means.get(name, 0.0)
-    if score >= LEAST_SCORE:
-        return Profile(entropy, name, score, means)
+    if not means:
+        return Profile(entropy, "mixed", 0.0, means)
+    name = max(means, key=lambda name: means[name])
+    if means[name] >= LEAST_SCORE:
+        return Profile(entropy, name, means[name], means)
     if share >= BROAD:
         return Profile(entropy, "broad", share, means)
-    return Profile(entropy, "mixed", score, means)
+    return Profile(entropy, f"mixed ({name})", means[name], means)

@@ -1,0 +1,260 @@
+"""From a run directory to the page, and the page in a browser."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.attention import (
+    Request,
+    Sample,
+    profile_heads,
+    read_sample,
+    run_model,
+    show_attention,
+    weigh_pairs,
+)
+from t2t.config import Config, ConfigError
+from t2t.config_json import load_config, save_config
+from t2t.data.corpus import DataError
+from t2t.data.pipeline import make_batch
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.model.encoder_decoder import Params
+from t2t.model.heads import Head, list_heads, switch_off
+from t2t.model.kinds import merge
+from t2t.training.checkpoint import restore_params
+from t2t.training.run_directory import RunError
+from tests.tiny_run import PAIRS, make_run
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), ""
+)
+HOSTILE = '<img src=x onerror=alert(1)> </script> "A girl" & {{ climbs }}'
+# Added to the page: what it drew, read back, after a click on the first column's header.
+PROBE = """
+function read(canvas) {
+  const { queries, keys, cell, left, top } = placeOf(canvas), scale = devicePixelRatio;
+  const context = canvas.getContext("2d");
+  const readCell = (row, column) => [...context.getImageData(
+    (left + (column + .5) * cell) * scale, (top + (row + .5) * cell) * scale, 1, 1).data];
+  const colours = queries.flatMap((_, row) => keys.map((_, column) => readCell(row, column)));
+  return { drawn: canvas.dataset.drawn, weights: [...weightsOf(canvas)], queries, keys, colours };
+}
+addEventListener("load", () => setTimeout(() => {
+  document.querySelector("thead th button").click();
+  const result = document.createElement("pre");
+  result.id = "probe";
+  result.textContent = JSON.stringify({
+    found: canvases.map(read),
+    rows: [...document.querySelectorAll("tbody a")].map(link => link.textContent),
+    heat: getComputedStyle(document.documentElement).getPropertyValue("--heat"),
+    images: document.images.length,
+  });
+  document.body.append(result);
+}, 500));
+"""
+HEADS = 6  # of a run with one layer a side and two heads
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a validation split: its test split."""
+    workdir = make_run(tmp_path_factory.mktemp("runs") / "run")
+    config = load_config(workdir / "config.json")
+    config.data.validation_src, config.data.validation_tgt = (
+        config.data.test_src,
+        config.data.test_tgt,
+    )
+    save_config(config, workdir / "config.json")
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    """Of a sentence that tries to be more than text."""
+    return show_attention(Request(run, HOSTILE, importance=3)).read_text("utf-8")
+
+
+def open_run(run: Path) -> tuple[Config, Translator, Params, Sample]:
+    config = load_config(run / "config.json")
+    translator = Translator(config, Vocabulary.load(run / "vocab"))
+    sample = read_sample(config, translator.vocabulary, 4, 100)
+    assert sample is not None
+    return config, translator, restore_params(run, "best")[0], sample
+
+
+def test_page_shows_every_head_with_its_figures(page: str) -> None:
+    anchors = re.findall(r'<figure id="([^"]+)">', page)
+    assert anchors == [
+        f"{stack}-1-{n}" for stack in ("encoder", "decoder", "cross") for n in (1, 2)
+    ]
+    assert sorted(re.findall(r'<a href="#([^"]+)">', page)) == sorted(anchors)
+    importances = [float(x) for x in re.findall(r"importance ([+-][\d.]+)<", page)]
+    assert len(importances) == len(re.findall(r"entropy [\d.]+,", page)) == HEADS
+    in_table = [float(x) for x in re.findall(r"<td>([+-][\d.]+)</td></tr>", page)]
+    assert in_table == sorted(importances, reverse=True)
+    assert "means over 3 validation sentences" in page
+
+
+def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
+    assert not re.findall(r"https?://|src=\"|@import|<link", page)
+    assert "<img" not in page
+    assert page.count("</script>") == 1
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "{{" not in page.replace("{{ climbs }}", "")
+
+
+def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "page.html"
+    assert show_attention(Request(run, "Dogs climb.", importance=0, output=str(output))) == output
+    text = output.read_text("utf-8")
+    assert "Importance was not measured" in text
+    assert "this sentence alone" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_importance_is_what_the_loss_gains(run: Path) -> None:
+    """By log-probabilities of whole sentences, one at a time."""
+    config, translator, params, sample = open_run(run)
+    request = Request(run, "Dogs climb.")
+    _, changes, measure = run_model(request, config, translator, params, sample)
+    assert list(changes) == list(list_heads(config.model))
+
+    def mean_loss(params: Params) -> float:
+        model, nats, tokens = merge(translator.structure, params), 0.0, 0
+        for src, tgt in sample.pairs:
+            [s], [t] = (
+                translator.vocabulary.src.encode([src]),
+                translator.vocabulary.tgt.encode([tgt]),
+            )
+            batch = make_batch(np.array([s], np.int32), np.array([t], np.int32))
+            logits = model(jax.numpy.asarray(batch.src), jax.numpy.asarray(batch.tgt_in))
+            log_probs = np.asarray(jax.nn.log_softmax(logits[0]), float)
+            nats -= log_probs[np.arange(len(t)), t].sum()
+            tokens += len(t)
+        return nats / tokens
+
+    whole, head = mean_loss(params), Head("cross", 0, 1)
+    assert measure is not None
+    assert f"the loss, {whole:.4f} nats" in measure
+    assert changes[head] == pytest.approx(mean_loss(switch_off(params, head)) - whole, abs=1e-4)
+
+
+def test_importance_can_be_what_bleu_loses(run: Path) -> None:
+    config, translator, params, sample = open_run(run)
+    request = Request(run, "Dogs climb.", measure="bleu")
+    _, changes, measure = run_model(request, config, translator, params, sample)
+    assert len(changes) == HEADS
+    assert np.isfinite(list(changes.values())).all()
+    assert measure is not None
+    assert measure.startswith("what sacreBLEU, ")
+
+
+def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
+    _, translator, params, sample = open_run(run)
+    together = list(weigh_pairs(translator, params, sample.pairs))
+    for pair, weights in zip(sample.pairs, together, strict=True):
+        [alone] = weigh_pairs(translator, params, [pair])
+        for one, other in zip(weights, alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+            np.testing.assert_allclose(one.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_rare_tokens_are_told_where_their_counts_are_known(run: Path) -> None:
+    _, translator, params, sample = open_run(run)
+    for known, expected in ((sample, True), (None, False)):
+        profiles = profile_heads(translator, params, known, PAIRS[0])
+        assert set(profiles) == {"encoder", "decoder", "cross"}
+        for [heads] in profiles.values():
+            assert [("rare token" in head.scores) for head in heads] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "message"),
+    [
+        ({"sentence": " "}, ConfigError, "the sentence has 0 sub-words; give one of 1 to 255"),
+        ({"sentence": "dogs " * 300}, ConfigError, r"sub-words; give one of 1 to 255"),
+        ({"importance": -1}, ConfigError, "--importance=-1 must not be negative"),
+        ({"checkpoint": "150"}, RunError, "no checkpoint of step 150"),
+        ({"output": "no/such/folder.html"}, RunError, "no/such cannot be written"),
+        ({"output": "."}, ConfigError, "is a folder; name a file"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(
+    run: Path, request_: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    request = dataclasses.replace(Request(run, "Dogs climb."), **request_)
+    with pytest.raises(error, match=message):
+        show_attention(request)
+
+
+def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path) -> None:
+    config = load_config(run / "config.json")
+    (tmp_path / "vocab").symlink_to(run / "vocab")
+    config.data.validation_src = config.data.validation_tgt = ""
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"needs a validation split.*use --importance=0"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+    config.data.validation_src = config.data.validation_tgt = "gone"
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(DataError, match="gone does not exist"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+    config.model.kind = "rnn"
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"model\.kind='rnn' has no heads"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+
+
+@pytest.mark.slow
+def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
+    command = [sys.executable, "-m", "t2t.attention", "A girl climbs.", f"--workdir={run}"]
+    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
+    good = subprocess.run(
+        [*command, "--importance=2"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert good.stdout == f"{run / 'attention.html'}\n"
+    bad = subprocess.run(
+        [*command, "--importance=-1"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, theme: str) -> None:
+    """Each cell's colour, read back from the screen, lies between ground and heat by its weight."""
+    path = show_attention(Request(run, HOSTILE, importance=2, output=str(tmp_path / "page.html")))
+    page = path.read_text("utf-8")
+    path.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), "utf-8")
+    command = [
+        BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1600,3000",
+        f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000",
+        f"--blink-settings=preferredColorScheme={'0' if theme == 'dark' else '1'}",
+        "--dump-dom", path.as_uri(),
+    ]  # fmt: skip
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    match = re.search(r'<pre id="probe">(.*?)</pre>', shown, re.DOTALL)
+    assert match
+    result = json.loads(match[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert result["images"] == 0
+    assert len(result["found"]) == len(result["rows"]) == HEADS
+    assert result["rows"] == sorted(result["rows"], reverse=True)
+    heat = np.array([int(x) for x in result["heat"].split(",")])
+    ground = np.array([20, 23, 27] if theme == "dark" else [255, 255, 255])
+    for head in result["found"]:
+        assert head["drawn"] == f"{len(head['queries'])}x{len(head['keys'])}"
+        share = np.array(head["weights"])[:, None] / 255
+        wanted = share * heat + (1 - share) * ground
+        np.testing.assert_allclose(np.array(head["colours"])[:, :3], wanted, atol=2)
