@@ -79,7 +79,7 @@ def test_equal_weights_are_broad_and_two_halves_are_mixed() -> None:
     assert even.entropy == pytest.approx(np.log(LENGTH))
     halves = np.zeros((LENGTH, LENGTH))
     halves[:, [0, 3]] = 0.5
-    assert judge("encoder", halves, Keys(mark(5))).role == "mixed (next token)"
+    assert judge("encoder", halves, Keys(mark(5))).role == "mixed (previous token)"
 
 
 def test_sentences_count_by_their_queries() -> None:
