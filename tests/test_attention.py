@@ -14,21 +14,20 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.attention import (
-    Request,
-    Sample,
-    profile_heads,
-    read_sample,
-    run_model,
-    show_attention,
-    weigh_pairs,
-)
+from t2t.attention import Request, describe_importance, show_attention
 from t2t.config import Config, ConfigError
 from t2t.config_json import load_config, save_config
 from t2t.data.corpus import DataError
 from t2t.data.pipeline import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.inspection.head_measures import (
+    Sample,
+    measure_importance,
+    profile_heads,
+    read_sample,
+    weigh_pairs,
+)
 from t2t.model.encoder_decoder import Params
 from t2t.model.heads import Head, list_heads, switch_off
 from t2t.model.kinds import merge
@@ -126,9 +125,8 @@ def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
 def test_importance_is_what_the_loss_gains(run: Path) -> None:
     """By log-probabilities of whole sentences, one at a time."""
     config, translator, params, sample = open_run(run)
-    request = Request(run, "Dogs climb.")
-    _, changes, measure = run_model(request, config, translator, params, sample)
-    assert list(changes) == list(list_heads(config.model))
+    found = measure_importance(config, translator, params, sample, "loss")
+    assert list(found.changes) == list(list_heads(config.model))
 
     def mean_loss(params: Params) -> float:
         model, nats, tokens = merge(translator.structure, params), 0.0, 0
@@ -145,19 +143,21 @@ def test_importance_is_what_the_loss_gains(run: Path) -> None:
         return nats / tokens
 
     whole, head = mean_loss(params), Head("cross", 0, 1)
-    assert measure is not None
-    assert f"the loss, {whole:.4f} nats" in measure
-    assert changes[head] == pytest.approx(mean_loss(switch_off(params, head)) - whole, abs=1e-4)
+    assert found.whole == pytest.approx(whole, rel=1e-5)
+    gain = mean_loss(switch_off(params, head)) - whole
+    assert found.changes[head] == pytest.approx(gain, abs=1e-4)
 
 
 def test_importance_can_be_what_bleu_loses(run: Path) -> None:
     config, translator, params, sample = open_run(run)
-    request = Request(run, "Dogs climb.", measure="bleu")
-    _, changes, measure = run_model(request, config, translator, params, sample)
-    assert len(changes) == HEADS
-    assert np.isfinite(list(changes.values())).all()
-    assert measure is not None
-    assert measure.startswith("what sacreBLEU, ")
+    found = measure_importance(config, translator, params, sample, "bleu")
+    assert len(found.changes) == HEADS
+    assert np.isfinite(list(found.changes.values())).all()
+    told = describe_importance(found)
+    assert (
+        told
+        == f"what sacreBLEU, {found.whole:.2f} with all heads, loses when this head alone is off"
+    )
 
 
 def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:

@@ -31,6 +31,7 @@ decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
 evaluation/by_length evaluation/records evaluation/arms
 evaluation/head_roles evaluation/attention_page
+inspection/head_measures
 planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
 planning/report

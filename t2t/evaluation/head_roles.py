@@ -46,7 +46,8 @@ class Profile(NamedTuple):
 def find_rare(counts: Sequence[int], separators: Bool[np.ndarray, "S"]) -> Bool[np.ndarray, "S"]:
     """The tokens with the least count, of those that are no separators."""
     ranked = np.where(separators, np.inf, np.asarray(counts, float))
-    return (ranked == ranked.min()) & ~separators
+    rare: np.ndarray = (ranked == ranked.min()) & ~separators
+    return rare
 
 
 class RoleTally:

@@ -40,8 +40,8 @@ class HeadWeights(NamedTuple):
 def list_heads(config: ModelConfig) -> Iterator[Head]:
     """All heads of a Transformer, stack by stack in the order of `HeadWeights`."""
     encoder_depth, decoder_depth = config.depth
-    depths = HeadWeights(encoder_depth, decoder_depth, decoder_depth)
-    for stack, depth in depths._asdict().items():
+    depths = (encoder_depth, decoder_depth, decoder_depth)
+    for stack, depth in zip(HeadWeights._fields, depths, strict=True):
         for layer in range(depth):
             yield from (Head(stack, layer, number) for number in range(config.num_heads))
 

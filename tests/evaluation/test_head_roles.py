@@ -40,7 +40,8 @@ def look_at(offset: int, share: float = 1.0) -> np.ndarray:
 )
 def test_head_that_looks_at_a_fixed_distance_is_told(stack: str, offset: int, role: str) -> None:
     profile = judge(stack, look_at(offset), Keys(NO_MARKS))
-    assert (profile.role, profile.score) == (role, pytest.approx(1))
+    assert profile.role == role
+    assert profile.score == pytest.approx(1)
     assert profile.entropy == pytest.approx(0)
 
 
@@ -75,7 +76,8 @@ def test_queries_without_a_choice_do_not_count() -> None:
 
 def test_equal_weights_are_broad_and_two_halves_are_mixed() -> None:
     even = judge("encoder", np.full((LENGTH, LENGTH), 1 / LENGTH), Keys(mark(5)))
-    assert (even.role, even.score) == ("broad", pytest.approx(1))
+    assert even.role == "broad"
+    assert even.score == pytest.approx(1)
     assert even.entropy == pytest.approx(np.log(LENGTH))
     halves = np.zeros((LENGTH, LENGTH))
     halves[:, [0, 3]] = 0.5

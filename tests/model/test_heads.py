@@ -37,7 +37,8 @@ def weigh_all(structure: Structure, params: Params) -> HeadWeights:
         assert isinstance(model, Transformer)
         return find_weights(model, SRC, TGT_IN)
 
-    return run(params)
+    found: HeadWeights = run(params)
+    return found
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
