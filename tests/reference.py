@@ -23,12 +23,20 @@ def softmax(scores: Rows) -> Rows:
     return weights
 
 
-def attend(query: Rows, keys: Rows, values: Rows, visible: Rows, bias: Rows | None = None) -> Rows:
+def attend(
+    query: Rows,
+    keys: Rows,
+    values: Rows,
+    visible: Rows,
+    bias: Rows | None = None,
+    scaled: bool = True,
+) -> Rows:
     """One head of equation 1; `visible` and `bias` are queries x keys."""
     result = np.zeros((len(query), values.shape[1]))
+    divisor = math.sqrt(query.shape[1]) if scaled else 1.0
     for t in range(len(query)):
         seen = [s for s in range(len(keys)) if visible[t, s]]
-        scores = [query[t] @ keys[s] / math.sqrt(query.shape[1]) for s in seen]
+        scores = [query[t] @ keys[s] / divisor for s in seen]
         if bias is not None:
             scores = [score + bias[t, s] for score, s in zip(scores, seen, strict=True)]
         for weight, s in zip(softmax(np.array(scores)), seen, strict=True):
@@ -52,7 +60,8 @@ def multi_head_attention(
         if config.position == "rotary" and "query_key_value" in parameters:
             query, keys = rotate(query), rotate(keys)
         head_bias = None if bias is None else bias[head]
-        attended = attend(query, keys, memory @ w_value, visible, head_bias)
+        values = memory @ w_value
+        attended = attend(query, keys, values, visible, head_bias, config.attention_scale)
         result += attended @ parameters["output"][head]
     return result
 

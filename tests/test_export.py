@@ -71,6 +71,7 @@ def test_output_that_is_there_is_left_alone(run: Path, tmp_path: Path) -> None:
 def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> None:
     config = load_config(run / "config.json")
     config.model.position, config.model.norm = "relative", "none"
+    config.model.attention_scale = False
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError) as error:
         export(tmp_path, "best", tmp_path / "model")
@@ -78,6 +79,7 @@ def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> No
         "model.position='relative' is nothing that CTranslate2 has; "
         "it has sinusoidal, learned, rotary",
         "model.norm='none' is nothing that CTranslate2 has; it has layer, rms",
+        "model.attention_scale=False is nothing that CTranslate2 has; it has True",
     ]
     assert not (tmp_path / "model").exists()
 

@@ -27,6 +27,7 @@ SUPPORTED = {
     "norm_position": ("post", "pre"),
     "feed_forward": tuple(ACTIVATIONS),
     "residual": (True,),
+    "attention_scale": (True,),
 }
 LONGEST = 2048  # positions of which the sinusoids are written
 

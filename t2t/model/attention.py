@@ -33,8 +33,10 @@ def dot_product_attention(
     bias: Float[Array, "H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
 ) -> Float[Array, "B T H E"]:
-    """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32.
+    """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32; unscaled: softmax(Q K^T) V.
 
     G key/value heads serve H query heads, H/G each (Ainslie et al. 2023). The weights, the largest
     array here, are not kept for the backward pass: it makes them again, from the logarithm of the
@@ -42,10 +44,11 @@ def dot_product_attention(
     """
     batch, length, heads, width = query.shape
     groups, value_width = memory.values.shape[2:]
+    divisor = math.sqrt(width) if scaled else 1.0
 
     def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
         logits = jnp.einsum("BTGRK,BSGK->BGRTS", query, keys, preferred_element_type=jnp.float32)
-        logits /= math.sqrt(width)
+        logits /= divisor
         if bias is not None:
             logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
         return apply_mask(logits, mask[:, :, None])
@@ -79,14 +82,20 @@ def dot_product_attention(
         mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1)
         wide = weights * (weight_gradient - jnp.moveaxis(mean, 1, -1)[..., None])
         bias_gradient = None if bias is None else wide.sum(axis=0).reshape(bias.shape)
-        logit_gradient = (wide / math.sqrt(width)).astype(query.dtype)
+        logit_gradient = (wide / divisor).astype(query.dtype)
         query_gradient = jnp.einsum("BGRTS,BSGK->BTGRK", logit_gradient, keys)
         key_gradient = jnp.einsum("BGRTS,BTGRK->BSGK", logit_gradient, query)
         return query_gradient, key_gradient, value_gradient, bias_gradient
 
     attend.defvjp(forward, backward)
-    grouped = query.reshape(batch, length, groups, heads // groups, width)
-    return attend(grouped, *memory, bias).reshape(batch, length, heads, value_width)
+    grouped = _reshape_heads(query, batch, length, groups, heads // groups, width)
+    return _reshape_heads(attend(grouped, *memory, bias), batch, length, heads, value_width)
+
+
+def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, "B T *others"]:
+    """The third dimension is that of the heads; of a single one JAX cannot infer that."""
+    names = ("batch", None, "heads", *[None] * (len(shape) - 3))
+    return jnp.reshape(x, shape, out_sharding=spec(*names))
 
 
 class KVCache(NamedTuple):
@@ -122,6 +131,7 @@ class MultiHeadAttention(nnx.Module):
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
+        self.scaled = config.attention_scale
         query_width = heads // groups * config.key_width
         widths = (query_width, config.key_width, config.value_width)
         fans = (d_model, heads * config.key_width)
@@ -166,7 +176,9 @@ class MultiHeadAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """The heads' results, joined by W^O."""
-        heads = dot_product_attention(query, memory, mask, bias, self.dropout_rate, key)
+        heads = dot_product_attention(
+            query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
+        )
         return jnp.einsum(
             "BTHE,HED->BTD",
             heads,
@@ -175,8 +187,7 @@ class MultiHeadAttention(nnx.Module):
         )
 
     def _split_heads(self, query: Float[Array, "B T G RK"]) -> Float[Array, "B T H K"]:
-        shape = (*query.shape[:2], self.num_heads, self.key_width)
-        return jnp.reshape(query, shape, out_sharding=spec("batch", None, "heads", None))
+        return _reshape_heads(query, *query.shape[:2], self.num_heads, self.key_width)
 
 
 def _project(

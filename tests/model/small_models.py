@@ -43,6 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one key/value head": {"num_kv_heads": 1},
     "d_k": {"d_k": 6},
     "d_v": {"d_v": 6},
+    "no scaling": {"attention_scale": False},
     "learned positions": {"position": "learned"},
     "rotary positions": {"position": "rotary"},
     "relative positions": {"position": "relative"},

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Bool, Float
 
-from t2t.config import ModelConfig
+from t2t.config import MeshConfig, ModelConfig
 from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention, dot_product_attention
 from t2t.model.dropout import dropout
 from t2t.model.position import make_position
+from t2t.sharding import make_mesh, spec
 from tests import reference
 from tests.model.small_models import SMALL, compile_quickly
 
@@ -204,3 +205,17 @@ def test_cache_keeps_what_was_written_in_order() -> None:
         wanted = np.concatenate([getattr(new, name) for new in written], axis=1)
         np.testing.assert_array_equal(getattr(found, name)[:, : 3 * beam], wanted)
         assert not getattr(found, name)[:, 3 * beam :].any()
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(1, 1), (4, 1), (4, 2)])
+def test_gradients_lie_on_a_mesh_as_what_they_are_of(heads: int, groups: int) -> None:
+    """JAX refuses others; with a single head it cannot infer what it has to be told."""
+
+    def sum_attended(query: Float[Array, "B T H K"], keys: Float[Array, "B S G K"]) -> jax.Array:
+        query, keys = (jax.reshard(x, spec("batch", None, "heads", None)) for x in (query, keys))
+        mask = jnp.ones((1, 1, 1, KEYS), bool)
+        return dot_product_attention(query, KeyValue(keys, keys), mask).sum()
+
+    query, keys = draw(BATCH, QUERIES, heads, 4), draw(BATCH, KEYS, groups, 4)
+    with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
+        jax.make_jaxpr(jax.grad(sum_attended, argnums=(0, 1)))(query, keys)
