@@ -105,6 +105,12 @@ def read_config() -> Config:
     return validate(chosen)
 
 
+def read_recipe() -> tuple[str, dict[str, Any]]:
+    """As the command line names them: the recipe, and the fields that it overrides."""
+    flag = flags.FLAGS["config"]
+    return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
+
+
 def _find_wrong_types(config: Any, section: str = "") -> list[str]:
     """Recipes are code, and a tuple on the command line takes anything."""
     problems = []

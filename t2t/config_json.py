@@ -24,6 +24,22 @@ def overrides(config: Config) -> dict[str, Any]:
     return {name: value for name, value in flatten(config).items() if value != defaults[name]}
 
 
+def override(config: Config, values: Mapping[str, Any]) -> Config:
+    """A copy with other values of some fields: {"model.num_heads": 1}.
+
+    Raises:
+        ConfigError: there is no such field, or the value is of another type or breaks a rule.
+    """
+    sections = dataclasses.asdict(config)
+    for name, value in values.items():
+        section, _, field = name.rpartition(".")
+        target = sections.get(section) if section else sections
+        if not isinstance(target, dict) or field not in target:
+            raise ConfigError(f"{name}={value!r}: no such field")
+        target[field] = value
+    return validate(_build(Config, json.loads(json.dumps(sections)), "overrides"))
+
+
 def save_config(config: Config, path: Path) -> None:
     """Writes JSON, one field a line."""
     path.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")

@@ -3,7 +3,6 @@
 Only the run directory is read, and no device is touched.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from t2t import cli
 from t2t.config_json import load_config, overrides
 from t2t.evaluation.records import Evaluation, list_evaluations
 from t2t.training.ledger import read_ledger
-from t2t.training.run_directory import list_steps
+from t2t.training.run_directory import list_steps, read_metrics
 
 
 def describe_run(workdir: Path) -> str:
@@ -71,12 +70,7 @@ def describe_field(name: str, value: Any) -> Iterator[str]:
 def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
     """Last step, last losses, checkpoints."""
     last: dict[str, tuple[int, float | None]] = {}
-    path = workdir / "metrics.jsonl"
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
-        try:
-            figures = json.loads(line)
-        except ValueError:  # the trainer is writing it
-            continue
+    for figures in read_metrics(workdir):
         last |= {name: (figures["step"], value) for name, value in figures.items()}
     yield f"step {last['step'][0] if last else 0} of {steps}"
     for name in ("train/loss", "validation/loss", "validation/perplexity", "validation/bleu"):

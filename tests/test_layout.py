@@ -36,6 +36,8 @@ planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
 planning/report
 cli
+experiments/rows experiments/sweep_directory experiments/progress experiments/scheduler
+experiments/plots experiments/pages experiments/report
 """.split()
 
 # Programs: they put rooms together, and nothing imports them.
@@ -53,6 +55,7 @@ STRANGERS = {
     "decoding/sampling": ("model",),
     "evaluation": ("data", "model", "training", "decoding", "sharding", "hosts"),
     "planning": ("decoding", "evaluation", "hosts"),
+    "experiments": ("decoding", "sharding", "hosts", "planning", "cli"),
     **{
         f"planning/{room}": ("data", "model", "training", "sharding")
         for room in "chips hlo hlo_flops hlo_collectives hlo_cost topology estimate".split()
@@ -74,7 +77,7 @@ OWNERS = {
     "tensorflow": (),
     "sacrebleu": ("evaluation/exact_match", "evaluation/bleu", "evaluation/significance"),
     "scipy": ("evaluation/significance",),
-    "matplotlib": ("evaluation/by_length",),
+    "matplotlib": ("evaluation/by_length", "experiments/plots"),
     "jinja2": ("evaluation/attention_page",),
     "sacremoses": ("evaluation/bleu",),
     "ml_collections": ("cli",),
@@ -186,8 +189,10 @@ def is_code(node: ast.stmt) -> bool:
 
 
 def test_recipes_import_only_the_config() -> None:
-    rooms = {room for path in (ROOT / "configs").glob("*.py") for room in imported_rooms(path)}
-    assert rooms <= {"config"}
+    recipes, sweeps = ((ROOT / "configs").glob(pattern) for pattern in ("*.py", "sweeps/*.py"))
+    assert {room for path in recipes for room in imported_rooms(path)} <= {"config"}
+    known = {room for path in sweeps for room in imported_rooms(path)}
+    assert known <= {"config", "experiments/rows"}
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(ROOT)))

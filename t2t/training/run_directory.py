@@ -8,8 +8,10 @@ is executed on load.
 
 import contextlib
 import fcntl
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from t2t.config import Config
 from t2t.config_json import differences, load_config, save_config
@@ -114,3 +116,13 @@ def list_steps(workdir: Path) -> list[int]:
     """The steps of the complete checkpoints, in order."""
     folder = workdir / "checkpoints"
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+def read_metrics(workdir: Path) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl`, also while it is written; null stands for no finite number."""
+    path = workdir / "metrics.jsonl"
+    metrics = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):  # the trainer is writing it
+            metrics.append(json.loads(line))
+    return metrics

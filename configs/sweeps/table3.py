@@ -1,0 +1,119 @@
+r"""Table 3 of the paper, rows A to E and big, on any base recipe.
+
+    python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/base.py \
+        --workdir=runs/table3
+    python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/multi30k.py:en-de \
+        --workdir=runs/table3 --only=A,B
+
+Names are the paper's values. On a base of another size the sizes stand to it as they do in the
+paper: with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-N2 has 1 (rounded).
+A single head, and the rates of dropout and label smoothing, are as they are everywhere.
+"""
+
+from t2t.config import Config, ModelConfig
+from t2t.experiments.rows import Paper, Row
+
+
+def get_rows(base: Config) -> list[Row]:
+    """Base with three seeds, each other row with one."""
+    return [
+        Row("base", {}, Paper(4.92, 25.8, 65), seeds=(0, 1, 2)),
+        *split_heads(base.model),
+        *narrow_keys(base.model),
+        *change_size(base.model),
+        *regularize(),
+        learn_positions(base),
+        enlarge(base),
+    ]
+
+
+def split_heads(model: ModelConfig) -> list[Row]:
+    """A: all heads together stay as wide."""
+    papers = {
+        1: Paper(5.29, 24.9),
+        4: Paper(5.00, 25.5),
+        16: Paper(4.91, 25.8),
+        32: Paper(5.01, 25.4),
+    }
+    rows = []
+    for number, paper in papers.items():
+        heads = 1 if number == 1 else max(model.num_heads * number // 8, 1)
+        overrides = {
+            "model.num_heads": heads,
+            "model.d_k": model.num_heads * model.key_width // heads,
+            "model.d_v": model.num_heads * model.value_width // heads,
+        }
+        rows.append(Row(f"A-h{number}", overrides, paper))
+    return rows
+
+
+def narrow_keys(model: ModelConfig) -> list[Row]:
+    """B: values stay as wide."""
+    papers = {16: Paper(5.16, 25.1, 58), 32: Paper(5.01, 25.4, 60)}
+    return [
+        Row(
+            f"B-dk{number}",
+            {"model.d_k": model.key_width * number // 64, "model.d_v": model.value_width},
+            paper,
+        )
+        for number, paper in papers.items()
+    ]
+
+
+def change_size(model: ModelConfig) -> list[Row]:
+    """C: depth, width, inner width; as many heads, as wide as the model makes them."""
+
+    def stack(number: int, paper: Paper) -> Row:
+        return Row(
+            f"C-N{number}", {"model.num_layers": round(model.num_layers * number / 6)}, paper
+        )
+
+    def widen(number: int, paper: Paper) -> Row:
+        overrides = {
+            "model.d_model": model.d_model * number // 512,
+            "model.d_k": model.key_width * number // 512,
+            "model.d_v": model.value_width * number // 512,
+        }
+        return Row(f"C-dmodel{number}", overrides, paper)
+
+    def widen_inside(number: int, paper: Paper) -> Row:
+        return Row(f"C-dff{number}", {"model.d_ff": model.d_ff * number // 2048}, paper)
+
+    return [
+        stack(2, Paper(6.11, 23.7, 36)),
+        stack(4, Paper(5.19, 25.3, 50)),
+        stack(8, Paper(4.88, 25.5, 80)),
+        widen(256, Paper(5.75, 24.5, 28)),
+        widen(1024, Paper(4.66, 26.0, 168)),
+        widen_inside(1024, Paper(5.12, 25.4, 53)),
+        widen_inside(4096, Paper(4.75, 26.2, 90)),
+    ]
+
+
+def regularize() -> list[Row]:
+    """D: rates, whatever those of the base."""
+    return [
+        Row("D-dropout0.0", {"model.dropout": 0.0}, Paper(5.77, 24.6)),
+        Row("D-dropout0.2", {"model.dropout": 0.2}, Paper(4.95, 25.5)),
+        Row("D-smoothing0.0", {"training.label_smoothing": 0.0}, Paper(4.67, 25.3)),
+        Row("D-smoothing0.2", {"training.label_smoothing": 0.2}, Paper(5.47, 25.7)),
+    ]
+
+
+def learn_positions(base: Config) -> Row:
+    """E."""
+    rows = max(base.model.max_positions, base.data.max_length)
+    overrides = {"model.position": "learned", "model.max_positions": rows}
+    return Row("E-learned", overrides, Paper(4.92, 25.7))
+
+
+def enlarge(base: Config) -> Row:
+    """The last row: twice as wide, three times as long, with dropout 0.3."""
+    overrides = {
+        "model.d_model": 2 * base.model.d_model,
+        "model.d_ff": 2 * base.model.d_ff,
+        "model.num_heads": 2 * base.model.num_heads,
+        "model.dropout": 0.3,
+        "training.steps": 3 * base.training.steps,
+    }
+    return Row("big", overrides, Paper(4.33, 26.4, 213))

@@ -1,0 +1,230 @@
+"""The table in which a sweep ends: what each row costs, how good it is, and the verdict on it."""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from t2t.config import Config
+from t2t.config_json import differences
+from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.arms import Arm, check_comparable, read_arm
+from t2t.evaluation.bleu import make_measure
+from t2t.evaluation.significance import LEVEL, ArmScore, Comparison, compare_arms, score_arm
+from t2t.evaluation.verdict import say
+from t2t.experiments.pages import Page, format_table, write_pages
+from t2t.experiments.plots import plot_costs, plot_curves
+from t2t.experiments.rows import BASE, Run
+from t2t.experiments.sweep_directory import EVALUATION, find_failure, find_score
+from t2t.model.flops import count_parameters, train_flops
+from t2t.training.run_directory import read_metrics
+
+MEASURE = "bleu"
+PAPERS_BASE = 65  # million parameters
+LENGTH = 25  # sub-words of either side of a sentence, where FLOPs are given
+HEADER = (
+    "row", "changes", "parameters", "FLOPs", "tokens/s", "perplexity", "BLEU", "paper", "verdict"
+)  # fmt: skip
+NOTES = (
+    "Verdicts are against base. Brackets are 95% intervals over sentences.",
+    "Paper: perplexity, BLEU, and millions of parameters more than base, of newstest2013 by the "
+    "paper's measure. Compare differences from base, not values.",
+    f"FLOPs: of the whole training in closed form, each batch as full of sentences of {LENGTH} "
+    "sub-words as data.batch_tokens allows.",
+    "Tokens/s: of the target, median over the training, beside whatever else ran.",
+)
+Scores = Mapping[str, ArmScore]
+Comparisons = Mapping[str, Comparison]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a row; what is not known yet is None."""
+
+    runs: Sequence[Run]
+    arm: Arm | None  # of the finished runs
+    parameters: int | None
+    flops: int | None
+    speed: float | None  # target tokens a second
+    states: Sequence[str]  # of the other runs
+
+    @property
+    def config(self) -> Config:
+        """Of the first run."""
+        return self.runs[0].config
+
+    @property
+    def perplexity(self) -> float | None:
+        """The mean over the runs; None where a model's loss was not finite."""
+        evaluations = self.arm.evaluations if self.arm else []
+        measures = [each.result["measures"] for each in evaluations]
+        values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
+        return statistics.fmean(values) if values else None
+
+
+def write_report(workdir: Path, runs: Sequence[Run]) -> str:
+    """Writes report.md, report.html and the plots; the table and where it is.
+
+    Raises:
+        EvaluationError: evaluations are damaged or do not compare.
+    """
+    names = dict.fromkeys(run.row.name for run in runs)
+    outcomes = {
+        name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
+    }
+    arms = {name: outcome.arm for name, outcome in outcomes.items() if outcome.arm}
+    scores, comparisons, sentences = judge(arms)
+    table = [HEADER, *(describe(name, outcomes, scores, comparisons) for name in outcomes)]
+    plots = draw(workdir, runs, outcomes, scores)
+    page = Page(
+        f"Sweep {workdir.resolve().name}", table, sentences, [*define_scores(arms), *NOTES], plots
+    )
+    return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
+
+
+def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
+    """All that the directories of a row's runs tell."""
+    finished = [run for run in runs if find_score(workdir, run).exists()]
+    operand = ",".join(str(workdir / run.name) for run in finished)
+    parameters = flops = None
+    vocabularies = [workdir / run.name / "vocab" for run in runs]
+    if made := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
+        vocabulary, config = Vocabulary.load(made[0]), runs[0].config
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        parameters = count_parameters(config.model, *sizes)
+        lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
+        flops = config.training.steps * train_flops(config.model, sizes[1], lengths, lengths)
+    speeds = [
+        line["train/tokens_per_second"]
+        for run in runs
+        for line in read_metrics(workdir / run.name)
+        if "train/tokens_per_second" in line
+    ]
+    return Outcome(
+        runs,
+        read_arm(operand, "", EVALUATION) if finished else None,
+        parameters,
+        flops,
+        statistics.median(speeds) if speeds else None,
+        [find_state(workdir, run) for run in runs if run not in finished],
+    )
+
+
+def find_state(workdir: Path, run: Run) -> str:
+    """Of a run without its evaluation."""
+    failure = find_failure(workdir, run)
+    if failure.exists():
+        return failure.read_text().strip()
+    metrics = read_metrics(workdir / run.name)
+    if not metrics:
+        return "not begun"
+    return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
+
+
+def define_scores(arms: Mapping[str, Arm]) -> list[str]:
+    """What the BLEU of all arms is; nothing of no arm."""
+    return [
+        f"BLEU on {result['split']}, checkpoint {result['checkpoint']}, "
+        f"{result['num_sentences']} sentences: {result['measures'][MEASURE]['definition']}"
+        for result in [arm.evaluations[0].result for arm in arms.values()][:1]
+    ]
+
+
+def judge(arms: Mapping[str, Arm]) -> tuple[Scores, Comparisons, list[str]]:
+    """Scores of the arms, how they compare with base, and that in words."""
+    if not arms:
+        return {}, {}, []
+    first = next(iter(arms.values()))
+    measure = make_measure(MEASURE, first.evaluations[0].result["tgt_language"])
+    references = check_comparable([*arms.values()], MEASURE, measure).references
+    scores = {name: score_arm(measure, arm.hypotheses, references) for name, arm in arms.items()}
+    if BASE not in arms:
+        return scores, {}, ["No verdicts: base has no evaluation."]
+    base, comparisons, sentences = arms[BASE].hypotheses, {}, []
+    for name, arm in arms.items():
+        if name != BASE:
+            comparisons[name] = compare_arms(measure, base, arm.hypotheses, references)
+            seeds = len(base), len(arm.hypotheses)
+            sentences.append(say(comparisons[name], (BASE, name), MEASURE, len(references), seeds))
+    if len(sentences) > 1:
+        sentences.append(
+            f"{len(sentences)} comparisons, each wrong {LEVEL:.0%} of the time where the row does "
+            f"not differ from base: expect {LEVEL * len(sentences):.2g} false alarms."
+        )
+    return scores, comparisons, sentences
+
+
+def describe(
+    name: str, outcomes: Mapping[str, Outcome], scores: Scores, comparisons: Comparisons
+) -> list[str]:
+    """The table's line of a row."""
+    outcome, base = outcomes[name], outcomes.get(BASE)
+    changes = differences(base.config, outcome.config) if base else []
+    return [
+        name,
+        ", ".join(change.removeprefix("model.") for change in changes),
+        _format_parameters(outcome.parameters, base.parameters if base else None),
+        f"{outcome.flops:.2e}" if outcome.flops else "",
+        f"{outcome.speed:.0f}" if outcome.speed else "",
+        f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
+        _format_score(scores[name]) if name in scores else "",
+        _format_paper(outcome.runs[0]),
+        "; ".join([*_judge_in_a_word(comparisons.get(name)), *dict.fromkeys(outcome.states)]),
+    ]
+
+
+def _judge_in_a_word(comparison: Comparison | None) -> list[str]:
+    if comparison is None:
+        return []
+    word = "better" if comparison.better else "worse"
+    return [word if comparison.distinguishable else "not distinguishable"]
+
+
+def _format_parameters(count: int | None, base: int | None) -> str:
+    if count is None:
+        return ""
+    change = f" ({(count - base) / 1e6:+.2f}M)" if base is not None and count != base else ""
+    return f"{count / 1e6:.2f}M{change}"
+
+
+def _format_score(score: ArmScore) -> str:
+    low, high = score.over_sentences
+    seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
+    return f"{score.value:.2f} [{low:.2f}, {high:.2f}]{seeds}"
+
+
+def _format_paper(run: Run) -> str:
+    paper = run.row.paper
+    if paper is None:
+        return ""
+    more = f", {paper.parameters - PAPERS_BASE:+d}M" if paper.parameters else ""
+    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{more}"
+
+
+def draw(
+    workdir: Path, runs: Sequence[Run], outcomes: Mapping[str, Outcome], scores: Scores
+) -> dict[str, Path]:
+    """The plots that there are figures for, by what they show."""
+    plots = {}
+    for measure, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
+        curves = {
+            run.name: [
+                (line["step"], line[f"validation/{measure}"])
+                for line in read_metrics(workdir / run.name)
+                if line.get(f"validation/{measure}") is not None
+            ]
+            for run in runs
+        }
+        if drawn := {name: curve for name, curve in curves.items() if curve}:
+            plots[title] = workdir / f"{measure}.svg"
+            plot_curves(drawn, title, plots[title])
+    costs = {
+        name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
+    }
+    if costs:
+        title = "BLEU against the FLOPs of the training"
+        plots[title] = workdir / "cost.svg"
+        plot_costs(costs, plots[title])
+    return plots

@@ -1,0 +1,87 @@
+"""The report of made-up evaluations."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from t2t.config import Config, TokenizerConfig
+from t2t.config_json import overrides
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import train_vocabulary
+from t2t.experiments.report import write_report
+from t2t.experiments.rows import Paper, Row, Run, make_runs
+from tests.data.small_corpus import PAIRS
+from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
+
+ROWS = [
+    Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
+    Row("one_head", {"model.num_heads": 1}, Paper(5.29, 24.9)),
+    Row("near", {"model.d_k": 32}, Paper(5.01, 25.4, 60)),
+    Row("broken", {"model.residual": False}),
+    Row("later", {"model.d_ff": 8}),
+]
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS)[0]
+
+
+def write(workdir: Path, runs: list[Run]) -> None:
+    """Scores of the first rows, a failure, curves, one vocabulary."""
+    hypotheses = {"base-seed0": spoil(8), "base-seed1": spoil(9), "one_head-seed0": spoil(2)}
+    hypotheses["near-seed0"] = spoil(9, REFERENCES)
+    for run in runs:
+        if run.name in hypotheses:
+            config = overrides(run.config)
+            save(workdir / run.name, hypotheses[run.name], name="sweep", config=config)
+            lines = [
+                {"step": step, "train/tokens_per_second": 1000.0 * step} for step in (1, 2, 9)
+            ] + [{"step": 9, "validation/loss": 2.5}, {"step": 10, "validation/loss": None}]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (workdir / run.name / "metrics.jsonl").write_text(text)
+    (workdir / "broken-seed0").mkdir()
+    (workdir / "broken-seed0" / "failure.txt").write_text("training failed: a | b\n")
+    vocabulary = [ListCorpus("small", PAIRS)], TokenizerConfig(vocab_size=400)
+    for name in ("base-seed0", "near-seed0"):
+        train_vocabulary(*vocabulary, workdir / name / "vocab")
+
+
+def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    output = write_report(tmp_path, runs)
+    text = (tmp_path / "report.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in output.splitlines()[2:7]]
+    base, one_head, near, broken, later = lines
+    assert (base[0], base[4], base[7]) == ("base", "2000", "4.92, 25.8, +0M")
+    assert base[6].endswith("], 2 seeds")
+    assert one_head[1] == "num_heads: 8 -> 1"
+    assert one_head[8] == "worse"
+    assert "(-4.72M)" in near[2]
+    assert near[7:] == ["5.01, 25.4, -5M", "not distinguishable"]
+    assert broken[-1] == r"training failed: a \| b"
+    assert later[-1] == "not begun"
+    assert "one_head is worse than base: -" in text
+    assert "near is not distinguishable from base" in text
+    assert "t-test over 1 and 2 seeds" in text
+    assert "2 comparisons, each wrong 5% of the time" in text
+    assert text.count(".svg)") == 2
+
+
+def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    write_report(tmp_path, runs)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('src="data:image/svg+xml;base64,') == 2
+    assert "http" not in page
+    assert "training failed: a | b" in page
+    assert page.count("<tr>") == 1 + len(ROWS)
+
+
+def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
+    write_report(tmp_path, runs)
+    assert "not begun" in (tmp_path / "report.md").read_text()
+    save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
+    write_report(tmp_path, runs)
+    assert "No verdicts: base has no evaluation." in (tmp_path / "report.md").read_text()

@@ -1,0 +1,76 @@
+"""The sweep as a program: trained, killed and continued."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_training import change, make_config, write_recipe
+
+ROOT = Path(__file__).parents[1]
+SWEEP = """
+from t2t.experiments.rows import Row
+
+
+def get_rows(base):
+    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """A sweep of two rows on the tiny recipe."""
+    config = make_config(tmp_path)
+    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
+    write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
+    (tmp_path / "rows.py").write_text(SWEEP)
+    flags = [f"--sweep={tmp_path}/rows.py", f"--config={tmp_path}/recipe.py"]
+    return [sys.executable, "-m", "t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(command: list[str]) -> tuple[int, str, str]:
+    with start(command) as process:
+        output, messages = process.communicate()
+        return process.returncode, output, messages
+
+
+@pytest.mark.slow
+def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
+    """What a killed sweep leaves running keeps others out until it has ended."""
+    score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
+    with start(command) as process:
+        while not score.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        while not (tmp_path / "sweep" / "one_head-seed0" / "checkpoints" / "5").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.kill()
+    written = score.stat().st_mtime_ns
+    while True:
+        status, output, messages = finish(command)
+        if "another sweep is at work" not in messages:
+            break
+        assert status == 2
+        time.sleep(1)
+    assert status == 0, messages
+    assert messages.splitlines()[0].startswith("base-seed0: finished, BLEU ")
+    assert score.stat().st_mtime_ns == written
+    assert [line.split(" | ")[0] for line in output.splitlines()[2:4]] == ["| base", "| one_head"]
+    report = (tmp_path / "sweep" / "report.md").read_text()
+    assert re.search("one_head is (better|worse|not distinguishable)", report)
