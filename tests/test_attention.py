@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from t2t.attention import Request, describe_importance, show_attention
-from t2t.config import Config, ConfigError
+from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config, save_config
 from t2t.data.corpus import DataError
 from t2t.data.pipeline import make_batch
@@ -209,7 +209,7 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     save_config(config, tmp_path / "config.json")
     with pytest.raises(DataError, match="gone does not exist"):
         show_attention(Request(tmp_path, "Dogs climb."))
-    config.model.kind = "rnn"
+    config.model = ModelConfig(kind="rnn", d_model=32)
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"model\.kind='rnn' has no heads"):
         show_attention(Request(tmp_path, "Dogs climb."))
