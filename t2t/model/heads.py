@@ -51,11 +51,14 @@ def weigh(
     keys: Float[Array, "B S G K"],
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
+    *,
+    scaled: bool = True,
 ) -> Float[Array, "B H T S"]:
     """softmax(Q K^T / sqrt(d_k)): what attention makes of values that are unit vectors."""
     length = keys.shape[1]
     values = jnp.broadcast_to(jnp.eye(length)[:, None], (*keys.shape[:3], length))
-    return jnp.moveaxis(dot_product_attention(query, KeyValue(keys, values), mask, bias), 2, 1)
+    heads = dot_product_attention(query, KeyValue(keys, values), mask, bias, scaled=scaled)
+    return jnp.moveaxis(heads, 2, 1)
 
 
 class _Watched(MultiHeadAttention):
@@ -69,7 +72,7 @@ class _Watched(MultiHeadAttention):
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        self.weights = nnx.Intermediate(weigh(query, memory.keys, mask, bias))
+        self.weights = nnx.Intermediate(weigh(query, memory.keys, mask, bias, scaled=self.scaled))
         return super().attend(query, memory, mask, bias, key)
 
 

@@ -5,7 +5,7 @@ A row of a batch may hold several sentences, one after the other; they do not se
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 
@@ -59,6 +59,10 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
     return (own & past[:, None]).reshape(batch, beam, length * beam)[:, None]
 
 
-def apply_mask(logits: jax.Array, mask: jax.Array) -> jax.Array:
-    """Hides keys from the softmax; a row without any visible key stays finite (uniform)."""
-    return jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
+def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """Hides keys from the softmax; a row without any visible key gets the uniform one.
+
+    exp(-1e4) is 0 beside any key that is seen; a number further away would not feel the sum of a
+    row of hidden keys: log(exp(x) + exp(x)) = x in float32.
+    """
+    return jnp.where(mask, logits, -1e4)

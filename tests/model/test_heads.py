@@ -54,9 +54,10 @@ def test_weights_agree_with_naive_numpy(name: str, monkeypatch: pytest.MonkeyPat
         values: reference.Rows,
         visible: reference.Rows,
         bias: reference.Rows | None = None,
+        scaled: bool = True,
     ) -> reference.Rows:
-        told.append(attend(query, keys, np.eye(len(keys)), visible, bias))
-        return attend(query, keys, values, visible, bias)
+        told.append(attend(query, keys, np.eye(len(keys)), visible, bias, scaled))
+        return attend(query, keys, values, visible, bias, scaled)
 
     monkeypatch.setattr(reference, "attend", attend_and_tell)
     parameters = jax.tree.map(lambda x: np.asarray(x, float), params)
