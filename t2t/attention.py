@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 from absl import flags
+from jaxtyping import Float
 
 from t2t import cli
 from t2t.batch import BOS_ID
@@ -160,24 +162,20 @@ def make_stacks(
     source, written = spell(vocabulary.src, src), spell(vocabulary.tgt, tgt)
     read = spell(vocabulary.tgt, [BOS_ID, *tgt[:-1]])
     axes = {"encoder": (source, source), "decoder": (read, read), "cross": (written, source)}
+
+    def view(head: Head, own: Float[np.ndarray, "T S"]) -> HeadView:
+        profile = profiles[head.stack][head.layer][head.number]
+        place = head.stack, head.layer + 1, head.number + 1
+        return HeadView(*place, own, profile, changes.get(head))
+
     return [
         StackView(
             stack,
             _TITLES[stack],
             *axes[stack],
             [
-                [
-                    HeadView(
-                        stack,
-                        layer + 1,
-                        number + 1,
-                        maps[number],
-                        profiles[stack][layer][number],
-                        changes.get(Head(stack, layer, number)),
-                    )
-                    for number in range(len(maps))
-                ]
-                for layer, maps in enumerate(layers)
+                [view(Head(stack, layer, number), own) for number, own in enumerate(heads)]
+                for layer, heads in enumerate(layers)
             ],
         )
         for stack, layers in weights._asdict().items()

@@ -30,7 +30,10 @@ class Head(NamedTuple):
 
 
 class HeadWeights(NamedTuple):
-    """The softmax of equation 1 in each head, in float32; its rows sum to 1."""
+    """The softmax of equation 1 in each head, in float32: each row sums to 1.
+
+    Rows of padding, which sees nothing, mean nothing.
+    """
 
     encoder: Float[Array, "N B H S S"]
     decoder: Float[Array, "M B H T T"]
