@@ -52,7 +52,11 @@ class Importance(NamedTuple):
 
 
 def read_sample(config: Config, vocabulary: Vocabulary, count: int, limit: int) -> Sample | None:
-    """The first `count` validation pairs of at most `limit` sub-words on either side."""
+    """The first `count` validation pairs of at most `limit` sub-words on either side.
+
+    Raises:
+        ConfigError, DataError: there are none.
+    """
     if count < 0:
         raise ConfigError(f"--importance={count} must not be negative; 0 leaves it out")
     if count == 0:
