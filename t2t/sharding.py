@@ -32,6 +32,17 @@ def spec(*names: str | None) -> PartitionSpec | None:
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 
+def keep_whole(weights: jax.Array) -> jax.Array:
+    """Weights for a loop: whole on each device, and the devices' gradients summed once, after it.
+
+    Without this both would be sent in each of its rounds.
+    """
+    if jax.sharding.get_abstract_mesh().empty:
+        return weights
+    whole = PartitionSpec(*[None] * weights.ndim, reduced=frozenset(RULES["batch"]))
+    return jax.sharding.reshard(weights, whole)
+
+
 def platform() -> str:
     """`cpu`, `gpu` or `tpu`: of the mesh's devices, which need not be this machine's own."""
     device = jax.sharding.get_abstract_mesh().abstract_device

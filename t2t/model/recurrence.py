@@ -4,7 +4,7 @@
 
 Only the product with the state has to wait for the position before; what comes from the layer's
 input is one product for all positions. The weights that the loop uses lie whole on each device, so
-that nothing is sent while it runs, and the state stays in float32.
+that nothing is sent while it runs. The state stays in float32.
 """
 
 from abc import abstractmethod
@@ -18,8 +18,9 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
 from t2t.model.layers import init_glorot
-from t2t.sharding import spec
+from t2t.sharding import keep_whole, spec
 
+Layer = TypeVar("Layer", bound=nnx.Module)
 State = TypeVar("State")
 Outputs = TypeVar("Outputs")
 
@@ -128,12 +129,12 @@ class RecurrentLayer(nnx.Module):
         """The outputs at all positions of one hypothesis."""
 
         def step(
-            state: Float[Array, "B 1 X C"], from_input: Float[Array, "B Y C"]
+            layer: RecurrentLayer, state: Float[Array, "B 1 X C"], from_input: Float[Array, "B Y C"]
         ) -> tuple[Float[Array, "B 1 X C"], Float[Array, "B C"]]:
-            state = self.step(from_input[:, None], state)
+            state = layer.step(from_input[:, None], state)
             return state, state[:, 0, 0].astype(x.dtype)
 
-        return scan_positions(step, start[:, None], self.project(x))
+        return scan_positions(self, step, start[:, None], self.project(x))
 
 
 class BidirectionalLayer(nnx.Module):
@@ -154,9 +155,9 @@ class BidirectionalLayer(nnx.Module):
         """What is up to each position, and what is from there on; padding changes no state."""
         from_input = jnp.einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
         from_input += self.bias.astype(x.dtype)
-        weights = self.state.astype(x.dtype)
 
         def step(
+            layer: BidirectionalLayer,
             state: Float[Array, "B 2 X C"],
             here: tuple[Float[Array, "B 2 Y C"], Bool[Array, "B 2"]],
         ) -> tuple[Float[Array, "B 2 X C"], Float[Array, "B 2 C"]]:
@@ -164,16 +165,16 @@ class BidirectionalLayer(nnx.Module):
             from_state = jnp.einsum(
                 "BZH,ZHYC->BZYC",
                 state[:, :, 0].astype(x.dtype),
-                weights,
+                layer.state.astype(x.dtype),
                 preferred_element_type=jnp.float32,
             )
-            after = self.cell.advance(from_input.astype(jnp.float32), from_state, state)
+            after = layer.cell.advance(from_input.astype(jnp.float32), from_state, state)
             state = jnp.where(real[:, :, None, None], after, state)
             return state, state[:, :, 0].astype(x.dtype)
 
         start = jnp.zeros_like(from_input[:, 0, :, : self.cell.num_parts], jnp.float32)
         inputs = turn_second(from_input), turn_second(jnp.stack([real, real], axis=2))
-        return turn_second(scan_positions(step, start, inputs)).reshape(x.shape)
+        return turn_second(scan_positions(self, step, start, inputs)).reshape(x.shape)
 
 
 def turn_second(x: Array) -> Array:
@@ -182,9 +183,22 @@ def turn_second(x: Array) -> Array:
 
 
 def scan_positions(
-    step: Callable[[State, Any], tuple[State, Outputs]], start: State, inputs: Any
+    layer: Layer,
+    step: Callable[[Layer, State, Any], tuple[State, Outputs]],
+    start: State,
+    inputs: Any,
 ) -> Outputs:
-    """What `step` gives at each position, which is dimension 1 of inputs and outputs."""
-    _, outputs = jax.lax.scan(step, start, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), inputs))
+    """What `step` gives at each position, which is dimension 1 of inputs and outputs.
+
+    It has to take its weights from the layer that it is given: they are prepared for the loop.
+    """
+    structure, weights = nnx.split(layer)
+    weights = jax.tree.map(keep_whole, weights)
+
+    def advance(state: State, here: Any) -> tuple[State, Outputs]:
+        return step(nnx.merge(structure, weights), state, here)
+
+    by_position = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), inputs)
+    _, outputs = jax.lax.scan(advance, start, by_position)
     moved: Outputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), outputs)
     return moved

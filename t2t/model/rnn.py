@@ -95,12 +95,12 @@ class AttentiveLayer(nnx.Module):
         """(outputs, contexts) at all positions of one hypothesis."""
 
         def step(
-            state: Float[Array, "B 1 X C"], from_word: Float[Array, "B Y C"]
+            layer: AttentiveLayer, state: Float[Array, "B 1 X C"], from_word: Float[Array, "B Y C"]
         ) -> tuple[Float[Array, "B 1 X C"], tuple[Float[Array, "B C"], Float[Array, "B D"]]]:
-            state, context = self.step(from_word[:, None], state, source)
+            state, context = layer.step(from_word[:, None], state, source)
             return state, (state[:, 0, 0].astype(words.dtype), context[:, 0])
 
-        return scan_positions(step, start[:, None], self.recurrence.project(words))
+        return scan_positions(self, step, start[:, None], self.recurrence.project(words))
 
 
 class RNN(EncoderDecoder):

@@ -65,6 +65,19 @@ def test_collectives_are_those_of_the_mesh() -> None:
     assert "all-gather" in cut.collectives
 
 
+def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
+    """And not in each round; its products are counted round by round."""
+    model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
+    config = dataclasses.replace(CONFIG, model=model)
+    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
+    own = heaviest.estimate
+    assert own is not None
+    assert own.flops == pytest.approx(heaviest.padded_flops, rel=0.02)
+    gradients = own.memory.parameters
+    assert gradients <= own.collectives["all-reduce"]["bytes"] < 1.5 * gradients
+    assert own.remarks[:-1] == []  # no loop of unknown length
+
+
 def test_recipe_follows_from_the_step() -> None:
     found = plan(1)
     recipe, own = found.recipe, found.heaviest.estimate
