@@ -2,64 +2,34 @@
 
 Only the run directory is read, and the raw text of the split. The scores go to
 RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources and
-references as .txt, one line for each sentence of the split.
+references as .txt, one line for each sentence of the split. --watch scores each checkpoint of a run
+that trains; --average, --beam_sizes and --alphas score one run in several ways.
 """
 
 import dataclasses
 import logging
 import math
-import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from absl import flags
-from jax.sharding import Mesh
 
 from t2t import cli
 from t2t.compilation_cache import keep_compiled
-from t2t.config import Config, ConfigError, MeshConfig
-from t2t.config_json import load_config, overrides
-from t2t.config_rules import validate
-from t2t.data.cache import tokenize_corpus
-from t2t.data.corpus import Corpus, TextCorpus
-from t2t.data.sources import open_split
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.backend import make_translator
-from t2t.decoding.translator import Translation, Translator
-from t2t.evaluation.bleu import INTERVAL_DEFINITION, RESAMPLES, Score, score_corpus
-from t2t.evaluation.records import name_texts, save_evaluation
+from t2t.config import ConfigError
+from t2t.evaluation.bleu import MEASURES
+from t2t.evaluator import Evaluator, Request
 from t2t.hosts import first_alone, is_first, join
 from t2t.model.encoder_decoder import Params
-from t2t.sharding import make_mesh, replicate
+from t2t.scans import scan_averages, scan_search
 from t2t.training.checkpoint import restore_params, save_params
-from t2t.training.ledger import find_revision, find_versions, now, trace
-from t2t.training.run_directory import RunError
-from t2t.training.validation import CorpusScorer
+from t2t.watching import Watch, wait_for_checkpoint
 
 _log = logging.getLogger(__name__)
 
-PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What to evaluate, as on the command line."""
-
-    workdir: Path
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT
-    split: str = "test"
-    src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
-    ref: str = ""
-    output: str = ""  # empty: in the run directory, under a name that says what it is
-    save_params: str = ""  # a new run directory for the evaluated parameters alone
-    backend: str = "jax"  # jax | ctranslate2
-    compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)  # None: as is
+_MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that ask for several evaluations
 
 
 def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
@@ -69,89 +39,13 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
         ConfigError, DataError, RunError, VocabularyError: what is asked for is not there, does not
             fit together, or cannot be written.
     """
-    config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
-    vocabulary = Vocabulary.load(request.workdir / "vocab")
-    translator = make_translator(request.backend, request.compute_type, config, vocabulary)
-    split, corpus = open_corpus(config, request)
+    evaluator = Evaluator(request)
     params, label = restore_params(request.workdir, request.checkpoint)
-    output = prepare_output(request, config, f"{split}-{label}")
+    evaluator.prepare_output(label)
     if request.save_params:
         first_alone(lambda: save_run(request, params, label))
-    # A line feed inside a record would make two lines of one sentence in the texts.
-    pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in corpus]
-    sources, references = zip(*pairs, strict=True)
-    translations, timing, perplexities = run_model(config, translator, params, corpus)
-    hypotheses = [translation.text for translation in translations]
-    scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
-    result = {
-        "bleu": scores["bleu"].value,
-        "signature": scores["bleu"].definition,
-        "chrf": scores["chrf"].value,
-        "measures": {
-            name: dataclasses.asdict(score) for name, score in (scores | perplexities).items()
-        },
-        "interval": INTERVAL_DEFINITION,
-        "num_sentences": len(corpus),
-        "num_cut": sum(translation.num_pieces > 1 for translation in translations),
-        "backend": translator.describe(),
-        **timing,
-        **dataclasses.asdict(config.decoding),
-        "workdir": request.workdir.resolve().name,
-        "run": trace(request.workdir),
-        "config": overrides(config),
-        "checkpoint": label,
-        "split": split,
-        "tgt_language": config.data.tgt_language,
-        "corpus": corpus.fingerprint(),
-        "texts": name_texts(output, split, corpus.fingerprint()),
-        "date": now(),
-        "devices": [device.device_kind for device in jax.devices()],
-        **find_revision(),
-        "versions": find_versions(PACKAGES),
-    }
-    if is_first():
-        texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
-        try:
-            save_evaluation(output, result, texts)
-        except OSError as error:
-            raise RunError(
-                f"{output} cannot be written: {error.strerror}; make room there"
-            ) from None
-    return result, output
-
-
-def override_decoding(config: Config, values: Mapping[str, float | None]) -> Config:
-    """The run's config, with those values of `config.decoding` that are given."""
-    given = {name: value for name, value in values.items() if value is not None}
-    decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]
-    return validate(dataclasses.replace(config, decoding=decoding))
-
-
-def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
-    """What the corpus is called, and its raw text."""
-    if bool(request.src) != bool(request.ref):
-        raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")
-    if request.src:
-        return Path(request.src).name.split(".")[0], TextCorpus(request.src, request.ref)
-    return request.split, open_split(config.data, request.split)
-
-
-def prepare_output(request: Request, config: Config, name: str) -> Path:
-    """The path of the scores; that it cannot be written is found out before the work."""
-    name += f"-beam{config.decoding.beam_size}-alpha{config.decoding.alpha:g}"
-    if request.backend != "jax":
-        name += f"-{request.backend}-{request.compute_type or 'float32'}"
-    path = Path(request.output or request.workdir / "evaluations" / f"{name}.json")
-    if path.suffix != ".json":
-        raise ConfigError(f"--output={path} must end in .json; the hypotheses get the same in .txt")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        raise RunError(
-            f"{path.parent} cannot be written: {error.strerror}; choose another --output"
-        ) from None
+    [evaluation] = evaluator.evaluate(params, label)
+    return dict(evaluation.result), evaluation.path
 
 
 def save_run(request: Request, params: Params, label: str) -> None:
@@ -160,69 +54,6 @@ def save_run(request: Request, params: Params, label: str) -> None:
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
     save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
-
-
-def run_model(
-    config: Config, translator: Translator, params: Params, corpus: Corpus
-) -> tuple[list[Translation], dict[str, float], dict[str, Score]]:
-    """On all devices: a translation for each sentence, how long that took, and perplexities."""
-    mesh = make_mesh(MeshConfig())
-    with jax.set_mesh(mesh):
-        params = replicate(params, mesh)
-        translations, timing = translate(translator, params, [src for src, _ in corpus])
-        return translations, timing, measure_perplexity(config, translator, params, corpus, mesh)
-
-
-def translate(
-    translator: Translator, params: Params, sources: Sequence[str]
-) -> tuple[list[Translation], dict[str, float]]:
-    """One translation for each sentence, and how long it took."""
-    started = time.perf_counter()
-    translations = translator.translate(
-        params, sources, progress=is_first() and sys.stderr.isatty()
-    )
-    seconds = time.perf_counter() - started - translator.compile_seconds
-    tokens = sum(translation.length for translation in translations)
-    return translations, {
-        "seconds": seconds,  # tokenising, searching and detokenising
-        "compile_seconds": translator.compile_seconds,
-        "sentences_per_second": len(translations) / seconds,
-        "tokens_per_second": tokens / seconds,  # sub-words of the hypotheses, end marks included
-    }
-
-
-def measure_perplexity(
-    config: Config, translator: Translator, params: Params, corpus: Corpus, mesh: Mesh
-) -> dict[str, Score]:
-    """Of the references, per sub-word and per word; nothing where the model can take none."""
-    vocabulary, limit = translator.vocabulary, translator.limit
-    with tempfile.TemporaryDirectory() as folder:
-        tokenized = tokenize_corpus(corpus, vocabulary, Path(folder), progress=False)
-        fits = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths) <= limit
-        words = sum(len(tgt.split()) for (_, tgt), fit in zip(corpus, fits, strict=True) if fit)
-        if not words:
-            _log.warning("no perplexity: no pair of at most %d sub-words holds a word", limit)
-            return {}
-        scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh, limit)
-        loss = scorer.score(params)
-    if not math.isfinite(loss.perplexity(words)):
-        _log.warning("no perplexity: the model's loss is not finite, or very large")
-        return {}
-    definition = "teacher forcing in JAX on the raw references, end marks included, no smoothing"
-    if left_out := int((~fits).sum()):
-        definition += f"; {left_out} pairs of more than {limit} sub-words left out"
-    if not config.tokenizer.byte_fallback:
-        definition += "; an unknown piece counts as one sub-word"
-    detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
-    per_token = f"exp(nats / sub-words), vocabulary {vocabulary.fingerprint()[:8]}"
-    counts = {
-        "perplexity": (loss.tokens, per_token),
-        "perplexity_word": (words, "exp(nats / words between blanks)"),
-    }
-    return {
-        name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
-        for name, (count, formula) in counts.items()
-    }
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
@@ -241,27 +72,117 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     return "\n".join([*lines, str(output)])
 
 
-def main() -> None:
-    """Evaluates what the flags say, and prints the summary."""
+def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
+    """Scores checkpoints as they come, and prints the table; the exit status.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
+    """
+    counts = read_counts(request.checkpoint)
+    if not wait_for_checkpoint(request.workdir, timeout):
+        _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
+        return cli.INTERRUPTED
+    evaluator = Evaluator(request)
+    output = evaluator.prepare_output("watch")
+    folder = output.with_name(f"{output.stem}-{measure}")
+    language = evaluator.config.data.tgt_language
+    following = Watch(request.workdir, folder, counts, measure, language, patience)
+    finished = following.follow(evaluator, timeout)
+    print(following.describe())
+    if finished:
+        return 0
+    _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
+    return cli.INTERRUPTED
+
+
+def read_counts(checkpoint: str) -> list[int]:
+    """What to score of each checkpoint that comes: 1 for itself, n for the mean of the last n."""
+    counts = []
+    for which in checkpoint.split(","):
+        match which.split(":"):
+            case ["last"]:
+                counts.append(1)
+            case ["avg", count] if count.isdecimal() and int(count) > 0:
+                counts.append(int(count))
+            case _:
+                raise ConfigError(
+                    f"--checkpoint={checkpoint} does not go with --watch; use last, avg:5, or "
+                    "several joined by commas"
+                )
+    return sorted(set(counts))
+
+
+def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
+    """What a flag lists, as numbers."""
+    try:
+        numbers = [kind(value) for value in values or []]
+    except ValueError:
+        raise ConfigError(f"--{flag}={','.join(values or [])} is no list of numbers") from None
+    if kind is int and any(number < 1 for number in numbers):
+        raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
+    return numbers
+
+
+def check_flags(values: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for flags that do not go together."""
+    given = [name for name in _MODES if values[name]]
+    if len(given) > 1 and set(given) != {"beam_sizes", "alphas"}:
+        raise ConfigError(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
+    for name in ("output", "save_params"):
+        if given and values[name]:
+            raise ConfigError(f"--{name} is for one evaluation, and --{given[0]} makes several")
+    if given and jax.process_count() > 1:
+        raise ConfigError(f"--{given[0]} works in one process; start only one")
+    if values["average"] and values["checkpoint"]:
+        raise ConfigError("--average says which checkpoints; leave out --checkpoint")
+    for name in ("patience", "watch_timeout"):
+        if values[name] and not values["watch"]:
+            raise ConfigError(f"--{name} is for --watch; add it")
+
+
+def main() -> int:
+    """Evaluates what the flags say, and prints the summary; the exit status."""
     values = flags.FLAGS.flag_values_dict()
     keep_compiled()
     join(**cli.read_hosts())
+    check_flags(values)
+    chooses = any(values[name] for name in _MODES)
     names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
-    request = Request(
-        cli.read_workdir(), decoding=decoding, **{name: values[name] for name in names}
+    given = {name: values[name] for name in names}
+    given["split"] = given["split"] or ("validation" if chooses else "test")
+    given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
+    request = Request(cli.read_workdir(), decoding=decoding, **given)
+    measure = values["measure"]
+    beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
+    alphas = read_numbers("alphas", values["alphas"], float)
+    if values["watch"]:
+        return watch(request, measure, values["patience"], values["watch_timeout"])
+    if values["average"]:
+        print(scan_averages(request, read_numbers("average", values["average"], int), measure))
+    elif beam_sizes or alphas:
+        print(scan_search(request, beam_sizes, alphas, measure))
+    else:
+        result, output = evaluate(request)
+        if is_first():
+            print(describe(result, output))
+    return 0
+
+
+def define_flags() -> None:
+    """Those that say what is evaluated, and how."""
+    flags.DEFINE_string(
+        "split",
+        None,
+        "A split of the run's corpus; default: test, and validation where several evaluations are "
+        "made to choose by them (--watch, --average, --beam_sizes, --alphas).",
     )
-    result, output = evaluate(request)
-    if is_first():
-        print(describe(result, output))
-
-
-if __name__ == "__main__":
-    cli.define_workdir()
-    cli.define_hosts()
-    cli.define_backend()
-    flags.DEFINE_string("split", "test", "A split of the run's corpus.")
-    flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "last, best, a step, or avg:5 for the last 5's mean; default: best. With --watch: last "
+        "(the default), avg:5, or several joined by commas, each for every new checkpoint.",
+    )
     flags.DEFINE_string("src", "", "A text file to translate instead of a split; needs --ref.")
     flags.DEFINE_string("ref", "", "Its reference translations, line by line.")
     flags.DEFINE_string("output", "", "Where the scores go (.json); default: RUN/evaluations/.")
@@ -269,4 +190,47 @@ if __name__ == "__main__":
     flags.DEFINE_integer("beam_size", None, "Instead of the config's; 1 is greedy.")
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty, instead of the config's.")
     flags.DEFINE_integer("batch_size", None, "Sentences searched together; changes no result.")
+
+
+def define_modes() -> None:
+    """Flags that ask for several evaluations."""
+    flags.DEFINE_bool(
+        "watch", False, "Score each checkpoint of the run, those to come too, until its last step."
+    )
+    flags.DEFINE_integer(
+        "patience",
+        0,
+        "With --watch: tell training to stop after so many checkpoints without a better score; "
+        "0: never.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "watch_timeout",
+        0.0,
+        "With --watch: end after so many seconds without a new checkpoint; 0: never.",
+        lower_bound=0.0,
+    )
+    flags.DEFINE_list("average", None, "As 1,2,5,10: the means of so many last checkpoints.")
+    flags.DEFINE_list(
+        "beam_sizes", None, "As 1,4: each of these beam sizes, with each of --alphas if given."
+    )
+    flags.DEFINE_list(
+        "alphas",
+        None,
+        "As 0.4,0.6,1: each of these length penalties. One search a beam size serves all of them, "
+        "and gives what a search with that alpha alone would: alpha ranks finished hypotheses but "
+        "has no part in which hypotheses grow, and the search goes on until no alpha can gain. "
+        "With beam size 1 there is one hypothesis, and alpha changes nothing.",
+    )
+    flags.DEFINE_enum(
+        "measure", "bleu", MEASURES, "By which score --watch, --average and grids choose."
+    )
+
+
+if __name__ == "__main__":
+    cli.define_workdir()
+    cli.define_hosts()
+    cli.define_backend()
+    define_flags()
+    define_modes()
     cli.run(main)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 T = TypeVar("T")
@@ -57,3 +58,8 @@ def first_alone(work: Callable[[], T]) -> T:
     if is_first():
         multihost_utils.sync_global_devices("first alone")
     return result
+
+
+def first_decides(fact: bool) -> bool:
+    """What process 0 says, in all processes: a file may appear between two that look for it."""
+    return bool(multihost_utils.broadcast_one_to_all(np.asarray(fact)))

@@ -27,10 +27,11 @@ from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.early_stop import is_stop_requested, obey_stop_request
 from t2t.training.ledger import record_start
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
-from t2t.training.run_directory import lock_run, open_run
+from t2t.training.run_directory import list_steps, lock_run, open_run
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer, make_loader, put_ahead
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(config: Config, workdir: Path) -> bool:
-    """Trains to the end or to an interruption; whether the end was reached."""
+    """Trains to the end, an interruption or a request to stop; whether the end was reached."""
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     corpora, weights = zip(*open_training(config.data), strict=True)
@@ -47,6 +48,10 @@ def main(config: Config, workdir: Path) -> bool:
     validation = open_split(config.data, "validation") if has_validation else None
     with lock_run(workdir), jax.set_mesh(mesh):
         open_run(workdir, config)
+        last = max(list_steps(workdir), default=0)
+        if last < config.training.steps and is_stop_requested(workdir):
+            obey_stop_request(workdir, last)
+            return False
         return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
 
 
@@ -81,7 +86,7 @@ def train_on_mesh(
             max_nonfinite=config.training.max_nonfinite_steps,
         )
         with contextlib.closing(report):
-            _, finished = train(
+            state, finished = train(
                 config.training,
                 state,
                 make_train_step(structure, optimizer, config),
@@ -90,9 +95,13 @@ def train_on_mesh(
                 checkpoints,
                 report,
             )
-    if not finished:
+    if finished:
+        return True
+    if is_stop_requested(workdir):
+        obey_stop_request(workdir, int(state.step))
+    else:
         _log.info("stopped and saved; the same command continues")
-    return finished
+    return False
 
 
 def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
@@ -168,7 +177,9 @@ def run() -> int:
     config, workdir = cli.read_config(), cli.read_workdir()
     keep_compiled()
     join(**cli.read_hosts())
-    return 0 if main(config, workdir) else cli.INTERRUPTED
+    if main(config, workdir):
+        return 0
+    return cli.STOPPED_EARLY if is_stop_requested(workdir) else cli.INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import pytest
 from t2t.config import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from t2t.evaluate import Request, describe, evaluate
+from t2t.evaluate import describe, evaluate
 from t2t.evaluation.bleu import MEASURES
 from t2t.evaluation.records import load_evaluation
+from t2t.evaluator import Request
 from t2t.training.run_directory import RunError, list_steps
 from tests.tiny_run import PAIRS, make_run
 

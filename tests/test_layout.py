@@ -24,13 +24,15 @@ model/masks model/position model/dropout model/layers model/attention model/bloc
 model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
 model/flops
 training/schedule training/loss training/state training/step
-training/run_directory training/checkpoint training/report training/interruption training/loop
+training/run_directory training/checkpoint training/report training/interruption
+training/early_stop training/loop
 training/ledger training/validation
 decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format
 decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
-evaluation/by_length evaluation/records evaluation/arms
+evaluation/by_length evaluation/records evaluation/arms evaluation/curves
 evaluation/head_roles evaluation/attention_page
+evaluator watching scans
 inspection/head_measures
 planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
@@ -77,7 +79,7 @@ OWNERS = {
     "tensorflow": (),
     "sacrebleu": ("evaluation/exact_match", "evaluation/bleu", "evaluation/significance"),
     "scipy": ("evaluation/significance",),
-    "matplotlib": ("evaluation/by_length", "experiments/plots"),
+    "matplotlib": ("evaluation/by_length", "evaluation/curves", "experiments/plots"),
     "jinja2": ("evaluation/attention_page",),
     "sacremoses": ("evaluation/bleu",),
     "ml_collections": ("cli",),

@@ -20,6 +20,7 @@ from t2t import cli, train
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config
 from t2t.data.corpus import DataError
+from t2t.training.early_stop import read_stop_request, request_stop
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
 from tests.tiny_training import (
@@ -137,6 +138,24 @@ def test_without_a_validation_split_training_needs_none(config: Config, tmp_path
     assert train.main(blind, tmp_path / "run")
     assert read_figures(tmp_path / "run", "validation/") == []
     assert list_steps(tmp_path / "run") == [5]
+
+
+def test_stopped_run_goes_on_when_the_request_is_removed(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    workdir, short = tmp_path / "run", change(config, training={"steps": 5})
+    assert train.main(short, workdir)
+    request_stop(workdir, "enough")
+    assert train.main(short, workdir)  # it was at its end before
+    with caplog.at_level("INFO"):
+        assert not train.main(change(config, training={"steps": 10}), workdir)
+    assert f"stopped early after step 5: enough; remove {workdir}/stop.json" in caplog.text
+    request = read_stop_request(workdir)
+    assert request
+    assert request.obeyed_at == 5
+    (workdir / "stop.json").unlink()
+    assert train.main(change(config, training={"steps": 10}), workdir)
+    assert list_steps(workdir)[-1] == 10
 
 
 @pytest.mark.parametrize(

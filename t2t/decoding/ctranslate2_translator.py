@@ -66,9 +66,14 @@ class CTranslate2Translator(Translator):
         }
 
     def search(
-        self, params: Params, sources: list[list[int]], n_best: int, progress: bool
+        self,
+        params: Params,
+        sources: list[list[int]],
+        n_best: int,
+        alphas: tuple[float, ...],
+        progress: bool,
     ) -> list[list[Translation]]:
-        """Up to `n_best` translations of each source, which ends in EOS and is not too long."""
+        """As the overridden; alpha has no part in CTranslate2's search, it ranks what was found."""
         if self._params is not params:
             self._load(params)
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
@@ -88,7 +93,8 @@ class CTranslate2Translator(Translator):
             if limit < longest and max(map(len, result.hypotheses)) >= limit:
                 # A batch has one limit, but each sentence its own.
                 result = self._start([spelled[index]], limit)[0].result()
-            found[index] = self._rank(spelled[index], result)[:n_best]
+            scored = self._score(spelled[index], result)
+            found[index] = [best for alpha in alphas for best in self._rank(scored, alpha)[:n_best]]
         return found
 
     def _load(self, params: Params) -> None:
@@ -124,20 +130,31 @@ class CTranslate2Translator(Translator):
         )
         return promises
 
-    def _rank(self, source: list[str], result: Any) -> list[Translation]:
-        """The hypotheses of one sentence, best first."""
+    def _score(self, source: list[str], result: Any) -> list[tuple[list[int], float]]:
+        """The hypotheses of one sentence with their log-probabilities."""
         end = self._pieces[1][EOS_ID]
-        translations = []
+        hypotheses = []
         for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True):
             if tokens[-1:] != [end]:  # stopped at the limit: its end is not in the probability
                 [scored] = self._engine.score_batch([source], [tokens], max_input_length=0)
                 tokens, log_prob = [*tokens, end], sum(scored.log_probs)
             ids = [self._ids[token] for token in tokens]
             # Suppressed there, these would leave their probability to the others.
-            if not math.isfinite(log_prob) or any(token in ids for token in NEVER):
-                continue
-            score = log_prob / float(length_penalty(len(ids), self.config.alpha))
-            translations.append(Translation(self._spell(ids), score, log_prob, len(ids)))
+            if math.isfinite(log_prob) and not any(token in ids for token in NEVER):
+                hypotheses.append((ids, log_prob))
+        return hypotheses
+
+    def _rank(self, hypotheses: list[tuple[list[int], float]], alpha: float) -> list[Translation]:
+        """The same as translations, best first."""
+        translations = [
+            Translation(
+                self._spell(ids),
+                log_prob / float(length_penalty(len(ids), alpha)),
+                log_prob,
+                len(ids),
+            )
+            for ids, log_prob in hypotheses
+        ]
         return sorted(translations, key=lambda found: -found.score)
 
 

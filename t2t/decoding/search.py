@@ -4,6 +4,8 @@ Pure, under `jit`, and ignorant of the model: it sees a function from tokens to 
 holds no cache and moves none; it says at each step which slot a slot continues.
 """
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -53,7 +55,8 @@ class Beam(NamedTuple):
 
 
 Slots = TypeVar("Slots", Beam, Hypotheses)
-State = tuple[Int[Array, ""], Beam, Hypotheses, Any]  # length, growing, finished, cache
+Finished = tuple[Hypotheses, ...]  # for each alpha
+State = tuple[Int[Array, ""], Beam, Finished, Any]  # length, growing, finished, cache
 
 
 def length_penalty(length: Int[Array, "..."] | int, alpha: float) -> Float[Array, "..."] | float:
@@ -71,12 +74,39 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """Searches the Y with the highest log P(Y) / lp(Y).
+    """Searches the Y with the highest log P(Y) / lp(Y): `search_with_alphas` with one of them."""
+    [found] = search_with_alphas(
+        decode_step,
+        cache,
+        max_lengths=max_lengths,
+        max_length=max_length,
+        beam_size=beam_size,
+        alphas=(alpha,),
+        n_best=n_best,
+    )
+    return found
+
+
+def search_with_alphas(
+    decode_step: DecodeStep,
+    cache: Any,
+    *,
+    max_lengths: Int[Array, "B"],
+    max_length: int,
+    beam_size: int,
+    alphas: Sequence[float],
+    n_best: int | None = None,
+) -> tuple[Hypotheses, ...]:
+    """Searches the Y with the highest log P(Y) / lp(Y), for each of several length penalties.
 
     Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
     others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
     done when nothing that grows can still reach its R-th best finished hypothesis: log P only
     falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
+
+    Which hypotheses grow follows from log P alone, and alpha only ranks those that are finished: so
+    one search finds for each alpha what a search with that alpha would, if it goes on until it is
+    done for all of them.
 
     Args:
         decode_step: the model.
@@ -85,7 +115,7 @@ def beam_search(
             be EOS, so that every hypothesis ends. A limit of 0 marks an empty row: no step for it.
         max_length: L; limits all of `max_lengths`.
         beam_size: W.
-        alpha: exponent of the length penalty; 0 ranks by log P.
+        alphas: exponents of the length penalty; 0 ranks by log P.
         n_best: R, how many hypotheses are wanted, by default W. Fewer are done sooner.
     """
     limits = jnp.minimum(max_lengths, max_length)[:, None]
@@ -99,16 +129,23 @@ def beam_search(
         length, beam, finished, cache = state
         logits, cache = decode_step(beam.last, beam.parents, cache)
         candidates = _extend(beam, logits, length, length + 1 >= limits, num_candidates)
-        finished = _finish(finished, candidates, length + 1, alpha)
+        finished = tuple(
+            _finish(found, candidates, length + 1, alpha)
+            for found, alpha in zip(finished, alphas, strict=True)
+        )
         growing = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
         beam = _select(candidates._replace(log_probs=growing), growing, beam_size)
-        attainable = beam.log_probs[:, :1] / length_penalty(limits, alpha)
-        is_done = finished.scores[:, -1:] >= attainable
-        beam = beam._replace(log_probs=jnp.where(is_done, -jnp.inf, beam.log_probs))
+        best = beam.log_probs[:, :1]
+        is_done = [
+            found.scores[:, -1:] >= best / length_penalty(limits, alpha)
+            for found, alpha in zip(finished, alphas, strict=True)
+        ]
+        all_are_done = functools.reduce(jnp.logical_and, is_done)
+        beam = beam._replace(log_probs=jnp.where(all_are_done, -jnp.inf, beam.log_probs))
         return length + 1, beam, finished, cache
 
     beam, finished = _start(limits, beam_size, n_best or beam_size, max_length)
-    state = jnp.zeros((), jnp.int32), beam, finished, cache
+    state = jnp.zeros((), jnp.int32), beam, (finished,) * len(alphas), cache
     return jax.lax.while_loop(is_searching, advance, state)[2]
 
 

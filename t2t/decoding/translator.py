@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tqdm
 from jaxtyping import Array, Int
@@ -16,7 +17,7 @@ from jaxtyping import Array, Int
 from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.search import Hypotheses, beam_search, length_penalty
+from t2t.decoding.search import Hypotheses, length_penalty, search_with_alphas
 from t2t.model.encoder_decoder import Params, compute_dtype
 from t2t.model.kinds import init_model, merge
 from t2t.sharding import RULES, spec
@@ -62,7 +63,7 @@ class Translator:
         if config.model.position == "learned":
             self.limit = min(self.limit, config.model.max_positions)
             self._max_length = config.model.max_positions
-        self._compiled: dict[tuple[int, int, int], Any] = {}
+        self._compiled: dict[tuple[Any, ...], Any] = {}
 
     def translate(
         self, params: Params, sentences: Sequence[str], progress: bool = False
@@ -83,13 +84,42 @@ class Translator:
                 f"n_best={n_best} does not fit decoding.beam_size={self.config.beam_size}; "
                 f"use 1 to {self.config.beam_size}, or a wider beam"
             )
+        alpha = self.config.alpha
+        pieces = self._translate_pieces(params, sentences, n_best, (alpha,), progress)
+        translations = [_join(found, alpha) for found in pieces]
+        self._warn(translations)
+        return translations
+
+    def translate_with_alphas(
+        self,
+        params: Params,
+        sentences: Sequence[str],
+        alphas: Sequence[float],
+        progress: bool = False,
+    ) -> list[list[Translation]]:
+        """For each alpha what `translate` would give with it, from one search for all of them."""
+        pieces = self._translate_pieces(params, sentences, 1, tuple(alphas), progress)
+        translations = [
+            [_join([ranked[number : number + 1] for ranked in found], alpha) for found in pieces]
+            for number, alpha in enumerate(alphas)
+        ]
+        self._warn(translations[0])
+        return [[best for best, *_ in found] for found in translations]
+
+    def _translate_pieces(
+        self,
+        params: Params,
+        sentences: Sequence[str],
+        n_best: int,
+        alphas: tuple[float, ...],
+        progress: bool,
+    ) -> list[list[list[Translation]]]:
+        """What `search` finds, for each piece of each sentence."""
         self._check(params)
         pieces = [self._cut(ids) for ids in self.vocabulary.src.encode(sentences)]
         flat = [piece for parts in pieces for piece in parts]
-        found = iter(self.search(params, flat, n_best, progress))
-        translations = [_join([next(found) for _ in parts], self.config.alpha) for parts in pieces]
-        self._warn(translations)
-        return translations
+        found = iter(self.search(params, flat, n_best, alphas, progress))
+        return [[next(found) for _ in parts] for parts in pieces]
 
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
@@ -117,16 +147,24 @@ class Translator:
         return [[*words[i : i + size], EOS_ID] for i in range(0, len(words), size)]
 
     def search(
-        self, params: Params, sources: list[list[int]], n_best: int, progress: bool
+        self,
+        params: Params,
+        sources: list[list[int]],
+        n_best: int,
+        alphas: tuple[float, ...],
+        progress: bool,
     ) -> list[list[Translation]]:
-        """Up to `n_best` translations of each source, which ends in EOS and is not too long."""
+        """Up to `n_best` translations of each source, which ends in EOS and is not too long.
+
+        With several alphas the best by each, one behind the other.
+        """
         found: list[list[Translation]] = [[] for _ in sources]
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
             for length, rows, indices in self._group([len(ids) for ids in sources]):
                 src = np.full((rows, length), PAD_ID, np.int32)
                 for row, index in enumerate(indices):
                     src[row, : len(sources[index])] = sources[index]
-                hypotheses = self._search(params, src, n_best)
+                hypotheses = self._search(params, src, n_best, alphas)
                 for row, index in enumerate(indices):
                     found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
@@ -150,31 +188,40 @@ class Translator:
             for start in range(0, len(indices), rows):
                 yield padded, rows, indices[start : start + rows]
 
-    def _search(self, params: Params, src: Int[np.ndarray, "B S"], n_best: int) -> Hypotheses:
+    def _search(
+        self,
+        params: Params,
+        src: Int[np.ndarray, "B S"],
+        n_best: int,
+        alphas: tuple[float, ...],
+    ) -> Hypotheses:
         """Hypotheses as NumPy arrays, whole in every process."""
         placed = jax.device_put(src, spec("batch", None))
-        shape = (*src.shape, n_best)
+        shape = (*src.shape, n_best, alphas)
         if shape not in self._compiled:
             started = time.perf_counter()
-            search = jax.jit(self._encode_and_search, static_argnums=2)
-            self._compiled[shape] = search.lower(params, placed, n_best).compile()
+            search = jax.jit(self._encode_and_search, static_argnums=(2, 3))
+            self._compiled[shape] = search.lower(params, placed, n_best, alphas).compile()
             self.compile_seconds += time.perf_counter() - started
         found: Hypotheses = jax.device_get(self._compiled[shape](params, placed))
         return found
 
-    def _encode_and_search(self, params: Params, src: Int[Array, "B S"], n_best: int) -> Hypotheses:
+    def _encode_and_search(
+        self, params: Params, src: Int[Array, "B S"], n_best: int, alphas: tuple[float, ...]
+    ) -> Hypotheses:
         model, beam_size = merge(self.structure, params), self.config.beam_size
         lengths = (src != PAD_ID).sum(axis=1)
         max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
-        hypotheses = beam_search(
+        found = search_with_alphas(
             model.decode_step,
             model.init_cache(model.encode(src), src, beam_size, max_length),
             max_lengths=(lengths + self.config.max_extra_length) * (lengths > 0),
             max_length=max_length,
             beam_size=beam_size,
-            alpha=self.config.alpha,
+            alphas=alphas,
             n_best=n_best,
         )
+        hypotheses = Hypotheses(*(jnp.concatenate(parts, 1) for parts in zip(*found, strict=True)))
         everywhere = spec(None)
         if everywhere is None:
             return hypotheses

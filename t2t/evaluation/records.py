@@ -80,8 +80,8 @@ def save_evaluation(
         OSError: one cannot be written.
     """
     for text, name in result["texts"].items():
-        _write_whole(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
-    _write_whole(path, json.dumps(result, indent=2) + "\n")
+        write_whole(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
+    write_whole(path, json.dumps(result, indent=2) + "\n")
 
 
 def load_evaluation(path: Path) -> Evaluation:
@@ -126,7 +126,12 @@ def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
     return found[-1]
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """A file that is never seen half.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     draft = path.with_name(f".{path.name}.draft")
     draft.write_bytes(text.encode())
     draft.replace(path)

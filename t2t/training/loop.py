@@ -6,6 +6,7 @@ from t2t.batch import DeviceBatch
 from t2t.config import TrainingConfig
 from t2t.model.encoder_decoder import Params
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.early_stop import is_stop_requested
 from t2t.training.interruption import Interruption
 from t2t.training.report import Report
 from t2t.training.state import TrainState
@@ -23,7 +24,7 @@ def train(
     checkpoints: Checkpoints,
     report: Report,
 ) -> tuple[TrainState, bool]:
-    """Trains until `config.steps` or until it is interrupted; the newest state is saved.
+    """Trains until `config.steps`, an interruption or a request to stop; the last state is saved.
 
     Returns:
         The state, and whether training reached its end.
@@ -46,6 +47,8 @@ def train(
             if step % checkpoints.every == 0 or step == config.steps:
                 report.flush()
                 checkpoints.save(state, scores)
+                if is_stop_requested(checkpoints.workdir):
+                    break
         report.flush()
         checkpoints.save(state)
     return state, step >= config.steps

@@ -60,17 +60,30 @@ def lock_run(workdir: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as held:
         if is_first():
-            try:
-                workdir.mkdir(parents=True, exist_ok=True)
-                lock = held.enter_context((workdir / "lock").open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(
-                    f"another trainer is at work in {workdir}; "
-                    "wait for its end, or choose another --workdir"
-                ) from None
-            except OSError as error:
-                raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
+            refusal = (
+                f"another trainer is at work in {workdir}; "
+                "wait for its end, or choose another --workdir"
+            )
+            held.enter_context(lock(workdir, refusal))
+        yield
+
+
+@contextlib.contextmanager
+def lock(folder: Path, refusal: str) -> Iterator[None]:
+    """Makes a folder this process' alone.
+
+    Raises:
+        RunError: another process holds it (`refusal` says that), or it cannot be written.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context((folder / "lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(refusal) from None
+        except OSError as error:
+            raise RunError(f"{folder} cannot be written: {error.strerror}") from None
         yield
 
 
@@ -126,3 +139,18 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError):  # the trainer is writing it
             metrics.append(json.loads(line))
     return metrics
+
+
+def list_last_steps(workdir: Path, count: int, every: int, until: int | None = None) -> list[int]:
+    """The last `count` complete checkpoints, up to step `until`, the oldest first.
+
+    They are fewer where there are no more without a gap: training, which saves at least `every`
+    steps, keeps a few old ones far behind the last, and their mean would be another thing.
+    """
+    steps = [step for step in list_steps(workdir) if until is None or step <= until]
+    last = steps[-1:]
+    for step in reversed(steps[:-1]):
+        if len(last) == count or last[0] - step > every:
+            break
+        last.insert(0, step)
+    return last

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
-from t2t.decoding.search import Hypotheses, beam_search
+from t2t.decoding.search import Hypotheses, beam_search, search_with_alphas
 from t2t.model.kinds import init_model, merge
 from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
 
@@ -138,6 +138,26 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
         expected = search_all(next_log_probs, 4, 0.6)[:32]
         assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
         np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_one_search_finds_for_each_alpha_what_its_own_would(beam_size: int) -> None:
+    alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), jnp.arange(BATCH)
+    found = search_with_alphas(
+        model.decode_step,
+        model.init_cache(rows, beam_size),
+        max_lengths=jnp.full_like(rows, LENGTH),
+        max_length=LENGTH,
+        beam_size=beam_size,
+        alphas=alphas,
+        n_best=1,
+    )
+    for together, alpha in zip(found, alphas, strict=True):
+        alone = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
+        np.testing.assert_array_equal(together.tokens, alone.tokens)
+        np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
+    differ = (found[0].tokens != found[2].tokens).any()
+    assert differ == (beam_size > 1)  # or there was nothing to see
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 4])

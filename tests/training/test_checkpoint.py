@@ -14,7 +14,7 @@ from t2t.config import CheckpointConfig, MeshConfig
 from t2t.config_json import save_config
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
-from t2t.training.run_directory import RunError, list_steps
+from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState
 from tests.training.toy_run import (
     CONFIG,
@@ -180,3 +180,30 @@ def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> Non
     assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, params))
     for name in ("config.json", "vocab/joint.model"):
         assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()
+
+
+def test_checkpoint_that_loses_a_file_is_read_as_it_was_or_not_at_all(copy: Path) -> None:
+    """While training removes it, that is; what were missing must not count as zero."""
+    expected, _ = restore_params(copy, "30")
+    refused = 0
+    for path in [*(copy / "checkpoints" / "30" / "params").rglob("*")]:
+        if path.is_file():
+            content = path.read_bytes()
+            path.unlink()
+            try:
+                params, _ = restore_params(copy, "30")
+            except RunError:
+                refused += 1
+            else:
+                assert_same(params, expected)
+            path.write_bytes(content)
+    assert refused
+
+
+def test_last_steps_end_where_there_is_a_gap(tmp_path: Path) -> None:
+    for step in (20, 70, 75, 80, 90):  # 75 is of an interruption
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    assert list_last_steps(tmp_path, 2, every=10) == [80, 90]
+    assert list_last_steps(tmp_path, 5, every=10) == [70, 75, 80, 90]
+    assert list_last_steps(tmp_path, 2, every=10, until=75) == [70, 75]
+    assert list_last_steps(tmp_path, 2, every=10, until=10) == []

@@ -17,6 +17,7 @@ from t2t.config import CheckpointConfig, Config, TrainingConfig
 from t2t.config_json import save_config
 from t2t.model.encoder_decoder import Params
 from t2t.training.checkpoint import Checkpoints, find_best_step
+from t2t.training.early_stop import request_stop
 from t2t.training.loop import train
 from t2t.training.report import NonFiniteError, Report
 from t2t.training.run_directory import list_steps
@@ -128,6 +129,22 @@ def test_signal_ends_the_step_and_saves(run: Run, number: signal.Signals) -> Non
     assert finished
     assert float(state.params["sum"]) == expected_sum(10)
     assert run.logged_steps() == list(range(1, 11))
+
+
+def test_request_to_stop_is_obeyed_behind_the_next_checkpoint(run: Run) -> None:
+    state, finished = run.train(at_step(2, lambda: request_stop(run.workdir, "enough")))
+    assert not finished
+    assert int(state.step) == 4
+    assert list_steps(run.workdir) == [4]
+    (run.workdir / "stop.json").unlink()
+    state, finished = run.train()
+    assert finished
+    assert float(state.params["sum"]) == expected_sum(10)
+
+
+def test_request_that_comes_too_late_changes_nothing(run: Run) -> None:
+    _, finished = run.train(at_step(9, lambda: request_stop(run.workdir, "enough")))
+    assert finished
 
 
 def test_second_signal_is_not_held_up(run: Run) -> None:

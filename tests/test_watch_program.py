@@ -1,0 +1,116 @@
+"""`python -m t2t.evaluate --watch` beside a trainer, both killed at any time."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from t2t import cli
+from t2t.config import Config
+from tests.tiny_training import STEPS, change, make_config, write_recipe
+
+ROOT = Path(__file__).parents[1]
+WATCH = ["t2t.evaluate", "--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def start(arguments: Sequence[str], messages: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program on one device, what it says in a file; killed if the test ends before it."""
+    with (
+        messages.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": ""},
+            stdout=file,
+            stderr=file,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def train(config: Config, folder: Path, workdir: Path) -> list[str]:
+    """The arguments that train it."""
+    write_recipe(config, folder / "recipe.py")
+    return ["t2t.train", f"--config={folder}/recipe.py", f"--workdir={workdir}"]
+
+
+def read_scores(workdir: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (workdir / "evaluations").glob("*.json")}
+
+
+def wait_for_scores(workdir: Path, count: int, process: "subprocess.Popen[bytes]") -> None:
+    while len(read_scores(workdir)) < count and process.poll() is None:
+        time.sleep(0.01)
+
+
+def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
+    """Of the trainer, too; retention keeps all here, so that the table has to be complete."""
+    config = change(make_config(tmp_path), checkpoints={"every": 10, "keep_last": 10})
+    workdir, messages = tmp_path / "run", tmp_path / "messages"
+    training = train(config, tmp_path, workdir)
+    watching = [*WATCH, f"--workdir={workdir}"]
+    before: dict[str, bytes] = {}
+    for _ in range(4):
+        with start(training, tmp_path / "trainer"), start(watching, messages) as watch:
+            wait_for_scores(workdir, len(before) + 1, watch)
+            time.sleep(random.uniform(0, 0.5))
+        assert watch.returncode == -signal.SIGKILL, messages.read_text()
+        after = read_scores(workdir)
+        assert before.items() <= after.items()  # whole, and not made again
+        assert all(json.loads(text)["measures"] for text in after.values())
+        before = after
+    with start(training, tmp_path / "trainer"), start(watching, messages) as watch:
+        assert watch.wait(timeout=300) == 0, messages.read_text()
+    assert before.items() <= read_scores(workdir).items()
+    labels = [str(step) for step in range(10, STEPS + 1, 10)]
+    labels += [f"avg2-{step}" for step in range(20, STEPS + 1, 10)]
+    [table] = (workdir / "evaluations").glob("validation-watch-beam1-*/scores.jsonl")
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    assert sorted(row["checkpoint"] for row in rows) == sorted(labels)
+    assert (table.parent / "best" / "config.json").is_file()
+
+
+def test_watch_stops_training_early_while_old_checkpoints_are_removed(tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 100_000}, checkpoints={"every": 20})
+    workdir = tmp_path / "run"
+    messages, said = tmp_path / "messages", tmp_path / "trainer"
+    watching = [*WATCH, "--measure=chrf", "--patience=2", f"--workdir={workdir}"]
+    with (
+        start(train(config, tmp_path, workdir), said) as trainer,
+        start(watching, messages) as watch,
+    ):
+        assert watch.wait(timeout=500) == 0, messages.read_text()
+        assert trainer.wait(timeout=60) == cli.STOPPED_EARLY, said.read_text()
+    out = messages.read_text()
+    assert re.search("asking training to stop: [0-9]+ checkpoints without a better chrf than", out)
+    assert re.search("  best$", out, re.MULTILINE)
+    assert said.read_text().splitlines()[-1].startswith("stopped early after step ")
+
+
+def test_interrupted_watch_ends_cleanly(tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 5})
+    workdir, messages = tmp_path / "run", tmp_path / "messages"
+    with start(train(config, tmp_path, workdir), tmp_path / "trainer") as trainer:
+        assert trainer.wait() == 0
+    text = (workdir / "config.json").read_text()
+    (workdir / "config.json").write_text(text.replace('"steps": 5', '"steps": 10'))
+    with start([*WATCH, f"--workdir={workdir}"], messages) as watch:
+        wait_for_scores(workdir, 1, watch)
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(timeout=60) == cli.INTERRUPTED
+    assert messages.read_text().splitlines()[-1] == "interrupted"
