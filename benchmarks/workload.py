@@ -31,6 +31,11 @@ class Size:
     vocab_size: int
     lengths: str  # multi30k | wmt
 
+    @property
+    def output_multiple(self) -> int:
+        """To what the lengths of outputs are rounded, so that their batches are not too small."""
+        return 4 if self.lengths == "multi30k" else 8
+
 
 SIZES = {
     "tiny": Size(128, 256, 4, 4, 10_000, "multi30k"),
@@ -84,6 +89,43 @@ def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[l
         batches[-1].append(pair)
         longest = grown
     return [batches[index] for index in np.random.default_rng(seed).permutation(len(batches))]
+
+
+def group_outputs(size: Size, count: int, rows: int = 64) -> list[tuple[int, list[Ids]]]:
+    """(output length, sources) of batches for decoding.
+
+    The outputs have the references' lengths, rounded to a multiple, and a batch outputs of one
+    length, since some programs have one limit for a whole batch. The longest sources come first.
+    """
+    groups: dict[int, list[Ids]] = {}
+    multiple, pairs = size.output_multiple, draw_pairs(size, count, seed=1)
+    for src, tgt in sorted(pairs, key=lambda pair: -len(pair[0])):
+        length = max(1, round(len(tgt) / multiple)) * multiple
+        groups.setdefault(length, []).append(src)
+    return [
+        (length, group[start : start + rows])
+        for length, group in sorted(groups.items())
+        for start in range(0, len(group), rows)
+    ]
+
+
+def translate_all(
+    batches: Sequence[tuple[int, list[Ids]]], run: Callable[[int, list[Ids]], int]
+) -> dict[str, Any]:
+    """Times one pass over all batches; what `run` returns are the tokens of a batch."""
+    started, cpu_started = time.perf_counter(), time.process_time()
+    tokens = sum(run(length, sources) for length, sources in batches)
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    sentences = sum(len(sources) for _, sources in batches)
+    return {
+        "tokens": tokens,
+        "sentences": sentences,
+        "tokens_per_second": tokens / seconds,
+        "sentences_per_second": sentences / seconds,
+        "tokens_per_cpu_second": tokens / cpu_seconds,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+    }
 
 
 def repeat_for(seconds: float, steps: Iterator[int], run: Callable[[int], int]) -> dict[str, Any]:

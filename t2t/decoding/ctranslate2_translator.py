@@ -77,9 +77,7 @@ class CTranslate2Translator(Translator):
         if self._params is not params:
             self._load(params)
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
-        limits = [
-            min(len(source) + self.config.max_extra_length, self._max_length) for source in sources
-        ]
+        limits = [self._limit(source) for source in sources]
         started: list[tuple[int, int, Any]] = []
         for _, _, indices in self._group([len(source) for source in sources]):
             longest = max(limits[index] for index in indices)

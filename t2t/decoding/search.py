@@ -1,7 +1,8 @@
 """Beam search (section 6.1 of the paper), and greedy search as the beam of one.
 
 Pure, under `jit`, and ignorant of the model: it sees a function from tokens to logits. The search
-holds no cache and moves none; it says at each step which slot a slot continues.
+reads no cache; it says at each step which slot a slot continues. It can stop before its end, so
+that the caller makes room for longer hypotheses and lets finished sentences go.
 """
 
 import functools
@@ -16,6 +17,8 @@ from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.sharding import spec
 
 NEVER = (PAD_ID, BOS_ID)  # stand in no sentence; the unknown word may, where data holds it
+
+_GROUPS = 256  # of the vocabulary, whose maxima say where its largest logits are
 
 
 @runtime_checkable
@@ -54,9 +57,17 @@ class Beam(NamedTuple):
     log_probs: Float[Array, "B W"]  # -inf: the slot is empty
 
 
+class Search(NamedTuple):
+    """A search under way; each array but the scalars has a row for each sentence."""
+
+    length: Int[Array, ""]  # tokens of each growing hypothesis
+    limits: Int[Array, "B 1"]
+    growing: Beam
+    finished: Hypotheses
+    cache: Any  # the model's; scalars, and arrays with a row for each sentence
+
+
 Slots = TypeVar("Slots", Beam, Hypotheses)
-Finished = tuple[Hypotheses, ...]  # for each alpha
-State = tuple[Int[Array, ""], Beam, Finished, Any]  # length, growing, finished, cache
 
 
 def length_penalty(length: Int[Array, "..."] | int, alpha: float) -> Float[Array, "..."] | float:
@@ -74,35 +85,7 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """Searches the Y with the highest log P(Y) / lp(Y): `search_with_alphas` with one of them."""
-    [found] = search_with_alphas(
-        decode_step,
-        cache,
-        max_lengths=max_lengths,
-        max_length=max_length,
-        beam_size=beam_size,
-        alphas=(alpha,),
-        n_best=n_best,
-    )
-    return found
-
-
-def search_with_alphas(
-    decode_step: DecodeStep,
-    cache: Any,
-    *,
-    max_lengths: Int[Array, "B"],
-    max_length: int,
-    beam_size: int,
-    alphas: Sequence[float],
-    n_best: int | None = None,
-) -> tuple[Hypotheses, ...]:
-    """Searches the Y with the highest log P(Y) / lp(Y), for each of several length penalties.
-
-    Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
-    others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
-    done when nothing that grows can still reach its R-th best finished hypothesis: log P only
-    falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
+    """Searches the Y with the highest log P(Y) / lp(Y), from the first step to the last.
 
     Which hypotheses grow follows from log P alone, and alpha only ranks those that are finished: so
     one search finds for each alpha what a search with that alpha would, if it goes on until it is
@@ -110,49 +93,38 @@ def search_with_alphas(
 
     Args:
         decode_step: the model.
-        cache: its state before the first step.
-        max_lengths: each sentence's limit in tokens, EOS included. The token at the limit can only
-            be EOS, so that every hypothesis ends. A limit of 0 marks an empty row: no step for it.
+        cache: its state before the first step, with room for `max_length`.
+        max_lengths: see `start_search`, as for the others.
         max_length: L; limits all of `max_lengths`.
         beam_size: W.
         alphas: exponents of the length penalty; 0 ranks by log P.
         n_best: R, how many hypotheses are wanted, by default W. Fewer are done sooner.
     """
-    limits = jnp.minimum(max_lengths, max_length)[:, None]
-    num_candidates = 2 * beam_size if beam_size > 1 else 1
-
-    def is_searching(state: State) -> Bool[Array, ""]:
-        _, beam, _, _ = state
-        return jnp.any(beam.log_probs > -jnp.inf)
-
-    def advance(state: State) -> State:
-        length, beam, finished, cache = state
-        logits, cache = decode_step(beam.last, beam.parents, cache)
-        candidates = _extend(beam, logits, length, length + 1 >= limits, num_candidates)
-        finished = tuple(
-            _finish(found, candidates, length + 1, alpha)
-            for found, alpha in zip(finished, alphas, strict=True)
-        )
-        growing = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
-        beam = _select(candidates._replace(log_probs=growing), growing, beam_size)
-        best = beam.log_probs[:, :1]
-        is_done = [
-            found.scores[:, -1:] >= best / length_penalty(limits, alpha)
-            for found, alpha in zip(finished, alphas, strict=True)
-        ]
-        all_are_done = functools.reduce(jnp.logical_and, is_done)
-        beam = beam._replace(log_probs=jnp.where(all_are_done, -jnp.inf, beam.log_probs))
-        return length + 1, beam, finished, cache
-
-    beam, finished = _start(limits, beam_size, n_best or beam_size, max_length)
-    state = jnp.zeros((), jnp.int32), beam, (finished,) * len(alphas), cache
-    return jax.lax.while_loop(is_searching, advance, state)[2]
+    limits = jnp.minimum(max_lengths, max_length)
+    search = start_search(
+        cache,
+        max_lengths=limits,
+        room=max_length,
+        beam_size=beam_size,
+        n_best=n_best or beam_size,
+    )
+    return continue_search(decode_step, search, alpha).finished
 
 
-def _start(
-    limits: Int[Array, "B 1"], beam_size: int, n_best: int, max_length: int
-) -> tuple[Beam, Hypotheses]:
-    """The empty hypothesis of each sentence in slot 0; nothing is finished."""
+def start_search(
+    cache: Any, *, max_lengths: Int[Array, "B"], room: int, beam_size: int, n_best: int
+) -> Search:
+    """The empty hypothesis of each sentence in slot 0; nothing is finished.
+
+    Args:
+        cache: the model's state before the first step, with room for as many tokens.
+        max_lengths: each sentence's limit in tokens, EOS included. The token at the limit can only
+            be EOS, so that every hypothesis ends. A limit of 0 marks an empty row: no step for it.
+        room: L, tokens for which there is room before `extend_search`.
+        beam_size: W.
+        n_best: R, how many hypotheses are wanted. Fewer are done sooner.
+    """
+    limits = max_lengths[:, None]
 
     def fill(shape: tuple[int, ...], value: float, dtype: jnp.dtype) -> Array:
         # From the limits, so that a row lies on the device on which its sentence does.
@@ -161,19 +133,78 @@ def _start(
 
     integer = limits.dtype
     slots = fill((beam_size,), 0, integer) + jnp.arange(beam_size, dtype=integer)
-    beam = Beam(
-        tokens=fill((beam_size, max_length), PAD_ID, integer),
+    growing = Beam(
+        tokens=fill((beam_size, room), PAD_ID, integer),
         last=jnp.full_like(slots, BOS_ID),
         parents=slots,
         log_probs=jnp.where((slots == 0) & (limits > 0), 0.0, -jnp.inf),
     )
     finished = Hypotheses(
-        tokens=fill((n_best, max_length), PAD_ID, integer),
+        tokens=fill((n_best, room), PAD_ID, integer),
         lengths=fill((n_best,), 0, integer),
         scores=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
         log_probs=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
     )
-    return beam, finished
+    return Search(jnp.zeros((), jnp.int32), limits, growing, finished, cache)
+
+
+def continue_search(decode_step: DecodeStep, search: Search, alpha: float) -> Search:
+    """The search when all sentences are done, or when there is no more room.
+
+    Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
+    others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
+    done when nothing that grows can still reach its R-th best finished hypothesis: log P only
+    falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
+    """
+    beam_size, room = search.growing.tokens.shape[1:]
+    num_candidates = 2 * beam_size if beam_size > 1 else 1
+
+    def goes_on(search: Search) -> Bool[Array, ""]:
+        return jnp.any(is_growing(search)) & (search.length < room)
+
+    def advance(search: Search) -> Search:
+        length, limits, beam, finished, cache = search
+        logits, cache = decode_step(beam.last, beam.parents, cache)
+        candidates = _extend(beam, logits, length, length + 1 >= limits, num_candidates)
+        finished = _finish(finished, candidates, length + 1, alpha)
+        growing = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
+        beam = _select(candidates._replace(log_probs=growing), growing, beam_size)
+        attainable = beam.log_probs[:, :1] / length_penalty(limits, alpha)
+        is_done = finished.scores[:, -1:] >= attainable
+        beam = beam._replace(log_probs=jnp.where(is_done, -jnp.inf, beam.log_probs))
+        return Search(length + 1, limits, beam, finished, cache)
+
+    return jax.lax.while_loop(goes_on, advance, search)
+
+
+def is_growing(search: Search) -> Bool[Array, "B"]:
+    """Whether a sentence has more to come."""
+    return jnp.any(search.growing.log_probs > -jnp.inf, axis=1)
+
+
+def extend_search(search: Search, cache: Any, room: int) -> Search:
+    """The same with room for so many tokens; `cache` is its own, extended by the model."""
+
+    def extend(tokens: Int[Array, "B W _"]) -> Int[Array, "B W L"]:
+        more = room - tokens.shape[-1]
+        return jnp.pad(tokens, ((0, 0), (0, 0), (0, more)), constant_values=PAD_ID)
+
+    return search._replace(
+        growing=search.growing._replace(tokens=extend(search.growing.tokens)),
+        finished=search.finished._replace(tokens=extend(search.finished.tokens)),
+        cache=cache,
+    )
+
+
+def take_rows(search: Search, rows: Int[Array, "_"]) -> Search:
+    """The search of these sentences alone, in this order."""
+
+    def take(x: Array) -> Array:
+        own = None if spec("batch") is None else jax.typeof(x).sharding
+        return x.at[rows].get(out_sharding=own)
+
+    taken: Search = jax.tree.map(lambda x: take(x) if x.ndim else x, search)
+    return taken
 
 
 def _extend(
@@ -185,16 +216,17 @@ def _extend(
 ) -> Beam:
     """The most probable hypotheses that are one token longer, best first.
 
-    A candidate's slot contributes at most `num_candidates`, so they are chosen slot by slot before
-    the slots are compared; equal ones in the order of slot and token.
+    Each slot offers its own best before the slots are compared; equal ones in the order of slot
+    and token.
     """
     logits = _gather_vocabulary(logits).astype(jnp.float32)
-    ids = jnp.arange(logits.shape[-1])
-    banned = jnp.isin(ids, jnp.array(NEVER)) | (only_eos[..., None] & (ids != EOS_ID))
-    best, tokens = jax.lax.top_k(
-        jnp.where(banned, -jnp.inf, logits), min(num_candidates, logits.shape[-1])
-    )
-    # The banned tokens keep their share of the probability: log P is the model's own.
+    # As many more as may be banned: so no mask over the vocabulary is needed. The banned tokens
+    # keep their share of the probability: log P is the model's own.
+    best, tokens = _find_largest(logits, min(num_candidates + len(NEVER), logits.shape[-1]))
+    best = jnp.where(jnp.isin(tokens, jnp.array(NEVER)), -jnp.inf, best)
+    end = jnp.where(jnp.arange(best.shape[-1]) == 0, logits[..., EOS_ID, None], -jnp.inf)
+    best = jnp.where(only_eos[..., None], end, best)
+    tokens = jnp.where(only_eos[..., None], EOS_ID, tokens)
     totals = beam.log_probs[..., None] + best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     flat = totals.reshape(totals.shape[0], -1)
     log_probs, order = jax.lax.top_k(flat, num_candidates)
@@ -203,6 +235,31 @@ def _extend(
     history = jnp.take_along_axis(beam.tokens, parents[..., None], axis=1)
     here = jnp.arange(history.shape[-1]) == length
     return Beam(jnp.where(here, last[..., None], history), last, parents, log_probs)
+
+
+def _find_largest(
+    logits: Float[Array, "B W V"], count: int
+) -> tuple[Float[Array, "B W C"], Int[Array, "B W C"]]:
+    """`lax.top_k` over the vocabulary, whose logits are read once and not sorted.
+
+    The `count` largest lie in the `count` groups with the largest maxima (or in the rest that fills
+    no group), and only these are sorted. A group is every `_GROUPS`-th token, so that the maxima
+    are taken over whole vectors.
+    """
+    *batch, size = logits.shape
+    if size < 4 * _GROUPS or count > _GROUPS // 4:
+        return tuple(jax.lax.top_k(logits, count))
+    per_group, rest = divmod(size, _GROUPS)
+    grouped = logits[..., : size - rest].reshape(*batch, per_group, _GROUPS)
+    groups = jnp.sort(jax.lax.top_k(grouped.max(axis=-2), count)[1])
+    ids = jnp.arange(per_group)[:, None] * _GROUPS + groups[..., None, :]
+    ids = ids.reshape(*batch, per_group * count)
+    among = jnp.take_along_axis(logits, ids, axis=-1)
+    outside = jnp.zeros_like(ids[..., :1]) + jnp.arange(size - rest, size)
+    largest, order = jax.lax.top_k(
+        jnp.concatenate([among, logits[..., size - rest :]], axis=-1), count
+    )
+    return largest, jnp.take_along_axis(jnp.concatenate([ids, outside], axis=-1), order, axis=-1)
 
 
 def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:

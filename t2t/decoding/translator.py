@@ -5,19 +5,28 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.search import Hypotheses, length_penalty, search_with_alphas
+from t2t.decoding.search import (
+    Hypotheses,
+    Search,
+    continue_search,
+    extend_search,
+    is_growing,
+    length_penalty,
+    start_search,
+    take_rows,
+)
 from t2t.model.encoder_decoder import Params, compute_dtype
 from t2t.model.kinds import init_model, merge
 from t2t.sharding import RULES, spec
@@ -27,7 +36,7 @@ _log = logging.getLogger(__name__)
 MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
 
 _SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
-_FEWEST_ROWS = 2  # JAX takes a dimension of size 1 as one to broadcast, and loses its sharding
+_ROWS = 2, 8, 32  # or as many as the batch; JAX broadcasts 1, which loses its sharding
 _FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # control characters, line ends
@@ -42,6 +51,9 @@ class Translation:
     log_prob: float  # natural logarithm of the model's probability
     length: int  # sub-words, the end mark included
     num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
+
+
+Stage = tuple[Search, Bool[Array, "B"], Hypotheses]  # with what is growing and what is finished
 
 
 class Translator:
@@ -162,19 +174,25 @@ class Translator:
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
             for length, rows, indices in self._group([len(ids) for ids in sources]):
                 src = np.full((rows, length), PAD_ID, np.int32)
+                limits = np.zeros(rows, np.int32)
                 for row, index in enumerate(indices):
                     src[row, : len(sources[index])] = sources[index]
-                hypotheses = self._search(params, src, n_best, alphas)
+                    limits[row] = self._limit(sources[index])
+                hypotheses = self._search(params, src, limits, n_best)
                 for row, index in enumerate(indices):
                     found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
         return found
 
+    def _limit(self, source: list[int]) -> int:
+        """The most tokens that a hypothesis may have, its end mark included."""
+        return min(len(source) + self.config.max_extra_length, self._max_length)
+
     def _group(self, lengths: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices) of each batch, the longest first.
 
         A sentence's padded length follows from its own alone. The rows are as many as memory is
-        meant for, or 8 or 2 where so few sentences have that length.
+        meant for, or fewer where so few sentences have that length.
         """
         groups: dict[int, list[int]] = {}
         for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -182,50 +200,83 @@ class Translator:
             groups.setdefault(min(padded, self.limit), []).append(index)
         for padded, indices in groups.items():
             full = self.config.batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
-            sizes = _FEWEST_ROWS, 8, max(_FEWEST_ROWS, full)
-            needed = min(len(indices), sizes[-1])
-            rows = _round_up_to_devices(min(size for size in sizes if size >= needed))
-            for start in range(0, len(indices), rows):
-                yield padded, rows, indices[start : start + rows]
+            while indices:
+                rows = _choose_rows(len(indices), max(_ROWS[0], full))
+                yield padded, rows, indices[:rows]
+                indices = indices[rows:]
 
     def _search(
         self,
         params: Params,
         src: Int[np.ndarray, "B S"],
+        limits: Int[np.ndarray, "B"],
         n_best: int,
-        alphas: tuple[float, ...],
     ) -> Hypotheses:
-        """Hypotheses as NumPy arrays, whole in every process."""
-        placed = jax.device_put(src, spec("batch", None))
-        shape = (*src.shape, n_best, alphas)
-        if shape not in self._compiled:
-            started = time.perf_counter()
-            search = jax.jit(self._encode_and_search, static_argnums=(2, 3))
-            self._compiled[shape] = search.lower(params, placed, n_best, alphas).compile()
-            self.compile_seconds += time.perf_counter() - started
-        found: Hypotheses = jax.device_get(self._compiled[shape](params, placed))
-        return found
+        """Hypotheses as NumPy arrays, whole in every process.
 
-    def _encode_and_search(
-        self, params: Params, src: Int[Array, "B S"], n_best: int, alphas: tuple[float, ...]
-    ) -> Hypotheses:
-        model, beam_size = merge(self.structure, params), self.config.beam_size
-        lengths = (src != PAD_ID).sum(axis=1)
+        The search goes in stages, since a step costs what there is room for. The first has room for
+        as many tokens as the source has, each next for twice as many. Between stages, and only
+        there, the host looks: once few sentences are left, they go on in a smaller batch.
+        """
+        shape = len(src), n_best
         max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
-        found = search_with_alphas(
-            model.decode_step,
-            model.init_cache(model.encode(src), src, beam_size, max_length),
-            max_lengths=(lengths + self.config.max_extra_length) * (lengths > 0),
-            max_length=max_length,
-            beam_size=beam_size,
-            alphas=alphas,
-            n_best=n_best,
+        found = Hypotheses(
+            tokens=np.full((*shape, max_length), PAD_ID, np.int32),
+            lengths=np.zeros(shape, np.int32),
+            scores=np.full(shape, -np.inf, np.float32),
+            log_probs=np.full(shape, -np.inf, np.float32),
         )
-        hypotheses = Hypotheses(*(jnp.concatenate(parts, 1) for parts in zip(*found, strict=True)))
-        everywhere = spec(None)
-        if everywhere is None:
-            return hypotheses
-        return Hypotheses(*(jax.sharding.reshard(x, everywhere) for x in hypotheses))
+        room = min(src.shape[1], max_length)
+        placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
+        search, *seen = self._run(self._begin, params, *placed, n_best=n_best, room=room)
+        owners = np.arange(len(src))  # whose row it is
+        while True:
+            growing, finished = jax.device_get(seen)
+            found.tokens[owners, :, :room] = finished.tokens
+            for whole, part in zip(found[1:], finished[1:], strict=True):
+                whole[owners] = part
+            if not growing.any():
+                return found
+            rows = _choose_rows(growing.sum(), len(owners))
+            if rows < len(owners):
+                left = np.argsort(~growing, kind="stable")[:rows]
+                search, owners = self._run(take_rows, search, left), owners[left]
+            room = min(2 * room, max_length)
+            search, *seen = self._run(self._go_on, params, search, room=room)
+
+    def _run(self, function: Callable[..., Any], *arguments: Any, **options: int) -> Any:
+        """The result of a pure function, which is compiled once for all arguments of a shape."""
+        shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
+        key = function.__name__, *options.values(), *shapes
+        if key not in self._compiled:
+            started = time.perf_counter()
+            lowered = jax.jit(function, static_argnames=tuple(options)).lower(*arguments, **options)
+            self._compiled[key] = lowered.compile()
+            self.compile_seconds += time.perf_counter() - started
+        return self._compiled[key](*arguments)
+
+    def _begin(
+        self,
+        params: Params,
+        src: Int[Array, "B S"],
+        limits: Int[Array, "B"],
+        *,
+        n_best: int,
+        room: int,
+    ) -> Stage:
+        """Encodes, and searches as far as there is room."""
+        model, beam_size = merge(self.structure, params), self.config.beam_size
+        cache = model.init_cache(model.encode(src), src, beam_size, room)
+        search = start_search(
+            cache, max_lengths=limits, room=room, beam_size=beam_size, n_best=n_best
+        )
+        return _show(continue_search(model.decode_step, search, self.config.alpha))
+
+    def _go_on(self, params: Params, search: Search, *, room: int) -> Stage:
+        """Searches on in a wider room."""
+        model = merge(self.structure, params)
+        search = extend_search(search, model.extend_cache(search.cache, room), room)
+        return _show(continue_search(model.decode_step, search, self.config.alpha))
 
     def _read(self, found: Hypotheses) -> list[Translation]:
         """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
@@ -266,6 +317,21 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
         text = " ".join(part.text for part in parts if part.text)
         joined.append(Translation(text, score, log_prob, length, len(parts)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
+
+
+def _show(search: Search) -> Stage:
+    """The search, and what of it the host has to see, whole on each device."""
+    shown = is_growing(search), search.finished
+    everywhere = spec(None)
+    if everywhere is not None:
+        shown = jax.tree.map(lambda x: jax.sharding.reshard(x, everywhere), shown)
+    return search, *shown
+
+
+def _choose_rows(count: int, most: int) -> int:
+    """The least of few sizes of a batch that holds so many sentences, or the largest."""
+    sizes = [*(size for size in _ROWS if size < most), most]
+    return _round_up_to_devices(min(size for size in sizes if size >= min(count, most)))
 
 
 def _round_up_to_devices(rows: int) -> int:

@@ -112,6 +112,11 @@ class KVCache(NamedTuple):
             update(self.values, new.values[:, None], step, axis=1),
         )
 
+    def extend(self, length: int) -> "KVCache":
+        """The cache with room for so many steps."""
+        more = [(0, 0), (0, length - self.keys.shape[1]), *[(0, 0)] * 3]
+        return KVCache(jnp.pad(self.keys, more), jnp.pad(self.values, more))
+
     def read(self) -> KeyValue:
         """All slots of all steps as keys to attend to: L*W of them."""
         batch, length, beam, *_ = self.keys.shape

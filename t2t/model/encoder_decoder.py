@@ -64,7 +64,15 @@ class EncoderDecoder(nnx.Module):
         beam_size: int,
         max_length: int,
     ) -> Any:
-        """What `decode_step` keeps between steps, before the first of at most `max_length`."""
+        """What `decode_step` keeps between steps, before the first of at most `max_length`.
+
+        Scalars, and arrays with a row for each sentence.
+        """
+
+    def extend_cache(self, cache: Any, max_length: int) -> Any:
+        """The same with room for `max_length` steps; where the cache does not grow, itself."""
+        del max_length
+        return cache
 
     @abstractmethod
     def decode_step(

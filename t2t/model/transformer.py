@@ -114,6 +114,14 @@ class Transformer(EncoderDecoder):
             step=jnp.zeros((), jnp.int32),
         )
 
+    def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
+        """The same with room for `max_length` steps."""
+        more = max_length - cache.ancestors.shape[2]
+        return cache._replace(
+            past=[past.extend(max_length) for past in cache.past],
+            ancestors=jnp.pad(cache.ancestors, ((0, 0), (0, 0), (0, more))),
+        )
+
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
     ) -> tuple[Float[Array, "B W V"], DecodingCache]:

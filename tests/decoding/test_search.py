@@ -11,7 +11,17 @@ from jax.sharding import AxisType, PartitionSpec
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
-from t2t.decoding.search import Hypotheses, beam_search, search_with_alphas
+from t2t.decoding.search import (
+    _GROUPS,
+    Hypotheses,
+    _find_largest,
+    beam_search,
+    continue_search,
+    extend_search,
+    is_growing,
+    start_search,
+    take_rows,
+)
 from t2t.model.kinds import init_model, merge
 from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
 
@@ -217,6 +227,40 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
         alone = search(model, rows=[row], limits=limit)
         for batched, single in zip(together, alone, strict=True):
             np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_best", [1, 4])
+def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) -> None:
+    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    wanted = search(model, limits=limits, n_best=n_best)
+    resume = jax.jit(lambda state: continue_search(model.decode_step, state, 0.6))
+    state = start_search(
+        model.init_cache(jnp.arange(BATCH), 4),
+        max_lengths=jnp.asarray(limits),
+        room=1,
+        beam_size=4,
+        n_best=n_best,
+    )
+    owners = np.arange(BATCH)
+    for room in (1, 2, 4, 6):
+        state = resume(extend_search(state, state.cache, room))
+        growing = np.asarray(is_growing(state))
+        for row, owner in enumerate(owners):
+            if not growing[row]:
+                done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished)
+                np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :room])
+                for found, expected in zip(done[1:], wanted[1:], strict=True):
+                    np.testing.assert_allclose(found, expected[owner], rtol=1e-6)
+        state, owners = take_rows(state, jnp.flatnonzero(growing)), owners[growing]
+    assert not len(owners)
+
+
+@pytest.mark.parametrize("size", [_GROUPS, 4 * _GROUPS, 5 * _GROUPS + 3])
+def test_the_largest_of_groups_are_the_largest_of_all(size: int) -> None:
+    logits = jax.random.normal(jax.random.key(0), (3, 2, size)).at[0, 0, -2:].add(9)
+    found, wanted = _find_largest(logits, 10), jax.lax.top_k(logits, 10)
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
 
 
 def test_every_hypothesis_ends_within_its_limit() -> None:

@@ -87,7 +87,7 @@ def test_probability_is_the_models_under_teacher_forcing(
     config = make_config(alpha=1.0)
     translator = Translator(config, vocabulary)
     src = np.array(vocabulary.src.encode(SENTENCES[:1]))
-    found = translator._search(params, src, 4, (1.0,))
+    found = translator._search(params, src, np.array([translator._limit(src[0])]), 4)
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     for rank, length in enumerate(found.lengths[0]):
         tgt_out = found.tokens[0, rank, :length]

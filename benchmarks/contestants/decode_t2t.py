@@ -1,0 +1,85 @@
+"""Decoding by t2t, with random parameters: one JSON line."""
+
+import argparse
+import json
+import types
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from benchmarks.workload import EOS_ID, SIZES, Ids, Size, group_outputs, translate_all
+from t2t.config import Config, DecodingConfig, ModelConfig
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import init_model
+
+
+def make_config(size: Size) -> Config:
+    """The size as a recipe."""
+    return Config(
+        model=ModelConfig(
+            num_layers=size.num_layers,
+            d_model=size.d_model,
+            d_ff=size.d_ff,
+            num_heads=size.num_heads,
+        ),
+        decoding=DecodingConfig(beam_size=4),
+    )
+
+
+def draw_params(size: Size) -> Params:
+    """At random, but the end mark comes never before the limit."""
+    _, params = init_model(
+        make_config(size).model, size.vocab_size, size.vocab_size, jax.random.key(0)
+    )
+    last = params["decoder"][size.num_layers - 1]["feed_forward"]["residual"]["norm"]
+    table = params["tgt_embedding"]["table"]
+    direction = table[EOS_ID] / np.linalg.norm(table[EOS_ID])
+    last["bias"] = 8 * direction
+    params["tgt_embedding"]["table"] = table.at[EOS_ID].set(-8 * direction)
+    return params
+
+
+class ForcedTranslator(Translator):
+    """Outputs token ids of one length, whatever the source."""
+
+    length: int
+
+    def _limit(self, source: list[int]) -> int:
+        del source
+        return self.length
+
+    def _spell(self, ids: list[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+def main() -> None:
+    """Compiles all shapes in a first pass, then measures a second."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--sentences", type=int, default=600)
+    arguments = parser.parse_args()
+    size = SIZES[arguments.size]
+    params = draw_params(size)
+    tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
+    vocabulary = cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
+    translator = ForcedTranslator(make_config(size), vocabulary)
+
+    def run(length: int, sources: list[Ids]) -> int:
+        translator.length = length
+        found = translator.search(params, [source.tolist() for source in sources], 1, False)
+        assert all(best.length == length for best, *_ in found)
+        return length * len(sources)
+
+    batches = group_outputs(size, arguments.sentences)
+    translate_all(batches, run)
+    result: dict[str, Any] = translate_all(batches, run)
+    result["compile_seconds"] = translator.compile_seconds
+    result["version"] = f"jax {jax.__version__}"
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

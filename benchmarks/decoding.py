@@ -1,0 +1,55 @@
+"""Decoding beside its peers: `python -m benchmarks.decoding --peer_python=PYTHON`.
+
+PYTHON is an interpreter with torch and transformers (CPU builds will do); without it Hugging Face
+is left out. Beam 4, outputs forced to the references' lengths, all on two threads. CTranslate2 has
+the same parameters; those of Hugging Face are random too. Seconds of the CPU stand beside those of
+the clock, which say little where others work on the same cores.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.contest import Contestant, compare, describe, take_turns, write
+
+FIGURES = {"tokens_per_second": "tokens/s", "tokens_per_cpu_second": "tokens/CPU s"}
+
+
+def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contestant]:
+    """Ours first."""
+
+    def make(name: str, python: str, program: str, *options: str) -> Contestant:
+        turn = [f"--size={size}", f"--sentences={sentences}", *options]
+        return Contestant(name, [python, "-m", f"benchmarks.contestants.{program}", *turn])
+
+    found = [
+        make("t2t", sys.executable, "decode_t2t"),
+        make("CTranslate2", sys.executable, "decode_ctranslate2"),
+    ]
+    if peer_python:
+        found.append(make("Hugging Face", peer_python, "decode_huggingface"))
+    return found
+
+
+def main() -> None:
+    """Prints two tables for each size, and writes all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="tiny,base")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, default=600)
+    parser.add_argument("--peer_python", default="")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/decoding-cpu.json"))
+    arguments = parser.parse_args()
+    result = {}
+    for size in arguments.sizes.split(","):
+        contestants = list_contestants(size, arguments.sentences, arguments.peer_python)
+        turns = take_turns(contestants, arguments.rounds)
+        tables = {figure: compare(turns, figure, contestants[0].name) for figure in FIGURES}
+        for figure, rows in tables.items():
+            print(f"{size}\n{describe(rows, FIGURES[figure])}\n", flush=True)
+        result[size] = {"comparison": tables, "turns": turns}
+    write(arguments.output, result)
+
+
+if __name__ == "__main__":
+    main()
