@@ -1,9 +1,10 @@
 """Decoding beside its peers: `python -m benchmarks.decoding --peer_python=PYTHON`.
 
 PYTHON is an interpreter with torch and transformers (CPU builds will do); without it Hugging Face
-is left out. Beam 4, outputs forced to the references' lengths, all on two threads. CTranslate2 has
-the same parameters; those of Hugging Face are random too. Seconds of the CPU stand beside those of
-the clock, which say little where others work on the same cores.
+is left out. Beam 4, outputs forced to the references' lengths. CTranslate2 has the same parameters;
+those of Hugging Face are random too. Seconds of the CPU stand beside those of the clock, which say
+little where others work on the same cores; there the peers' threads also wait for each other, at
+full speed, so that their turns with one thread are the ones to compare.
 """
 
 import argparse
@@ -22,12 +23,15 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
         turn = [f"--size={size}", f"--sentences={sentences}", *options]
         return Contestant(name, [python, "-m", f"benchmarks.contestants.{program}", *turn])
 
-    found = [
-        make("t2t", sys.executable, "decode_t2t"),
-        make("CTranslate2", sys.executable, "decode_ctranslate2"),
-    ]
+    peers = [("CTranslate2", sys.executable, "decode_ctranslate2")]
     if peer_python:
-        found.append(make("Hugging Face", peer_python, "decode_huggingface"))
+        peers.append(("Hugging Face", peer_python, "decode_huggingface"))
+    found = [make("t2t", sys.executable, "decode_t2t")]
+    for threads in (2, 1):
+        for name, python, program in peers:
+            found.append(
+                make(f"{name}, threads: {threads}", python, program, f"--threads={threads}")
+            )
     return found
 
 

@@ -85,25 +85,13 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """Searches the Y with the highest log P(Y) / lp(Y), from the first step to the last.
+    """The whole of a search, without a pause.
 
-    Which hypotheses grow follows from log P alone, and alpha only ranks those that are finished: so
-    one search finds for each alpha what a search with that alpha would, if it goes on until it is
-    done for all of them.
-
-    Args:
-        decode_step: the model.
-        cache: its state before the first step, with room for `max_length`.
-        max_lengths: see `start_search`, as for the others.
-        max_length: L; limits all of `max_lengths`.
-        beam_size: W.
-        alphas: exponents of the length penalty; 0 ranks by log P.
-        n_best: R, how many hypotheses are wanted, by default W. Fewer are done sooner.
+    `max_length` limits all of `max_lengths`; the cache has room for it. By default R is W.
     """
-    limits = jnp.minimum(max_lengths, max_length)
     search = start_search(
         cache,
-        max_lengths=limits,
+        max_lengths=jnp.minimum(max_lengths, max_length),
         room=max_length,
         beam_size=beam_size,
         n_best=n_best or beam_size,
@@ -149,12 +137,17 @@ def start_search(
 
 
 def continue_search(decode_step: DecodeStep, search: Search, alpha: float) -> Search:
-    """The search when all sentences are done, or when there is no more room.
+    """Searches the Y with the highest log P(Y) / lp(Y), until all is done or the room is full.
 
     Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
     others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
     done when nothing that grows can still reach its R-th best finished hypothesis: log P only
     falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
+
+    Args:
+        decode_step: the model.
+        search: as it was started, or continued before.
+        alpha: exponent of the length penalty; 0 ranks by log P.
     """
     beam_size, room = search.growing.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1

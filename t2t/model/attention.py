@@ -98,30 +98,84 @@ def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, 
     return jnp.reshape(x, shape, out_sharding=spec(*names))
 
 
+class HeadsFirst(NamedTuple):
+    """What the queries of many steps attend to, laid out so that no product has to turn it."""
+
+    keys: Float[Array, "B G K S"]
+    values: Float[Array, "B G S E"]
+
+    @classmethod
+    def arrange(cls, memory: KeyValue) -> "HeadsFirst":
+        """The same keys and values."""
+        return cls(memory.keys.transpose(0, 2, 3, 1), memory.values.transpose(0, 2, 1, 3))
+
+    def attend(
+        self,
+        query: Float[Array, "B T H K"],
+        mask: Bool[Array, "#B 1 #T S"],
+        bias: Float[Array, "H T S"] | None = None,
+    ) -> Float[Array, "B T H E"]:
+        """As `dot_product_attention`, for decoding."""
+        batch, length, heads, width = query.shape
+        groups, size, value_width = self.values.shape[1:]
+        grouped = query.reshape(batch, length, groups, heads // groups, width)
+        rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
+        logits = jnp.einsum(
+            "BGTK,BGKS->BGTS",
+            rows.reshape(batch, groups, -1, width),
+            self.keys,
+            preferred_element_type=jnp.float32,
+        ).reshape(*rows.shape[:4], size)
+        logits /= math.sqrt(width)
+        if bias is not None:
+            logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
+        weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None])).astype(self.values.dtype)
+        results = jnp.einsum(
+            "BGTS,BGSE->BGTE", weights.reshape(batch, groups, -1, size), self.values
+        ).reshape(*rows.shape[:4], value_width)
+        return results.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, value_width)
+
+
 class KVCache(NamedTuple):
     """Keys and values of one layer's past, in the order in which they were made, never moved."""
 
-    keys: Float[Array, "B L W G K"]
-    values: Float[Array, "B L W G E"]
+    keys: Float[Array, "B G K L W"]
+    values: Float[Array, "B G L W E"]
+
+    @classmethod
+    def allocate(cls, like: HeadsFirst, beam_size: int, max_length: int) -> "KVCache":
+        """An empty past, whose heads are as those of the memory, and on the same devices."""
+        keys = jnp.zeros_like(like.keys[..., :1, None])
+        values = jnp.zeros_like(like.values[:, :, :1, None])
+        return cls(
+            jnp.tile(keys, (1, 1, 1, max_length, beam_size)),
+            jnp.tile(values, (1, 1, max_length, beam_size, 1)),
+        )
 
     def write(self, step: Int[Array, ""], new: KeyValue) -> "KVCache":
         """The cache with the W slots of this step."""
         update = jax.lax.dynamic_update_slice_in_dim
+        keys, values = HeadsFirst.arrange(new)
         return KVCache(
-            update(self.keys, new.keys[:, None], step, axis=1),
-            update(self.values, new.values[:, None], step, axis=1),
+            update(self.keys, keys[..., None, :], step, axis=3),
+            update(self.values, values[:, :, None], step, axis=2),
         )
 
-    def extend(self, length: int) -> "KVCache":
+    def extend(self, max_length: int) -> "KVCache":
         """The cache with room for so many steps."""
-        more = [(0, 0), (0, length - self.keys.shape[1]), *[(0, 0)] * 3]
-        return KVCache(jnp.pad(self.keys, more), jnp.pad(self.values, more))
+        more, none = (0, max_length - self.keys.shape[3]), (0, 0)
+        return KVCache(
+            jnp.pad(self.keys, (none, none, none, more, none)),
+            jnp.pad(self.values, (none, none, more, none, none)),
+        )
 
-    def read(self) -> KeyValue:
+    def read(self) -> HeadsFirst:
         """All slots of all steps as keys to attend to: L*W of them."""
-        batch, length, beam, *_ = self.keys.shape
-        keys, values = (x.reshape(batch, length * beam, *x.shape[3:]) for x in self)
-        return KeyValue(keys, values)
+        keys, values = self
+        return HeadsFirst(
+            keys.reshape(*keys.shape[:3], -1),
+            values.reshape(*values.shape[:2], -1, values.shape[-1]),
+        )
 
 
 class MultiHeadAttention(nnx.Module):
@@ -175,15 +229,16 @@ class MultiHeadAttention(nnx.Module):
     def attend(
         self,
         query: Float[Array, "B T H K"],
-        memory: KeyValue,
+        memory: KeyValue | HeadsFirst,
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """The heads' results, joined by W^O."""
-        heads = dot_product_attention(
-            query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
-        )
+        if isinstance(memory, HeadsFirst):
+            heads = memory.attend(query, mask, bias)
+        else:
+            heads = dot_product_attention(query, memory, mask, bias, self.dropout_rate, key)
         return jnp.einsum(
             "BTHE,HED->BTD",
             heads,

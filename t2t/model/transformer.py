@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.attention import KeyValue, KVCache
+from t2t.model.attention import HeadsFirst, KVCache
 from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm
 from t2t.model.dropout import dropout, fold
 from t2t.model.encoder_decoder import EncoderDecoder
@@ -28,7 +28,7 @@ class DecodingCache(NamedTuple):
     """What decoding keeps between steps."""
 
     past: list[KVCache]  # a layer's own keys and values
-    memory: list[KeyValue]  # a layer's keys and values of the source
+    memory: list[HeadsFirst]  # a layer's keys and values of the source
     src: Int[Array, "B S"]
     ancestors: Int[Array, "B W L"]  # slot that each slot's hypothesis was in, at each step
     step: Int[Array, ""]
@@ -99,15 +99,13 @@ class Transformer(EncoderDecoder):
         max_length: int,
     ) -> DecodingCache:
         """An empty past, and the memory's keys and values, made once a sentence."""
-        source = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
+        source = [
+            HeadsFirst.arrange(layer.cross_attention.project_memory(memory))
+            for layer in self.decoder
+        ]
         row = src[:, :1, None]  # carries the batch's sharding into what is allocated here
-
-        def allocate(like: Float[Array, "B S G K"]) -> Float[Array, "B L W G K"]:
-            zeros = jnp.zeros_like(like[:, :1, None])
-            return jnp.tile(zeros, (1, max_length, beam_size, 1, 1))
-
         return DecodingCache(
-            past=[KVCache(allocate(kv.keys), allocate(kv.values)) for kv in source],
+            past=[KVCache.allocate(kv, beam_size, max_length) for kv in source],
             memory=source,
             src=src,
             ancestors=jnp.tile(jnp.zeros_like(row), (1, beam_size, max_length)),
