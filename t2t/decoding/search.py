@@ -241,7 +241,8 @@ def _find_largest(
     """
     *batch, size = logits.shape
     if size < 4 * _GROUPS or count > _GROUPS // 4:
-        return tuple(jax.lax.top_k(logits, count))
+        largest, ids = jax.lax.top_k(logits, count)
+        return largest, ids
     per_group, rest = divmod(size, _GROUPS)
     grouped = logits[..., : size - rest].reshape(*batch, per_group, _GROUPS)
     groups = jnp.sort(jax.lax.top_k(grouped.max(axis=-2), count)[1])
