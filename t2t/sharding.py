@@ -40,7 +40,8 @@ def keep_whole(weights: jax.Array) -> jax.Array:
     if jax.sharding.get_abstract_mesh().empty:
         return weights
     whole = PartitionSpec(*[None] * weights.ndim, reduced=frozenset(RULES["batch"]))
-    return jax.sharding.reshard(weights, whole)
+    gathered: jax.Array = jax.sharding.reshard(weights, whole)
+    return gathered
 
 
 def platform() -> str:

@@ -27,7 +27,7 @@ training/schedule training/loss training/state training/step
 training/run_directory training/checkpoint training/report training/interruption
 training/early_stop training/loop
 training/ledger training/validation
-decoding/search decoding/sampling decoding/translator decoding/ctranslate2_format
+decoding/search decoding/sampling decoding/grouping decoding/translator decoding/ctranslate2_format
 decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
 evaluation/by_length evaluation/records evaluation/arms evaluation/curves

@@ -69,7 +69,8 @@ def main() -> None:
 
     def run(length: int, sources: list[Ids]) -> int:
         translator.length = length
-        found = translator.search(params, [source.tolist() for source in sources], 1, False)
+        ids = [source.tolist() for source in sources]
+        found = translator.search(params, ids, 1, (0.6,), progress=False)
         assert all(best.length == length for best, *_ in found)
         return length * len(sources)
 

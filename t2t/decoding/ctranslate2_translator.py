@@ -14,6 +14,7 @@ from t2t.batch import EOS_ID
 from t2t.config import Config, ConfigError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.ctranslate2_format import LONGEST, check_support, write_model
+from t2t.decoding.grouping import group_by_length
 from t2t.decoding.search import NEVER, length_penalty
 from t2t.decoding.translator import Translation, Translator
 from t2t.model.encoder_decoder import Params
@@ -79,7 +80,8 @@ class CTranslate2Translator(Translator):
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
         limits = [self._limit(source) for source in sources]
         started: list[tuple[int, int, Any]] = []
-        for _, _, indices in self._group([len(source) for source in sources]):
+        lengths = [len(source) for source in sources]
+        for _, _, indices in group_by_length(lengths, self.limit, self.config.batch_size):
             longest = max(limits[index] for index in indices)
             promises = self._start([spelled[index] for index in indices], longest)
             started += [

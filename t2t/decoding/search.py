@@ -63,7 +63,7 @@ class Search(NamedTuple):
     length: Int[Array, ""]  # tokens of each growing hypothesis
     limits: Int[Array, "B 1"]
     growing: Beam
-    finished: Hypotheses
+    finished: tuple[Hypotheses, ...]  # by each alpha
     cache: Any  # the model's; scalars, and arrays with a row for each sentence
 
 
@@ -85,7 +85,30 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """The whole of a search, without a pause.
+    """The whole of a search, without a pause: `search_with_alphas` with one of them."""
+    [found] = search_with_alphas(
+        decode_step,
+        cache,
+        max_lengths=max_lengths,
+        max_length=max_length,
+        beam_size=beam_size,
+        alphas=(alpha,),
+        n_best=n_best,
+    )
+    return found
+
+
+def search_with_alphas(
+    decode_step: DecodeStep,
+    cache: Any,
+    *,
+    max_lengths: Int[Array, "B"],
+    max_length: int,
+    beam_size: int,
+    alphas: Sequence[float],
+    n_best: int | None = None,
+) -> tuple[Hypotheses, ...]:
+    """What a search finds with each of several alphas, without a pause.
 
     `max_length` limits all of `max_lengths`; the cache has room for it. By default R is W.
     """
@@ -95,12 +118,19 @@ def beam_search(
         room=max_length,
         beam_size=beam_size,
         n_best=n_best or beam_size,
+        num_alphas=len(alphas),
     )
-    return continue_search(decode_step, search, alpha).finished
+    return continue_search(decode_step, search, alphas).finished
 
 
 def start_search(
-    cache: Any, *, max_lengths: Int[Array, "B"], room: int, beam_size: int, n_best: int
+    cache: Any,
+    *,
+    max_lengths: Int[Array, "B"],
+    room: int,
+    beam_size: int,
+    n_best: int,
+    num_alphas: int = 1,
 ) -> Search:
     """The empty hypothesis of each sentence in slot 0; nothing is finished.
 
@@ -111,6 +141,7 @@ def start_search(
         room: L, tokens for which there is room before `extend_search`.
         beam_size: W.
         n_best: R, how many hypotheses are wanted. Fewer are done sooner.
+        num_alphas: for how many length penalties.
     """
     limits = max_lengths[:, None]
 
@@ -133,10 +164,10 @@ def start_search(
         scores=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
         log_probs=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
     )
-    return Search(jnp.zeros((), jnp.int32), limits, growing, finished, cache)
+    return Search(jnp.zeros((), jnp.int32), limits, growing, (finished,) * num_alphas, cache)
 
 
-def continue_search(decode_step: DecodeStep, search: Search, alpha: float) -> Search:
+def continue_search(decode_step: DecodeStep, search: Search, alphas: Sequence[float]) -> Search:
     """Searches the Y with the highest log P(Y) / lp(Y), until all is done or the room is full.
 
     Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
@@ -144,10 +175,14 @@ def continue_search(decode_step: DecodeStep, search: Search, alpha: float) -> Se
     done when nothing that grows can still reach its R-th best finished hypothesis: log P only
     falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
 
+    Which hypotheses grow follows from log P alone, and alpha only ranks those that are finished: so
+    one search finds for each alpha what a search with that alpha would, if it goes on until it is
+    done for all of them.
+
     Args:
         decode_step: the model.
         search: as it was started, or continued before.
-        alpha: exponent of the length penalty; 0 ranks by log P.
+        alphas: exponents of the length penalty; 0 ranks by log P.
     """
     beam_size, room = search.growing.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
@@ -159,12 +194,19 @@ def continue_search(decode_step: DecodeStep, search: Search, alpha: float) -> Se
         length, limits, beam, finished, cache = search
         logits, cache = decode_step(beam.last, beam.parents, cache)
         candidates = _extend(beam, logits, length, length + 1 >= limits, num_candidates)
-        finished = _finish(finished, candidates, length + 1, alpha)
+        finished = tuple(
+            _finish(found, candidates, length + 1, alpha)
+            for found, alpha in zip(finished, alphas, strict=True)
+        )
         growing = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
         beam = _select(candidates._replace(log_probs=growing), growing, beam_size)
-        attainable = beam.log_probs[:, :1] / length_penalty(limits, alpha)
-        is_done = finished.scores[:, -1:] >= attainable
-        beam = beam._replace(log_probs=jnp.where(is_done, -jnp.inf, beam.log_probs))
+        best = beam.log_probs[:, :1]
+        is_done = [
+            found.scores[:, -1:] >= best / length_penalty(limits, alpha)
+            for found, alpha in zip(finished, alphas, strict=True)
+        ]
+        all_are_done = functools.reduce(jnp.logical_and, is_done)
+        beam = beam._replace(log_probs=jnp.where(all_are_done, -jnp.inf, beam.log_probs))
         return Search(length + 1, limits, beam, finished, cache)
 
     return jax.lax.while_loop(goes_on, advance, search)
@@ -184,7 +226,7 @@ def extend_search(search: Search, cache: Any, room: int) -> Search:
 
     return search._replace(
         growing=search.growing._replace(tokens=extend(search.growing.tokens)),
-        finished=search.finished._replace(tokens=extend(search.finished.tokens)),
+        finished=tuple(x._replace(tokens=extend(x.tokens)) for x in search.finished),
         cache=cache,
     )
 

@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Int
 from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.grouping import choose_rows, group_by_length
 from t2t.decoding.search import (
     Hypotheses,
     Search,
@@ -29,15 +30,11 @@ from t2t.decoding.search import (
 )
 from t2t.model.encoder_decoder import Params, compute_dtype
 from t2t.model.kinds import init_model, merge
-from t2t.sharding import RULES, spec
+from t2t.sharding import spec
 
 _log = logging.getLogger(__name__)
 
 MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
-
-_SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
-_ROWS = 2, 8, 32  # or as many as the batch; JAX broadcasts 1, which loses its sharding
-_FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # control characters, line ends
 
@@ -172,13 +169,15 @@ class Translator:
         """
         found: list[list[Translation]] = [[] for _ in sources]
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
-            for length, rows, indices in self._group([len(ids) for ids in sources]):
+            for length, rows, indices in group_by_length(
+                [len(ids) for ids in sources], self.limit, self.config.batch_size
+            ):
                 src = np.full((rows, length), PAD_ID, np.int32)
                 limits = np.zeros(rows, np.int32)
                 for row, index in enumerate(indices):
                     src[row, : len(sources[index])] = sources[index]
                     limits[row] = self._limit(sources[index])
-                hypotheses = self._search(params, src, limits, n_best)
+                hypotheses = self._search(params, src, limits, n_best, alphas)
                 for row, index in enumerate(indices):
                     found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
@@ -188,29 +187,13 @@ class Translator:
         """The most tokens that a hypothesis may have, its end mark included."""
         return min(len(source) + self.config.max_extra_length, self._max_length)
 
-    def _group(self, lengths: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
-        """(padded length, rows, indices) of each batch, the longest first.
-
-        A sentence's padded length follows from its own alone. The rows are as many as memory is
-        meant for, or fewer where so few sentences have that length.
-        """
-        groups: dict[int, list[int]] = {}
-        for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-            padded = max(_SHORTEST, 1 << (lengths[index] - 1).bit_length())
-            groups.setdefault(min(padded, self.limit), []).append(index)
-        for padded, indices in groups.items():
-            full = self.config.batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
-            while indices:
-                rows = _choose_rows(len(indices), max(_ROWS[0], full))
-                yield padded, rows, indices[:rows]
-                indices = indices[rows:]
-
     def _search(
         self,
         params: Params,
         src: Int[np.ndarray, "B S"],
         limits: Int[np.ndarray, "B"],
         n_best: int,
+        alphas: tuple[float, ...],
     ) -> Hypotheses:
         """Hypotheses as NumPy arrays, whole in every process.
 
@@ -218,17 +201,20 @@ class Translator:
         as many tokens as the source has, each next for twice as many. Between stages, and only
         there, the host looks: once few sentences are left, they go on in a smaller batch.
         """
-        shape = len(src), n_best
+        shape = len(src), n_best * len(alphas)
         max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
-        found = Hypotheses(
-            tokens=np.full((*shape, max_length), PAD_ID, np.int32),
-            lengths=np.zeros(shape, np.int32),
-            scores=np.full(shape, -np.inf, np.float32),
-            log_probs=np.full(shape, -np.inf, np.float32),
-        )
+        nothing: list[Any] = [
+            np.full((*shape, max_length), PAD_ID, np.int32),
+            np.zeros(shape, np.int32),
+            np.full(shape, -np.inf, np.float32),
+            np.full(shape, -np.inf, np.float32),
+        ]
+        found = Hypotheses(*nothing)
         room = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        search, *seen = self._run(self._begin, params, *placed, n_best=n_best, room=room)
+        search, *seen = self._run(
+            self._begin, params, *placed, n_best=n_best, alphas=alphas, room=room
+        )
         owners = np.arange(len(src))  # whose row it is
         while True:
             growing, finished = jax.device_get(seen)
@@ -237,14 +223,14 @@ class Translator:
                 whole[owners] = part
             if not growing.any():
                 return found
-            rows = _choose_rows(growing.sum(), len(owners))
+            rows = choose_rows(int(growing.sum()), len(owners))
             if rows < len(owners):
                 left = np.argsort(~growing, kind="stable")[:rows]
                 search, owners = self._run(take_rows, search, left), owners[left]
             room = min(2 * room, max_length)
-            search, *seen = self._run(self._go_on, params, search, room=room)
+            search, *seen = self._run(self._go_on, params, search, alphas=alphas, room=room)
 
-    def _run(self, function: Callable[..., Any], *arguments: Any, **options: int) -> Any:
+    def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """The result of a pure function, which is compiled once for all arguments of a shape."""
         shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
         key = function.__name__, *options.values(), *shapes
@@ -262,21 +248,29 @@ class Translator:
         limits: Int[Array, "B"],
         *,
         n_best: int,
+        alphas: tuple[float, ...],
         room: int,
     ) -> Stage:
         """Encodes, and searches as far as there is room."""
         model, beam_size = merge(self.structure, params), self.config.beam_size
         cache = model.init_cache(model.encode(src), src, beam_size, room)
         search = start_search(
-            cache, max_lengths=limits, room=room, beam_size=beam_size, n_best=n_best
+            cache,
+            max_lengths=limits,
+            room=room,
+            beam_size=beam_size,
+            n_best=n_best,
+            num_alphas=len(alphas),
         )
-        return _show(continue_search(model.decode_step, search, self.config.alpha))
+        return _show(continue_search(model.decode_step, search, alphas))
 
-    def _go_on(self, params: Params, search: Search, *, room: int) -> Stage:
+    def _go_on(
+        self, params: Params, search: Search, *, alphas: tuple[float, ...], room: int
+    ) -> Stage:
         """Searches on in a wider room."""
         model = merge(self.structure, params)
         search = extend_search(search, model.extend_cache(search.cache, room), room)
-        return _show(continue_search(model.decode_step, search, self.config.alpha))
+        return _show(continue_search(model.decode_step, search, alphas))
 
     def _read(self, found: Hypotheses) -> list[Translation]:
         """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
@@ -321,24 +315,12 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
 
 def _show(search: Search) -> Stage:
     """The search, and what of it the host has to see, whole on each device."""
-    shown = is_growing(search), search.finished
+    joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
+    shown = is_growing(search), Hypotheses(*joined)
     everywhere = spec(None)
     if everywhere is not None:
         shown = jax.tree.map(lambda x: jax.sharding.reshard(x, everywhere), shown)
     return search, *shown
-
-
-def _choose_rows(count: int, most: int) -> int:
-    """The least of few sizes of a batch that holds so many sentences, or the largest."""
-    sizes = [*(size for size in _ROWS if size < most), most]
-    return _round_up_to_devices(min(size for size in sizes if size >= min(count, most)))
-
-
-def _round_up_to_devices(rows: int) -> int:
-    """The next multiple of the number of devices that share a batch's rows."""
-    shape = jax.sharding.get_abstract_mesh().shape
-    shards: int = math.prod(shape.get(axis, 1) for axis in RULES["batch"])
-    return math.ceil(rows / shards) * shards
 
 
 def _describe_model(config: ModelConfig, vocabulary: Vocabulary) -> tuple[Any, Any]:

@@ -114,11 +114,13 @@ class HeadsFirst(NamedTuple):
         query: Float[Array, "B T H K"],
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
+        *,
+        scaled: bool = True,
     ) -> Float[Array, "B T H E"]:
         """As `dot_product_attention`, for decoding."""
         batch, length, heads, width = query.shape
         groups, size, value_width = self.values.shape[1:]
-        grouped = query.reshape(batch, length, groups, heads // groups, width)
+        grouped = _reshape_heads(query, batch, length, groups, heads // groups, width)
         rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
         logits = jnp.einsum(
             "BGTK,BGKS->BGTS",
@@ -126,14 +128,15 @@ class HeadsFirst(NamedTuple):
             self.keys,
             preferred_element_type=jnp.float32,
         ).reshape(*rows.shape[:4], size)
-        logits /= math.sqrt(width)
+        logits /= math.sqrt(width) if scaled else 1.0
         if bias is not None:
             logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
         weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None])).astype(self.values.dtype)
         results = jnp.einsum(
             "BGTS,BGSE->BGTE", weights.reshape(batch, groups, -1, size), self.values
         ).reshape(*rows.shape[:4], value_width)
-        return results.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, value_width)
+        turned = results.transpose(0, 3, 1, 2, 4)
+        return _reshape_heads(turned, batch, length, heads, value_width)
 
 
 class KVCache(NamedTuple):
@@ -236,9 +239,11 @@ class MultiHeadAttention(nnx.Module):
     ) -> Float[Array, "B T D"]:
         """The heads' results, joined by W^O."""
         if isinstance(memory, HeadsFirst):
-            heads = memory.attend(query, mask, bias)
+            heads = memory.attend(query, mask, bias, scaled=self.scaled)
         else:
-            heads = dot_product_attention(query, memory, mask, bias, self.dropout_rate, key)
+            heads = dot_product_attention(
+                query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
+            )
         return jnp.einsum(
             "BTHE,HED->BTD",
             heads,

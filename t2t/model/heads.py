@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.attention import KeyValue, MultiHeadAttention, dot_product_attention
+from t2t.model.attention import HeadsFirst, KeyValue, MultiHeadAttention, dot_product_attention
 from t2t.model.encoder_decoder import Params
 from t2t.model.transformer import Transformer
 
@@ -70,11 +70,12 @@ class _Watched(MultiHeadAttention):
     def attend(
         self,
         query: Float[Array, "B T H K"],
-        memory: KeyValue,
+        memory: KeyValue | HeadsFirst,
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
+        assert isinstance(memory, KeyValue), "weights are those of teacher forcing"
         self.weights = nnx.Intermediate(weigh(query, memory.keys, mask, bias, scaled=self.scaled))
         return super().attend(query, memory, mask, bias, key)
 

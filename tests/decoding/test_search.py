@@ -19,6 +19,7 @@ from t2t.decoding.search import (
     continue_search,
     extend_search,
     is_growing,
+    search_with_alphas,
     start_search,
     take_rows,
 )
@@ -233,7 +234,7 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
 def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     wanted = search(model, limits=limits, n_best=n_best)
-    resume = jax.jit(lambda state: continue_search(model.decode_step, state, 0.6))
+    resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
     state = start_search(
         model.init_cache(jnp.arange(BATCH), 4),
         max_lengths=jnp.asarray(limits),
@@ -241,13 +242,13 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
         beam_size=4,
         n_best=n_best,
     )
-    owners = np.arange(BATCH)
+    owners, growing = np.arange(BATCH), np.ones(BATCH, bool)
     for room in (1, 2, 4, 6):
         state = resume(extend_search(state, state.cache, room))
         growing = np.asarray(is_growing(state))
         for row, owner in enumerate(owners):
             if not growing[row]:
-                done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished)
+                done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished[0])
                 np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :room])
                 for found, expected in zip(done[1:], wanted[1:], strict=True):
                     np.testing.assert_allclose(found, expected[owner], rtol=1e-6)

@@ -13,7 +13,8 @@ from t2t.batch import BOS_ID
 from t2t.config import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding import translator as translator_module
+from t2t.decoding import grouping
+from t2t.decoding.grouping import group_by_length
 from t2t.decoding.translator import Translation, Translator
 from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import init_model, merge
@@ -87,7 +88,9 @@ def test_probability_is_the_models_under_teacher_forcing(
     config = make_config(alpha=1.0)
     translator = Translator(config, vocabulary)
     src = np.array(vocabulary.src.encode(SENTENCES[:1]))
-    found = translator._search(params, src, np.array([translator._limit(src[0])]), 4)
+    found = translator._search(
+        params, src, np.array([translator._limit(src[0].tolist())]), 4, (1.0,)
+    )
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     for rank, length in enumerate(found.lengths[0]):
         tgt_out = found.tokens[0, rank, :length]
@@ -133,14 +136,11 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
     ]
 
 
-def test_long_batches_have_fewer_rows(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(translator_module, "_FULL_ROWS_UP_TO", 16)
-    batches = list(Translator(make_config(batch_size=4), vocabulary)._group([3, 9, 40, 16, 50, 20]))
+def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "_FULL_ROWS_UP_TO", 16)
+    batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))
     assert batches == [(64, 2, [4, 2]), (32, 2, [5]), (16, 4, [3, 1, 0])]
-    few = Translator(make_config(batch_size=64), vocabulary)._group([3, 9, 5])
-    assert list(few) == [(16, 8, [1, 2, 0])]
+    assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 8, [1, 2, 0])]
 
 
 def test_n_best_are_different_and_sorted(

@@ -18,7 +18,6 @@ from t2t.model.attention import (
 )
 from t2t.model.dropout import dropout
 from t2t.model.position import make_position
-from t2t.sharding import make_mesh, spec
 from tests import reference
 from tests.model.small_models import SMALL, compile_quickly
 

@@ -41,7 +41,15 @@ ORDERS = [  # the ways in which a model knows the order of words
     "deep LSTM, nothing shared",
 ]
 # What decoding step by step could get wrong besides.
-DECODED = [*ORDERS, "decoder_layers", "one key/value head", "d_v", "pre-norm", "deep GRU"]
+DECODED = [
+    *ORDERS,
+    "no scaling",
+    "decoder_layers",
+    "one key/value head",
+    "d_v",
+    "pre-norm",
+    "deep GRU",
+]
 
 
 class Outcome(NamedTuple):
