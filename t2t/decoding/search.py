@@ -258,7 +258,8 @@ def _extend(
     # As many more as may be banned: so no mask over the vocabulary is needed. The banned tokens
     # keep their share of the probability: log P is the model's own.
     best, tokens = _find_largest(logits, min(num_candidates + len(NEVER), logits.shape[-1]))
-    best = jnp.where(jnp.isin(tokens, jnp.array(NEVER)), -jnp.inf, best)
+    is_banned = (tokens[..., None] == jnp.array(NEVER)).any(axis=-1)
+    best = jnp.where(is_banned, -jnp.inf, best)
     end = jnp.where(jnp.arange(best.shape[-1]) == 0, logits[..., EOS_ID, None], -jnp.inf)
     best = jnp.where(only_eos[..., None], end, best)
     tokens = jnp.where(only_eos[..., None], EOS_ID, tokens)
