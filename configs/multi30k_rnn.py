@@ -6,7 +6,8 @@
 Data, vocabulary, batches, number of updates and number of parameters (2,622,144; the Transformer's
 are 2,599,424) are those of configs/multi30k.py; both spend most of them on the table of words,
 which one layer of 192 leaves as much room as the Transformer's eight of 128. Gradients are clipped
-at 1, since recurrence makes them explode (Pascanu et al. 2013). Not trained to its end here yet.
+at 1, since recurrence makes them explode (Pascanu et al. 2013). Not trained to its end here yet:
+of its start see benchmarks/LOG.md.
 """
 
 from t2t.config import (
