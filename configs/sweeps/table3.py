@@ -1,4 +1,4 @@
-r"""Table 3 of the paper, rows A to E and big, on any base recipe.
+r"""Table 3 of the paper, rows A to E and big, on any base recipe; and recurrence beside it.
 
     python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/base.py \
         --workdir=runs/table3
@@ -10,8 +10,11 @@ paper: with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-
 A single head, and the rates of dropout and label smoothing, are as they are everywhere.
 """
 
+import dataclasses
+
 from t2t.config import Config, ModelConfig
 from t2t.experiments.rows import Paper, Row
+from t2t.model.flops import count_parameters
 
 
 def get_rows(base: Config) -> list[Row]:
@@ -23,6 +26,7 @@ def get_rows(base: Config) -> list[Row]:
         *change_size(base.model),
         *regularize(),
         learn_positions(base),
+        recur(base),
         enlarge(base),
     ]
 
@@ -105,6 +109,29 @@ def learn_positions(base: Config) -> Row:
     rows = max(base.model.max_positions, base.data.max_length)
     overrides = {"model.position": "learned", "model.max_positions": rows}
     return Row("E-learned", overrides, Paper(4.92, 25.7))
+
+
+def recur(base: Config) -> Row:
+    """Bahdanau et al. 2015: one layer of GRUs, so wide that it has as many parameters as the base.
+
+    The gradient is clipped, since recurrence makes it explode (Pascanu et al. 2013), and sentences
+    are not packed, since it would carry its state from one into the next.
+    """
+    size, before = base.tokenizer.vocab_size, base.model
+    narrow = ModelConfig(
+        kind="rnn", num_layers=1, dropout=before.dropout, tie_embeddings=before.tie_embeddings
+    )
+    models = [
+        dataclasses.replace(narrow, d_model=width) for width in range(16, 4 * before.d_model, 16)
+    ]
+    target = count_parameters(before, size, size)
+    after = min(models, key=lambda model: abs(count_parameters(model, size, size) - target))
+    overrides = {
+        f"model.{name}": value
+        for name, value in vars(after).items()
+        if value != getattr(before, name)
+    }
+    return Row("rnn", {**overrides, "training.clip_norm": 1.0, "data.packed_length": 0})
 
 
 def enlarge(base: Config) -> Row:

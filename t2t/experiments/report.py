@@ -18,14 +18,15 @@ from t2t.experiments.pages import Page, format_table, write_pages
 from t2t.experiments.plots import plot_costs, plot_curves
 from t2t.experiments.rows import BASE, Run
 from t2t.experiments.sweep_directory import EVALUATION, find_failure, find_score
-from t2t.model.flops import count_parameters, train_flops
+from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.training.run_directory import read_metrics
 
 MEASURE = "bleu"
 PAPERS_BASE = 65  # million parameters
-LENGTH = 25  # sub-words of either side of a sentence, where FLOPs are given
+LENGTH = 25  # sub-words of either side of a sentence, where operations are counted
 HEADER = (
-    "row", "changes", "parameters", "FLOPs", "tokens/s", "perplexity", "BLEU", "paper", "verdict"
+    "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "BLEU",
+    "paper", "verdict",
 )  # fmt: skip
 NOTES = (
     "Verdicts are against base. Brackets are 95% intervals over sentences.",
@@ -33,6 +34,8 @@ NOTES = (
     "paper's measure. Compare differences from base, not values.",
     f"FLOPs: of the whole training in closed form, each batch as full of sentences of {LENGTH} "
     "sub-words as data.batch_tokens allows.",
+    f"Sequential: operations of the forward pass that wait for one another, {LENGTH} sub-words on "
+    "either side (table 1 of the paper).",
     "Tokens/s: of the target, median over the training, beside whatever else ran.",
 )
 Scores = Mapping[str, ArmScore]
@@ -167,6 +170,7 @@ def describe(
         ", ".join(change.removeprefix("model.") for change in changes),
         _format_parameters(outcome.parameters, base.parameters if base else None),
         f"{outcome.flops:.2e}" if outcome.flops else "",
+        str(count_sequential_operations(outcome.config.model, LENGTH, LENGTH)),
         f"{outcome.speed:.0f}" if outcome.speed else "",
         f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
         _format_score(scores[name]) if name in scores else "",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t import cli
 from t2t.config import ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Run
@@ -108,11 +109,12 @@ class Scheduler:
             self._progress.follow(job.run)
             return
         self._jobs.remove(job)
-        if status:
+        trained = job.stage == "training" and status in (0, cli.STOPPED_EARLY)
+        if status and not trained:
             reason = f"{job.stage} failed: {self._find_reason(job, status)}"
             find_failure(self._programs.workdir, job.run).write_text(f"{reason}\n")
             self._progress.say(job.run, reason)
-        elif job.stage == "training":
+        elif trained:
             self._start(job.run, job.worker, "evaluating")
         else:
             self._progress.finish(job.run)

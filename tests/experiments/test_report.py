@@ -54,12 +54,13 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     text = (tmp_path / "report.md").read_text()
     lines = [line.strip("| ").split(" | ") for line in output.splitlines()[2:7]]
     base, one_head, near, broken, later = lines
-    assert (base[0], base[4], base[7]) == ("base", "2000", "4.92, 25.8, +0M")
-    assert base[6].endswith("], 2 seeds")
+    assert (base[0], base[4], base[5]) == ("base", "30", "2000")
+    assert base[8] == "4.92, 25.8, +0M"
+    assert base[7].endswith("], 2 seeds")
     assert one_head[1] == "num_heads: 8 -> 1"
-    assert one_head[8] == "worse"
+    assert one_head[9] == "worse"
     assert "(-4.72M)" in near[2]
-    assert near[7:] == ["5.01, 25.4, -5M", "not distinguishable"]
+    assert near[8:] == ["5.01, 25.4, -5M", "not distinguishable"]
     assert broken[-1] == r"training failed: a \| b"
     assert later[-1] == "not begun"
     assert "one_head is worse than base: -" in text

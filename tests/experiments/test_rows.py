@@ -8,6 +8,7 @@ import pytest
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import differences
 from t2t.experiments.rows import Row, make_runs, read_rows, select
+from t2t.model.flops import count_parameters
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
@@ -41,7 +42,7 @@ def test_rows_fit_every_recipe(sweep: Path, recipe: Path) -> None:
 
 def test_table_3_has_the_papers_values_on_the_papers_model() -> None:
     rows = {row.name: row for row in read_rows(ROOT / "configs/sweeps/table3.py", Config())}
-    assert "".join(dict.fromkeys(row.group[0] for row in rows.values())) == "bABCDE"
+    assert "".join(dict.fromkeys(row.group[0] for row in rows.values())) == "bABCDEr"
     heads = [
         (row.overrides["model.num_heads"], row.overrides["model.d_k"], row.overrides["model.d_v"])
         for row in rows.values()
@@ -61,6 +62,16 @@ def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
     assert rows["B-dk16"].overrides == {"model.d_k": 8, "model.d_v": 32}
     assert rows["C-N8"].overrides == {"model.num_layers": 4}
     assert rows["C-dff1024"].overrides == {"model.d_ff": 256}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
+    base = read_recipe(recipe)
+    rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
+    [run], _ = make_runs(base, [row for row in rows if row.name == "rnn"])
+    size = base.tokenizer.vocab_size
+    recurrent, attending = (count_parameters(c.model, size, size) for c in (run.config, base))
+    assert recurrent == pytest.approx(attending, rel=0.05)
 
 
 def test_row_that_changes_nothing_is_left_out() -> None:

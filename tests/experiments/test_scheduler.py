@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from t2t import cli
 from t2t.config import Config, ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Row, Run, make_runs
@@ -89,6 +90,11 @@ def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None
     assert find_failure(tmp_path, runs[0]).read_text() == "training failed: ValueError: no\n"
     work(tmp_path, runs[:1], base="import os; os.kill(os.getpid(), 9)")
     assert "killed by SIGKILL" in find_failure(tmp_path, runs[0]).read_text()
+
+
+def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
+    work(tmp_path, runs[:1], base=f"exit({cli.STOPPED_EARLY})")
+    assert find_score(tmp_path, runs[0]).exists()
 
 
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(

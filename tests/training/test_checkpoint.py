@@ -182,6 +182,24 @@ def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> Non
         assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()
 
 
+def test_checkpoint_that_loses_a_file_is_read_as_it_was_or_not_at_all(copy: Path) -> None:
+    """While training removes it, that is; what were missing must not count as zero."""
+    expected, _ = restore_params(copy, "30")
+    refused = 0
+    for path in [*(copy / "checkpoints" / "30" / "params").rglob("*")]:
+        if path.is_file():
+            content = path.read_bytes()
+            path.unlink()
+            try:
+                params, _ = restore_params(copy, "30")
+            except RunError:
+                refused += 1
+            else:
+                assert_same(params, expected)
+            path.write_bytes(content)
+    assert refused
+
+
 def test_last_steps_end_where_there_is_a_gap(tmp_path: Path) -> None:
     for step in (20, 70, 75, 80, 90):  # 75 is of an interruption
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
