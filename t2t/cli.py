@@ -149,7 +149,10 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
     fault of the program and keeps its traceback.
     """
     logging.captureWarnings(True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored
+        # asyncio takes the place of that one handler, and within Orbax a Ctrl-C would be lost.
+        signal.signal(signal.SIGINT, _interrupt)
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may stand behind operands
 
     def call(arguments: Sequence[str]) -> int | None:
@@ -177,6 +180,11 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
             return _fail("interrupted", INTERRUPTED)
 
     app.run(call, flags_parser=_parse)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
