@@ -149,10 +149,7 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
     fault of the program and keeps its traceback.
     """
     logging.captureWarnings(True)
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored
-        # asyncio takes the place of that one handler, and within Orbax a Ctrl-C would be lost.
-        signal.signal(signal.SIGINT, _interrupt)
+    _handle_signals()
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may stand behind operands
 
     def call(arguments: Sequence[str]) -> int | None:
@@ -180,6 +177,16 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
             return _fail("interrupted", INTERRUPTED)
 
     app.run(call, flags_parser=_parse)
+
+
+def _handle_signals() -> None:
+    """SIGTERM raises `KeyboardInterrupt`, as SIGINT does, which may be ignored.
+
+    By a handler of our own: asyncio replaces Python's, and within Orbax a Ctrl-C would be lost.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:

@@ -5,8 +5,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from t2t.config import Config
 from t2t.config_json import differences
 from t2t.data.tokenizer import Vocabulary
@@ -16,14 +14,13 @@ from t2t.evaluation.significance import LEVEL, ArmScore, Comparison, compare_arm
 from t2t.evaluation.verdict import say
 from t2t.experiments.pages import Page, format_table, write_pages
 from t2t.experiments.plots import plot_costs, plot_curves
-from t2t.experiments.rows import BASE, Run
+from t2t.experiments.rows import BASE, LENGTH, Run
 from t2t.experiments.sweep_directory import EVALUATION, find_failure, find_score
-from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
+from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.training.run_directory import read_metrics
 
 MEASURE = "bleu"
 PAPERS_BASE = 65  # million parameters
-LENGTH = 25  # sub-words of either side of a sentence, where operations are counted
 HEADER = (
     "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "BLEU",
     "paper", "verdict",
@@ -94,11 +91,10 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     parameters = flops = None
     vocabularies = [workdir / run.name / "vocab" for run in runs]
     if made := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
-        vocabulary, config = Vocabulary.load(made[0]), runs[0].config
+        vocabulary = Vocabulary.load(made[0])
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        parameters = count_parameters(config.model, *sizes)
-        lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
-        flops = config.training.steps * train_flops(config.model, sizes[1], lengths, lengths)
+        parameters = count_parameters(runs[0].config.model, *sizes)
+        flops = runs[0].count_flops(sizes[1])
     speeds = [
         line["train/tokens_per_second"]
         for run in runs

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from t2t.config import Config, ConfigError
 from t2t.config_json import override
+from t2t.model.flops import train_flops
 
+LENGTH = 25  # sub-words of either side of a sentence, where operations are counted
 BASE = "base"  # the row that changes nothing, against which the others are judged
 
 
@@ -49,6 +53,12 @@ class Run:
     def name(self) -> str:
         """Of its directory."""
         return f"{self.row.name}-seed{self.seed}"
+
+    def count_flops(self, tgt_vocab_size: int) -> int:
+        """Of the whole training, each batch as full of sentences of `LENGTH` as it can be."""
+        config = self.config
+        lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
+        return config.training.steps * train_flops(config.model, tgt_vocab_size, lengths, lengths)
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:

@@ -69,9 +69,12 @@ class Scheduler:
     def work(self, runs: Sequence[Run]) -> None:
         """Brings each run to its evaluation, or notes why it failed.
 
+        Several workers take the longest runs first, so that none is left alone with one at the end.
         KeyboardInterrupt stops all programs, which save; it is raised again when they have ended.
         """
         waiting = [run for run in runs if not find_score(self._programs.workdir, run).exists()]
+        if self._workers > 1:
+            waiting.sort(key=_estimate_cost, reverse=True)
         try:
             while waiting or self._jobs:
                 free = {*range(self._workers)} - {job.worker for job in self._jobs}
@@ -140,6 +143,10 @@ class Scheduler:
             for job in self._jobs:
                 job.process.kill()
             raise
+
+
+def _estimate_cost(run: Run) -> int:
+    return run.count_flops(run.config.tokenizer.vocab_size)
 
 
 def share(

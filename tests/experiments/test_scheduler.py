@@ -84,6 +84,16 @@ def test_failed_row_is_told_and_does_not_stop_the_others(
     assert "small-seed0: finished, BLEU 12.50" in caplog.messages
 
 
+def test_several_workers_take_the_longest_runs_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
+    caplog.set_level("INFO")
+    work(tmp_path, make_runs(Config(), rows)[0], workers=2)
+    begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
+    assert begun == ["long", "deep", "base", "one_head", "small"]
+
+
 def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:
     raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
     work(tmp_path, runs[:1], base=raising)
