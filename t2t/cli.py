@@ -21,7 +21,6 @@ from t2t.config_rules import validate
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
-STOPPED_EARLY = 76  # of training: `t2t.evaluate --watch` has asked for it
 
 
 def define_config() -> None:

@@ -27,7 +27,7 @@ from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.early_stop import is_stop_requested, obey_stop_request
+from t2t.training.early_stop import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.ledger import record_start
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
@@ -179,7 +179,7 @@ def run() -> int:
     join(**cli.read_hosts())
     if main(config, workdir):
         return 0
-    return cli.STOPPED_EARLY if is_stop_requested(workdir) else cli.INTERRUPTED
+    return STOPPED_EARLY if is_stop_requested(workdir) else cli.INTERRUPTED
 
 
 if __name__ == "__main__":

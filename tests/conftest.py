@@ -13,9 +13,11 @@ ROOT = Path(__file__).parents[1]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Most of a test's time is compilation, and these halve it; what they compile runs more slowly.
+QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK_COMPILATION}"
 
-# Most of a test's time is compilation; kept, a second run of the suite is several times as fast.
+# What is compiled is kept: a second run of the suite is several times as fast.
 CACHE = ROOT / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")

@@ -122,6 +122,7 @@ def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
+@pytest.mark.slow
 def test_importance_is_what_the_loss_gains(run: Path) -> None:
     """By log-probabilities of whole sentences, one at a time."""
     config, translator, params, sample = open_run(run)

@@ -37,6 +37,7 @@ def test_too_few_checkpoints_are_named(run: Path) -> None:
         scan_averages(Request(run), [1, 4], "bleu")
 
 
+@pytest.mark.slow
 def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     lines = scan_search(Request(run, "last"), [3], [0.0, 1.5], "bleu").splitlines()

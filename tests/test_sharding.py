@@ -120,6 +120,7 @@ def draw_batch() -> HostBatch:
     return Batch(src, tgt_in, tgt_out, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:

@@ -98,6 +98,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert figures[0] == figures[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_model_goes_the_same_way(config: Config, tmp_path: Path, cell: str) -> None:
     """Stopped and continued, validated, searched and scored."""

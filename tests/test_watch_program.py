@@ -16,6 +16,7 @@ import pytest
 
 from t2t import cli
 from t2t.config import Config
+from t2t.training.early_stop import STOPPED_EARLY
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +96,7 @@ def test_watch_stops_training_early_while_old_checkpoints_are_removed(tmp_path: 
         start(watching, messages) as watch,
     ):
         assert watch.wait(timeout=500) == 0, messages.read_text()
-        assert trainer.wait(timeout=60) == cli.STOPPED_EARLY, said.read_text()
+        assert trainer.wait(timeout=60) == STOPPED_EARLY, said.read_text()
     out = messages.read_text()
     assert re.search("asking training to stop: [0-9]+ checkpoints without a better chrf than", out)
     assert re.search("  best$", out, re.MULTILINE)

@@ -10,11 +10,8 @@ paper: with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-
 A single head, and the rates of dropout and label smoothing, are as they are everywhere.
 """
 
-import dataclasses
-
 from t2t.config import Config, ModelConfig
-from t2t.experiments.rows import Paper, Row
-from t2t.model.flops import count_parameters
+from t2t.experiments.rows import Paper, Row, widen_to_size_of
 
 
 def get_rows(base: Config) -> list[Row]:
@@ -117,15 +114,11 @@ def recur(base: Config) -> Row:
     The gradient is clipped, since recurrence makes it explode (Pascanu et al. 2013), and sentences
     are not packed, since it would carry its state from one into the next.
     """
-    size, before = base.tokenizer.vocab_size, base.model
+    before = base.model
     narrow = ModelConfig(
         kind="rnn", num_layers=1, dropout=before.dropout, tie_embeddings=before.tie_embeddings
     )
-    models = [
-        dataclasses.replace(narrow, d_model=width) for width in range(16, 4 * before.d_model, 16)
-    ]
-    target = count_parameters(before, size, size)
-    after = min(models, key=lambda model: abs(count_parameters(model, size, size) - target))
+    after = widen_to_size_of(base, narrow)
     overrides = {
         f"model.{name}": value
         for name, value in vars(after).items()

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config import Config, ConfigError
+from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import override
-from t2t.model.flops import train_flops
+from t2t.model.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words of either side of a sentence, where operations are counted
 BASE = "base"  # the row that changes nothing, against which the others are judged
@@ -59,6 +59,16 @@ class Run:
         config = self.config
         lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
         return config.training.steps * train_flops(config.model, tgt_vocab_size, lengths, lengths)
+
+
+def widen_to_size_of(base: Config, model: ModelConfig) -> ModelConfig:
+    """The d_model, a multiple of 16, that brings the model's parameters nearest to the base's."""
+    size = base.tokenizer.vocab_size
+    target = count_parameters(base.model, size, size)
+    models = [
+        dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
+    ]
+    return min(models, key=lambda each: abs(count_parameters(each, size, size) - target))
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:

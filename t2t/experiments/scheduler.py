@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t import cli
 from t2t.config import ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Run
 from t2t.experiments.sweep_directory import Protocol, find_failure, find_score
+from t2t.training.early_stop import STOPPED_EARLY
 
 _POLL_SECONDS = 0.2
 
@@ -112,7 +112,7 @@ class Scheduler:
             self._progress.follow(job.run)
             return
         self._jobs.remove(job)
-        trained = job.stage == "training" and status in (0, cli.STOPPED_EARLY)
+        trained = job.stage == "training" and status in (0, STOPPED_EARLY)
         if status and not trained:
             reason = f"{job.stage} failed: {self._find_reason(job, status)}"
             find_failure(self._programs.workdir, job.run).write_text(f"{reason}\n")

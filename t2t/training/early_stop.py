@@ -13,6 +13,8 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
+STOPPED_EARLY = 76  # exit status of training that has obeyed
+
 
 @dataclasses.dataclass(frozen=True)
 class StopRequest:

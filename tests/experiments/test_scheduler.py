@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from t2t import cli
 from t2t.config import Config, ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Row, Run, make_runs
 from t2t.experiments.scheduler import Programs, Scheduler, find_gpus, share
 from t2t.experiments.sweep_directory import Protocol, find_failure, find_score, lock_sweep
+from t2t.training.early_stop import STOPPED_EARLY
 from t2t.training.run_directory import RunError
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
@@ -103,7 +103,7 @@ def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None
 
 
 def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
-    work(tmp_path, runs[:1], base=f"exit({cli.STOPPED_EARLY})")
+    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")
     assert find_score(tmp_path, runs[0]).exists()
 
 
