@@ -7,7 +7,8 @@ r"""Table 3 of the paper, rows A to E and big, on any base recipe; and recurrenc
 
 Names are the paper's values. On a base of another size the sizes stand to it as they do in the
 paper: with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-N2 has 1 (rounded).
-A single head, and the rates of dropout and label smoothing, are as they are everywhere.
+A single head, and the rates of dropout and label smoothing, are as they are everywhere. Where
+d_model changes, the peak learning rate follows d_model^-0.5 whatever the schedule (equation 3).
 """
 
 from t2t.config import Config, ModelConfig
@@ -20,7 +21,7 @@ def get_rows(base: Config) -> list[Row]:
         Row("base", {}, Paper(4.92, 25.8, 65), seeds=(0, 1, 2)),
         *split_heads(base.model),
         *narrow_keys(base.model),
-        *change_size(base.model),
+        *change_size(base),
         *regularize(),
         learn_positions(base),
         recur(base),
@@ -61,8 +62,9 @@ def narrow_keys(model: ModelConfig) -> list[Row]:
     ]
 
 
-def change_size(model: ModelConfig) -> list[Row]:
+def change_size(base: Config) -> list[Row]:
     """C: depth, width, inner width; as many heads, as wide as the model makes them."""
+    model = base.model
 
     def stack(number: int, paper: Paper) -> Row:
         return Row(
@@ -71,7 +73,7 @@ def change_size(model: ModelConfig) -> list[Row]:
 
     def widen(number: int, paper: Paper) -> Row:
         overrides = {
-            "model.d_model": model.d_model * number // 512,
+            **change_width(base, model.d_model * number // 512),
             "model.d_k": model.key_width * number // 512,
             "model.d_v": model.value_width * number // 512,
         }
@@ -89,6 +91,14 @@ def change_size(model: ModelConfig) -> list[Row]:
         widen_inside(1024, Paper(5.12, 25.4, 53)),
         widen_inside(4096, Paper(4.75, 26.2, 90)),
     ]
+
+
+def change_width(base: Config, d_model: int) -> dict[str, float]:
+    """d_model, and the learning rate that goes with it; schedule noam sees to that itself."""
+    rate = base.training.learning_rate
+    if base.training.schedule != "noam":
+        rate = round(rate * (base.model.d_model / d_model) ** 0.5, 6)
+    return {"model.d_model": d_model, "training.learning_rate": rate}
 
 
 def regularize() -> list[Row]:
@@ -124,13 +134,14 @@ def recur(base: Config) -> Row:
         for name, value in vars(after).items()
         if value != getattr(before, name)
     }
+    overrides |= change_width(base, after.d_model)
     return Row("rnn", {**overrides, "training.clip_norm": 1.0, "data.packed_length": 0})
 
 
 def enlarge(base: Config) -> Row:
     """The last row: twice as wide, three times as long, with dropout 0.3."""
     overrides = {
-        "model.d_model": 2 * base.model.d_model,
+        **change_width(base, 2 * base.model.d_model),
         "model.d_ff": 2 * base.model.d_ff,
         "model.num_heads": 2 * base.model.num_heads,
         "model.dropout": 0.3,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config import Config, ConfigError, ModelConfig
+from t2t.config import Config, ConfigError, ModelConfig, TrainingConfig
 from t2t.config_json import differences
 from t2t.experiments.rows import Row, make_runs, read_rows, select
 from t2t.model.flops import count_parameters
@@ -50,18 +50,28 @@ def test_table_3_has_the_papers_values_on_the_papers_model() -> None:
     ]
     assert heads == [(1, 512, 512), (4, 128, 128), (16, 32, 32), (32, 16, 16)]
     narrow = rows["C-dmodel256"].overrides
-    assert narrow == {"model.d_model": 256, "model.d_k": 32, "model.d_v": 32}
+    assert narrow == {
+        "model.d_model": 256,
+        "training.learning_rate": 1.0,
+        "model.d_k": 32,
+        "model.d_v": 32,
+    }
     assert rows["C-N8"].overrides == {"model.num_layers": 8}
     assert rows["big"].overrides["training.steps"] == 300_000
 
 
 def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
-    base = Config(model=ModelConfig(num_layers=3, d_model=128, d_ff=512, num_heads=4))
+    base = Config(
+        model=ModelConfig(num_layers=3, d_model=128, d_ff=512, num_heads=4),
+        training=TrainingConfig(schedule="cosine", learning_rate=0.003),
+    )
     rows = {row.name: row for row in read_rows(ROOT / "configs/sweeps/table3.py", base)}
     assert rows["A-h16"].overrides == {"model.num_heads": 8, "model.d_k": 16, "model.d_v": 16}
     assert rows["B-dk16"].overrides == {"model.d_k": 8, "model.d_v": 32}
     assert rows["C-N8"].overrides == {"model.num_layers": 4}
     assert rows["C-dff1024"].overrides == {"model.d_ff": 256}
+    assert rows["C-dmodel256"].overrides["training.learning_rate"] == 0.004243
+    assert rows["big"].overrides["training.learning_rate"] == 0.002121
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
