@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t.config import Config
-from t2t.config_json import differences
+from t2t.config_json import differences, overrides
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.arms import Arm, check_comparable, read_arm
 from t2t.evaluation.bleu import make_measure
@@ -17,6 +17,7 @@ from t2t.experiments.plots import plot_costs, plot_curves
 from t2t.experiments.rows import BASE, LENGTH, Run
 from t2t.experiments.sweep_directory import EVALUATION, find_failure, find_score
 from t2t.model.flops import count_parameters, count_sequential_operations
+from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import read_metrics
 
 MEASURE = "bleu"
@@ -79,7 +80,11 @@ def write_report(workdir: Path, runs: Sequence[Run]) -> str:
     table = [HEADER, *(describe(name, outcomes, scores, comparisons) for name in outcomes)]
     plots = draw(workdir, runs, outcomes, scores)
     page = Page(
-        f"Sweep {workdir.resolve().name}", table, sentences, [*define_scores(arms), *NOTES], plots
+        f"Sweep {workdir.resolve().name}",
+        table,
+        sentences,
+        [*define_scores(arms), *NOTES, *trace_origin(workdir, runs)],
+        plots,
     )
     return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
 
@@ -128,6 +133,24 @@ def define_scores(arms: Mapping[str, Arm]) -> list[str]:
         f"BLEU on {result['split']}, checkpoint {result['checkpoint']}, "
         f"{result['num_sentences']} sentences: {result['measures'][MEASURE]['definition']}"
         for result in [arm.evaluations[0].result for arm in arms.values()][:1]
+    ]
+
+
+def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
+    """Base, code, packages and device of the first start; nothing before it."""
+    starts = [start for run in runs for start in read_ledger(workdir / run.name)[:1]]
+    if not starts:
+        return []
+    first = min(starts, key=lambda start: start["date"])
+    packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
+    revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
+    changed = any(start["changed"] for start in starts)
+    fields = ", ".join(f"{name}={value!r}" for name, value in overrides(runs[0].config).items())
+    return [
+        f"Made from {first['date'][:10]} on, revision {', '.join(revisions)}"
+        f"{' with changes that were not committed' if changed else ''}, {', '.join(packages)}, "
+        f"on {first['devices']} x {first['device']} a run.",
+        f"Base, where it is not t2t/config.py: {fields}.",
     ]
 
 

@@ -80,6 +80,26 @@ def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
     assert page.count("<tr>") == 1 + len(ROWS)
 
 
+def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    start = {
+        "date": "2017-06-12T17:57:34Z",
+        "revision": "0123456789abcdef",
+        "changed": [],
+        "versions": dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1"),
+        "device": "P100",
+        "devices": 8,
+    }
+    for revision, run in zip(("0123456789abcdef", "fedcba9876543210"), runs, strict=False):
+        ledger = tmp_path / run.name / "ledger.jsonl"
+        ledger.write_text(json.dumps(start | {"revision": revision}) + "\n")
+    write_report(tmp_path, runs)
+    text = (tmp_path / "report.md").read_text()
+    assert "from 2017-06-12 on, revision 0123456789, fedcba9876, python 3.2.1, jax 3.2.1" in text
+    assert "on 8 x P100 a run" in text
+    assert "not committed" not in text
+
+
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs)
     assert "not begun" in (tmp_path / "report.md").read_text()
