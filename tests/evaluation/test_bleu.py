@@ -1,7 +1,11 @@
 """The measures against a naive BLEU and against text treated by hand."""
 
+import json
 import math
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +41,40 @@ def test_bleu_is_the_published_formula() -> None:
     score = score_bleu(hypotheses, references)["bleu"]
     assert score.value == pytest.approx(naive_bleu(hypotheses, references))
     assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
+    for name, lines in (("hypotheses.txt", HYPOTHESES), ("references.txt", REFERENCES)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "references.txt", "-i", "hypotheses.txt"]
+    options = ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, check=True)
+    scores = score_corpus(HYPOTHESES, REFERENCES, "de")
+    printed = json.loads(done.stdout)
+    assert [entry["name"] for entry in printed] == ["BLEU", "chrF2", "TER"]
+    for entry, name in zip(printed, ("bleu", "chrf", "ter"), strict=True):
+        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
+        assert scores[name].definition == entry["signature"]
+
+
+def test_papers_bleu_counts_as_multi_bleu_does() -> None:
+    """By hand: counts of both sentences are summed, and a word is found as often as it is there."""
+    hypotheses = [
+        "two dogs run fast over the green green grass",  # 7/9, 5/8, 2/7, 0/6
+        "a man in a red hat climbs a tree",  # 8/9, 5/8, 3/7, 2/6
+    ]
+    references = [
+        "two dogs run over the green grass near a lake",  # 10 words
+        "a man in a red coat climbs a tall tree today",  # 11 words
+    ]
+    score = score_corpus(hypotheses, references, "en")["bleu_paper"]
+    brevity = math.exp(1 - 21 / 18)
+    assert score.value == pytest.approx(
+        100 * brevity * (15 / 18 * 10 / 16 * 5 / 14 * 2 / 12) ** (1 / 4)
+    )
+    assert score.detail == (
+        "BLEU = 35.52 83.3/62.5/35.7/16.7 (BP = 0.846 ratio = 0.857 hyp_len = 18 ref_len = 21)"
+    )
 
 
 def test_a_perfect_translation_has_100_in_all_measures() -> None:
