@@ -15,7 +15,7 @@ _CHOICES = {
     "model.feed_forward": ("relu", "gelu", "swiglu", "geglu", "none"),
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
-    "model.dtype": ("auto", "float32", "bfloat16"),
+    "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
     "data.source": ("phrasebook", "multi30k", "tfds", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
@@ -97,12 +97,15 @@ def _model_problems(model: ModelConfig) -> list[str]:
 
 
 def _rnn_problems(model: ModelConfig) -> list[str]:
+    problems = []
     if model.d_model % 2:
-        return [
+        problems.append(
             f"model.d_model={model.d_model} is odd, but each direction of the recurrent encoder is "
             "half as wide; use an even width"
-        ]
-    return []
+        )
+    if model.dtype == "mixed":
+        problems.append("model.dtype='mixed' is for model.kind='transformer' alone; use 'float32'")
+    return problems
 
 
 def _transformer_problems(model: ModelConfig) -> list[str]:

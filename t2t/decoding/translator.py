@@ -28,8 +28,9 @@ from t2t.decoding.search import (
     start_search,
     take_rows,
 )
-from t2t.model.encoder_decoder import Params, compute_dtype
+from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import init_model, merge
+from t2t.model.products import compute_dtype
 from t2t.sharding import spec
 
 _log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Translator:
 
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
-        dtype = str(compute_dtype(self._dtype))
+        dtype = self._dtype if self._dtype == "mixed" else str(compute_dtype(self._dtype))
         return {"name": "jax", "version": jax.__version__, "compute_type": dtype}
 
     def _check(self, params: Params) -> None:

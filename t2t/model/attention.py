@@ -13,6 +13,7 @@ from t2t.model.dropout import dropout
 from t2t.model.layers import init_glorot
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
+from t2t.model.products import multiply, product_dtype
 from t2t.sharding import spec
 
 Grouped = Float[Array, "B T G R _"]  # queries or their results: R heads to each of G keys
@@ -194,6 +195,7 @@ class MultiHeadAttention(nnx.Module):
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale
+        self.product_dtype = product_dtype(config.dtype)
         query_width = heads // groups * config.key_width
         widths = (query_width, config.key_width, config.value_width)
         fans = (d_model, heads * config.key_width)
@@ -217,17 +219,17 @@ class MultiHeadAttention(nnx.Module):
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "T"]
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
         """Queries, keys and values of self-attention."""
-        query, keys, values = _project(x, self.query_key_value[...], self.splits)
+        query, keys, values = self._project_parts(x, self.query_key_value[...], self.splits)
         query = position.rotate(self._split_heads(query), positions)
         return query, KeyValue(position.rotate(keys, positions), values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
         """Queries to the memory."""
-        return self._split_heads(jnp.einsum("BTD,DGE->BTGE", x, self.query.astype(x.dtype)))
+        return self._split_heads(multiply("BTD,DGE->BTGE", x, self.query[...], self.product_dtype))
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
         """Keys and values of the encoder's output, made once a sentence."""
-        return KeyValue(*_project(memory, self.key_value[...], (self.key_width,)))
+        return KeyValue(*self._project_parts(memory, self.key_value[...], (self.key_width,)))
 
     def attend(
         self,
@@ -244,20 +246,20 @@ class MultiHeadAttention(nnx.Module):
             heads = dot_product_attention(
                 query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
             )
-        return jnp.einsum(
+        return multiply(
             "BTHE,HED->BTD",
             heads,
-            self.output.astype(query.dtype),
+            self.output[...],
+            self.product_dtype,
             out_sharding=spec("batch", None, None),
         )
 
     def _split_heads(self, query: Float[Array, "B T G RK"]) -> Float[Array, "B T H K"]:
         return _reshape_heads(query, *query.shape[:2], self.num_heads, self.key_width)
 
-
-def _project(
-    x: Float[Array, "B T D"], weights: Float[Array, "D G E"], splits: tuple[int, ...]
-) -> list[Float[Array, "B T G _"]]:
-    """Products with the parts of the weights: to cut the weights is cheaper than their product."""
-    parts = jnp.split(weights.astype(x.dtype), splits, axis=-1)
-    return [jnp.einsum("BTD,DGE->BTGE", x, part) for part in parts]
+    def _project_parts(
+        self, x: Float[Array, "B T D"], weights: Float[Array, "D G E"], splits: tuple[int, ...]
+    ) -> list[Float[Array, "B T G _"]]:
+        """Products with the parts of the weights: to cut those is cheaper than their product."""
+        parts = jnp.split(weights, splits, axis=-1)
+        return [multiply("BTD,DGE->BTGE", x, part, self.product_dtype) for part in parts]

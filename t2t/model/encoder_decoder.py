@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.dropout import fold
 from t2t.model.layers import Embedding
-from t2t.sharding import platform
+from t2t.model.products import compute_dtype, product_dtype
 
 Params = dict[str, Any]  # nested, float32 leaves
 
@@ -35,6 +34,7 @@ class EncoderDecoder(nnx.Module):
     ):
         """Takes as many keys as it has tables."""
         self.dtype = compute_dtype(config.dtype)
+        self.product_dtype = product_dtype(config.dtype)
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
         if config.tie_embeddings != "all":
@@ -87,7 +87,7 @@ class EncoderDecoder(nnx.Module):
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T V"]:
         """Logits under teacher forcing."""
-        return self.output_embedding.project(self.decode_all(src, tgt_in, key))
+        return self.compute_logits(self.decode_all(src, tgt_in, key))
 
     def decode_all(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
@@ -104,14 +104,11 @@ class EncoderDecoder(nnx.Module):
         """The target's words as vectors."""
         return self.tgt_embedding.look_up(tokens, self.dtype)
 
+    def compute_logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Logits of the decoder's output."""
+        return self.output_embedding.project(x.astype(self.product_dtype))
+
     @property
     def output_embedding(self) -> Embedding:
         """The table whose rows give the logits."""
         return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding
-
-
-def compute_dtype(name: str) -> jnp.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it faster, float32 on CPU."""
-    if name == "auto":
-        name = "float32" if platform() == "cpu" else "bfloat16"
-    return jnp.dtype(name)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.dropout import dropout
+from t2t.model.products import multiply, product_dtype
 from t2t.sharding import spec
 
 
@@ -59,6 +60,7 @@ class FeedForward(nnx.Module):
         d_model, d_ff = config.d_model, config.d_ff
         inner_key, outer_key = jax.random.split(key)
         self.kind = config.feed_forward
+        self.product_dtype = product_dtype(config.dtype)
         self.inner_dropout = config.feed_forward_dropout
         halves = 2 if self.kind in ("swiglu", "geglu") else 1
         inner = (halves, d_model, d_ff)
@@ -72,16 +74,15 @@ class FeedForward(nnx.Module):
     ) -> Float[Array, "B T D"]:
         """The feed-forward of each position."""
         halves = [
-            jnp.einsum("BTD,DF->BTF", x, weights) + bias
-            for weights, bias in zip(
-                self.inner.astype(x.dtype), self.inner_bias.astype(x.dtype), strict=True
-            )
+            multiply("BTD,DF->BTF", x, weights, self.product_dtype) + bias
+            for weights, bias in zip(self.inner[...], self.inner_bias.astype(x.dtype), strict=True)
         ]
         activated = dropout(self._activate(halves), self.inner_dropout, key)
-        outer = jnp.einsum(
+        outer = multiply(
             "BTF,FD->BTD",
             activated,
-            self.outer.astype(x.dtype),
+            self.outer[...],
+            self.product_dtype,
             out_sharding=spec("batch", None, None),
         )
         return jnp.add(outer, self.outer_bias.astype(x.dtype))

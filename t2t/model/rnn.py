@@ -185,7 +185,7 @@ class RNN(EncoderDecoder):
             state = layer.step(layer.project(x), before[:, :, number])
             states.append(state)
             x = self._connect(x, state[:, :, 0].astype(self.dtype))
-        logits = self.output_embedding.project(self._read_out(x, contexts, words))
+        logits = self.compute_logits(self._read_out(x, contexts, words))
         return logits, cache._replace(states=jnp.stack(states, axis=2))
 
     def _start(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:

@@ -144,6 +144,6 @@ class Transformer(EncoderDecoder):
             )
             assert after is not None
             past.append(after)
-        return self.output_embedding.project(self.decoder_norm(x)), cache._replace(
+        return self.compute_logits(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )

@@ -98,18 +98,24 @@ def _differentiate(
 ) -> tuple[Float[Array, ""], Float[Array, "B t V"], Float[Array, "B t D"]]:
     """The chunk's loss, and its gradients with respect to the logits and to `hidden`.
 
-    Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators;
-    sums are float32. One product gives the sum of the exponentials, for the loss, and their mean of
-    the table's rows, for the gradient.
+    Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators,
+    but on a CPU, which multiplies that into float32 alone, as float32. Sums are float32. One
+    product gives the sum of the exponentials, for the loss, and their mean of the table's rows, for
+    the gradient.
     """
     rows = table[:, :-1]
+    narrow = table.dtype
     logits = jnp.einsum(
-        "BtD,VD->BtV", chunk.hidden, rows, out_sharding=spec("batch", None, "vocabulary")
+        "BtD,VD->BtV",
+        chunk.hidden,
+        rows,
+        preferred_element_type=jnp.float32 if platform() == "cpu" else narrow,
+        out_sharding=spec("batch", None, "vocabulary"),
     )
     largest = logits.max(axis=-1, keepdims=True).astype(jnp.float32)
     sums = jnp.einsum(
         "BtV,VE->BtE",
-        jnp.exp(logits.astype(jnp.float32) - largest).astype(logits.dtype),
+        jnp.exp(logits.astype(jnp.float32) - largest).astype(narrow),
         table,
         preferred_element_type=jnp.float32,
         out_sharding=spec("batch", None, None),
@@ -126,7 +132,7 @@ def _differentiate(
     is_target = jnp.arange(len(table)) == chunk.targets[..., None]
     wanted = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
     gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - wanted) * weights
-    return loss, gradient.astype(logits.dtype), hidden_gradient.astype(logits.dtype)
+    return loss, gradient.astype(narrow), hidden_gradient.astype(narrow)
 
 
 def _split(

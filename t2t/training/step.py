@@ -126,6 +126,6 @@ def score(
     model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
     """The model's losses on a batch under teacher forcing; a key switches dropout on."""
-    hidden = model.decode_all(batch.src, batch.tgt_in, key)
+    hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.product_dtype)
     table = model.output_embedding.table[...]
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)

@@ -64,6 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "attention_dropout": {"attention_dropout": 0.3},
     "feed_forward_dropout": {"feed_forward_dropout": 0.3},
     "bfloat16": {"dtype": "bfloat16"},
+    "mixed": {"dtype": "mixed"},
     "GRU": {"kind": "rnn"},
     "LSTM": {"kind": "rnn", "rnn_cell": "lstm"},
     "deep GRU": {"kind": "rnn", "encoder_layers": 2, "decoder_layers": 3},

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from t2t.batch import PAD_ID
 from t2t.config import ModelConfig
-from t2t.model.encoder_decoder import Params, compute_dtype
+from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import make_model, merge
 from tests import reference, reference_rnn
 from tests.model.small_models import (
@@ -264,24 +264,24 @@ def test_tables_are_shared_as_asked(name: str, tables: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "in_float32"), [("bfloat16", "paper"), ("LSTM in bfloat16", "LSTM")]
+    ("name", "in_float32", "dtype"),
+    [
+        ("bfloat16", "paper", jnp.bfloat16),
+        ("mixed", "paper", jnp.float32),
+        ("LSTM in bfloat16", "LSTM", jnp.bfloat16),
+    ],
 )
 def test_bfloat16_stays_close_and_keeps_float32_where_it_matters(
-    name: str, in_float32: str
+    name: str, in_float32: str, dtype: jnp.dtype
 ) -> None:
     structure, params = draw_model(name)
     logits, wanted = run(name).logits, run(in_float32).logits
     # Eight bits of mantissa, through five sub-layers or positions.
     np.testing.assert_allclose(logits, wanted, atol=0.03 * np.abs(wanted).max())
     hidden = jax.eval_shape(lambda params: merge(structure, params).decode_all(SRC, TGT_IN), params)
-    assert (hidden.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
+    assert (hidden.dtype, logits.dtype) == (dtype, jnp.float32)
     kept = jax.tree.leaves((params, run(name).gradients))
     assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}
-
-
-def test_compute_type_follows_the_hardware() -> None:
-    assert compute_dtype("auto") == jnp.float32  # on a CPU
-    assert compute_dtype("bfloat16") == jnp.bfloat16
 
 
 @pytest.mark.parametrize("kind", ["transformer", "rnn"])

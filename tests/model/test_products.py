@@ -1,0 +1,82 @@
+"""Products against NumPy with operands rounded by hand, and on meshes."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from t2t.config import MeshConfig
+from t2t.model.products import compute_dtype, multiply, product_dtype
+from t2t.sharding import make_mesh, spec
+
+SHAPES = {
+    "BTD,DF->BTF": ((2, 3, 8), (8, 16)),
+    "BTD,DGE->BTGE": ((2, 3, 8), (8, 2, 4)),
+    "BTHE,HED->BTD": ((2, 3, 2, 4), (2, 4, 8)),
+}
+
+
+def draw(*shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(sum(shape)).normal(size=shape), jnp.float32)
+
+
+def widen(x: jax.Array, name: str) -> np.ndarray:
+    """The operand as it is multiplied."""
+    narrow = np.asarray(x).astype(ml_dtypes.bfloat16 if name == "mixed" else np.float32)
+    return narrow.astype(np.float64)
+
+
+@pytest.mark.parametrize("subscripts", SHAPES)
+@pytest.mark.parametrize("name", ["float32", "mixed"])
+def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, name: str) -> None:
+    x, weights = (draw(*shape) for shape in SHAPES[subscripts])
+    dtype = product_dtype(name)
+    result, pull = jax.vjp(lambda x, w: multiply(subscripts, x, w, dtype), x, weights)
+    upstream = draw(*result.shape)
+    one, other, out = subscripts.replace("->", ",").split(",")
+    a, b, g = (widen(operand, name) for operand in (x, weights, upstream))
+    wanted = (
+        np.einsum(subscripts, a, b),
+        np.einsum(f"{out},{other}->{one}", g, b),
+        np.einsum(f"{one},{out}->{other}", a, g),
+    )
+    for found, expected in zip((result, *pull(upstream)), wanted, strict=True):
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_activations_give_bfloat16() -> None:
+    x, weights = draw(2, 3, 8).astype(jnp.bfloat16), draw(8, 16)
+    result = multiply("BTD,DF->BTF", x, weights, jnp.dtype("bfloat16"))
+    assert result.dtype == jnp.bfloat16
+
+
+def test_a_mesh_changes_neither_results_nor_where_gradients_lie() -> None:
+    """A sum over a dimension that is cut, as in the feed-forward's second product."""
+    x, weights = draw(4, 2, 16), draw(16, 8)
+
+    def add_up(x: jax.Array, weights: jax.Array) -> jax.Array:
+        names = spec("batch", None, None)
+        product = multiply("BTF,FD->BTD", x, weights, jnp.dtype("bfloat16"), names)
+        return jnp.sum(product**2)
+
+    wanted = jax.grad(add_up, argnums=(0, 1))(x, weights)
+    mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    with jax.set_mesh(mesh):
+        places = [
+            NamedSharding(mesh, part or PartitionSpec())
+            for part in (spec("batch", None, "d_ff"), spec("d_ff", None))
+        ]
+        placed = [jax.device_put(*each) for each in zip((x, weights), places, strict=True)]
+        found = jax.jit(jax.grad(add_up, argnums=(0, 1)))(*placed)
+    for one, other, place in zip(found, wanted, places, strict=True):
+        assert one.sharding.is_equivalent_to(place, one.ndim)
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_compute_type_follows_the_hardware() -> None:
+    assert compute_dtype("auto") == product_dtype("auto") == jnp.float32  # on a CPU
+    assert compute_dtype("bfloat16") == product_dtype("bfloat16") == jnp.bfloat16
+    assert (compute_dtype("mixed"), product_dtype("mixed")) == (jnp.float32, jnp.bfloat16)
