@@ -14,10 +14,13 @@ from benchmarks.workload import SIZES
 
 
 def list_contestants(size: str, seconds: float, peer_python: str) -> list[Contestant]:
-    """Ours in float32 first."""
+    """Ours first."""
     turn = [f"--size={size}", f"--seconds={seconds:g}"]
     ours = [sys.executable, "-m", "benchmarks.contestants.train_t2t", *turn]
-    found = [Contestant("t2t", ours)]
+    found = [
+        Contestant(f"t2t {precision}", [*ours, f"--dtype={precision}"])
+        for precision in ("mixed", "float32")
+    ]
     if peer_python:
         peer = [peer_python, "-m", "benchmarks.contestants.train_pytorch", *turn]
         found += [
