@@ -10,19 +10,18 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.contest import write
 from t2t.batch import EOS_ID
 from t2t.config import DataConfig, TokenizerConfig
 from t2t.data.cache import Side, TokenizedCorpus, tokenize_corpus
@@ -31,6 +30,7 @@ from t2t.data.pipeline import Loader
 from t2t.data.plan import Plan
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.workload import draw_lengths
+from t2t.training.ledger import find_versions
 
 DATA = DataConfig(num_shapes=16)  # 25,000 positions a batch, as the paper's base model
 VOCAB_SIZE = 32_000
@@ -190,17 +190,14 @@ def main() -> None:
         return
     sizes = [flags.pairs // 10, flags.pairs]
     result: dict[str, Any] = {
-        "command": f"python -m benchmarks.input_pipeline --pairs={flags.pairs}",
-        "cores": os.cpu_count(),
         "data": dataclasses.asdict(DATA),
         "mean_length": MEAN_LENGTH,
         "vocab_size": VOCAB_SIZE,
-        "versions": {name: version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": find_versions(PACKAGES),
     }
     for part in ("batches", "plan", "cache"):
         result[part] = [measure_apart(part, pairs) for pairs in sizes]
-    flags.output.write_text(json.dumps(result, indent=2) + "\n")
+    write(flags.output, result)
     print(flags.output)
 
 

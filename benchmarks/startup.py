@@ -9,22 +9,22 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contest import write
 from configs.quickstart import get_config
 from t2t.compilation_cache import VARIABLE
 from t2t.data.cache import tokenize_corpus
 from t2t.data.plan import Plan
 from t2t.data.sources import open_split
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.training.ledger import find_versions
 
 NUM_SHAPES = (1, 4, 16)
 PACKAGES = ("jax", "jaxlib", "flax", "grain", "orbax-checkpoint")
@@ -110,12 +110,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=default, help="the file")
     parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
     flags = parser.parse_args()
-    result: dict[str, Any] = {
-        "command": f"python -m benchmarks.startup --repeats={flags.repeats}",
-        "cores": os.cpu_count(),
-        "versions": {name: version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
-    }
+    result: dict[str, Any] = {"versions": find_versions(PACKAGES)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = get_config()
@@ -124,7 +119,7 @@ def main() -> None:
         result["starts"] = [
             measure(num_shapes, flags.repeats, vocabulary, folder) for num_shapes in NUM_SHAPES
         ]
-    flags.output.write_text(json.dumps(result, indent=2) + "\n")
+    write(flags.output, result)
     print(flags.output)
     if importlib.util.find_spec("matplotlib"):
         draw(result, flags.output.with_suffix(".svg"))
