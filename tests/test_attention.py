@@ -149,6 +149,7 @@ def test_importance_is_what_the_loss_gains(run: Path) -> None:
     assert found.changes[head] == pytest.approx(gain, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_importance_can_be_what_bleu_loses(run: Path) -> None:
     config, translator, params, sample = open_run(run)
     found = measure_importance(config, translator, params, sample, "bleu")

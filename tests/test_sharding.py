@@ -44,12 +44,18 @@ MODELS = {
     ),
 }
 VOCAB_SIZE = 20
+ALL_AXES = "data 2, fsdp 2, tensor 2"
 MESHES = {
     "data 8": MeshConfig(data=8),
     "fsdp 8": MeshConfig(data=1, fsdp=8),
-    "data 2, fsdp 2, tensor 2": MeshConfig(data=2, fsdp=2, tensor=2),
+    ALL_AXES: MeshConfig(data=2, fsdp=2, tensor=2),
     "data 2, tensor 4": MeshConfig(data=2, tensor=4),
 }
+
+each_mesh = pytest.mark.parametrize(
+    "mesh",
+    [pytest.param(name, marks=[] if name == ALL_AXES else [pytest.mark.slow]) for name in MESHES],
+)
 
 # Logical names of the parameters' first dimensions, of those that are cut at all.
 TABLES: dict[str, tuple[str | None, ...]] = {
@@ -120,16 +126,15 @@ def draw_batch() -> HostBatch:
     return Batch(src, tgt_in, tgt_out, weights)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("mesh", MESHES)
+@each_mesh
 def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:
     found, wanted = compute(kind, mesh).params, compute(kind, "one device").params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("mesh", MESHES)
+@each_mesh
 def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str, mesh: str) -> None:
     found, wanted = compute(kind, mesh), compute(kind, "one device")
     for name in ("hidden", "loss", "gradients"):
@@ -141,7 +146,7 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str,
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("mesh", MESHES)
+@each_mesh
 def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str) -> None:
     sizes = make_mesh(MESHES[mesh]).shape
     outcome = compute(kind, mesh)

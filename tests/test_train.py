@@ -141,6 +141,7 @@ def test_without_a_validation_split_training_needs_none(config: Config, tmp_path
     assert list_steps(tmp_path / "run") == [5]
 
 
+@pytest.mark.slow
 def test_stopped_run_goes_on_when_the_request_is_removed(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -90,6 +90,7 @@ def test_pipe_in_pipe_out(run: Path) -> None:
     assert b"not UTF-8: 1" in errors
 
 
+@pytest.mark.slow
 def test_reader_that_goes_away_is_no_fault(run: Path) -> None:
     process = start(run)
     assert process.stdin

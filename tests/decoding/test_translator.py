@@ -75,6 +75,7 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
+@pytest.mark.slow
 def test_devices_change_nothing(vocabulary: Vocabulary, translations: list[Translation]) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         params = make_params(make_config(), vocabulary)

@@ -38,6 +38,7 @@ def plan(fsdp: int) -> MeshPlan:
     return plan_mesh(config, open_topology("cpu:8"), mean_length=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fsdp", [1, 8])
 def test_compiled_products_are_those_of_the_closed_form(fsdp: int) -> None:
     heaviest = plan(fsdp).heaviest
@@ -65,6 +66,7 @@ def test_collectives_are_those_of_the_mesh() -> None:
     assert "all-gather" in cut.collectives
 
 
+@pytest.mark.slow
 def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
     """And not in each round; its products are counted round by round."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
