@@ -15,7 +15,7 @@ from t2t.evaluation.verdict import say
 from t2t.experiments.pages import Page, format_table, write_pages
 from t2t.experiments.plots import plot_costs, plot_curves
 from t2t.experiments.rows import BASE, LENGTH, Run
-from t2t.experiments.sweep_directory import EVALUATION, find_failure, find_score
+from t2t.experiments.sweep_directory import EVALUATION, PLACES, find_failure, find_score
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import read_metrics
@@ -145,7 +145,8 @@ def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
     packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
     revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
     changed = any(start["changed"] for start in starts)
-    fields = ", ".join(f"{name}={value!r}" for name, value in overrides(runs[0].config).items())
+    base = overrides(runs[0].config).items()
+    fields = ", ".join(f"{name}={value!r}" for name, value in base if not name.startswith(PLACES))
     return [
         f"Made from {first['date'][:10]} on, revision {', '.join(revisions)}"
         f"{' with changes that were not committed' if changed else ''}, {', '.join(packages)}, "

@@ -22,7 +22,7 @@ from t2t.experiments.rows import Run
 from t2t.training.run_directory import RunError
 
 EVALUATION = "sweep"  # what the evaluation that finishes a run is called
-_FREE = ("mesh.", "data.directory", "data.cache_directory")  # where and how, not what
+PLACES = ("mesh.", "data.directory", "data.cache_directory")  # where and how, not what
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: Protocol) -> None:
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"
             for field, value in wanted[name].items()
-            if old[field] != value and not field.startswith(_FREE)
+            if old[field] != value and not field.startswith(PLACES)
         ]
     if changed:
         raise RunError(
