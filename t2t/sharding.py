@@ -44,6 +44,34 @@ def keep_whole(weights: jax.Array) -> jax.Array:
     return gathered
 
 
+def share(weights: jax.Array) -> jax.Array:
+    """Cut over `data` as well, along the first dimension that allows it.
+
+    For what would be computed on each copy of the weights alike, their update: each device makes
+    its part, which takes 1/data of the time and of the memory (Xu et al. 2020; ZeRO's first stage).
+    Vectors stay whole: to send their parts would take longer than to update them.
+    """
+    count = jax.sharding.get_abstract_mesh().shape.get("data", 1)
+    if count == 1 or weights.size == max(weights.shape, default=1):
+        return weights
+    sharding = jax.typeof(weights).sharding
+    cut = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
+    for axis, size in enumerate(sharding.shard_shape(weights.shape)):
+        if size % count == 0:
+            cut[axis] += ("data",)
+            shared: jax.Array = jax.sharding.reshard(weights, PartitionSpec(*cut))
+            return shared
+    return weights
+
+
+def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
+    """Placed on the devices as the other is, which has the same shape."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    placed: jax.Array = jax.sharding.reshard(x, jax.typeof(other).sharding)
+    return placed
+
+
 def platform() -> str:
     """`cpu`, `gpu` or `tpu`: of the mesh's devices, which need not be this machine's own."""
     device = jax.sharding.get_abstract_mesh().abstract_device

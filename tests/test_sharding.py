@@ -13,7 +13,16 @@ from t2t.batch import Batch, HostBatch
 from t2t.config import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import init_model, merge
-from t2t.sharding import RULES, check_divisibility, find_row_shards, make_mesh, put_batch, spec
+from t2t.sharding import (
+    RULES,
+    check_divisibility,
+    find_row_shards,
+    make_mesh,
+    put_batch,
+    reshard_like,
+    share,
+    spec,
+)
 from t2t.training.loss import smoothed_cross_entropy
 from tests.model.small_models import compile_quickly
 
@@ -162,6 +171,25 @@ def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str)
         jax.tree.map(lambda x: x.sharding, tree) for tree in (outcome.params, outcome.gradients)
     )
     assert shardings == of_gradients
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "part"),
+    [
+        ((20, 16), ("vocabulary", "d_model"), (5, 8)),
+        ((3, 16), (None, "d_model"), (3, 4)),  # the first dimension has no half
+        ((3, 5), (None, None), (3, 5)),
+        ((1, 16), (None, "d_ff"), (1, 8)),  # a vector
+    ],
+)
+def test_update_of_copies_is_shared(
+    shape: tuple[int, ...], names: tuple[str | None, ...], part: tuple[int, ...]
+) -> None:
+    with jax.set_mesh(make_mesh(MESHES[ALL_AXES])):
+        weights = jnp.zeros(shape, out_sharding=spec(*names))
+        shared = share(weights)
+        assert shared.sharding.shard_shape(shape) == part
+        assert reshard_like(shared, weights).sharding == weights.sharding
 
 
 def test_mesh_gives_the_rest_to_the_open_axis() -> None:

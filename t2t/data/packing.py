@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from t2t.config import DataConfig
 from t2t.data.plan import BatchShape, CorpusLengths, Lengths, Plan, PlannedBatch, count_rows
 
-_WANTED_FILL = 0.99  # of the fuller side, when the number of rows is chosen
+_NEIGHBOURS = 256  # rows about equally full, and as many pairs about equally long
 
 
 def make_plan(
@@ -60,7 +60,8 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
     """The row of each pair, so that neither side of a row holds more than `length`.
 
     The longest pairs are dealt out first, then the next, each time the longest to the emptiest row,
-    so that all rows end about equally full. What fits nowhere is dealt out again to new rows.
+    so that all rows end about equally full; and among neighbours in this order, those with most
+    source go to the rows with most target. What fits nowhere is dealt out again to new rows.
     """
     size = np.maximum(src, tgt)
     pending = np.random.default_rng(seed).permutation(len(size))
@@ -68,11 +69,14 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
     rows, begun = np.empty(len(size), np.int64), 0
     while len(pending):
         wanted = max(src[pending].sum(), tgt[pending].sum())
-        filled = np.zeros((2, -(-wanted // int(_WANTED_FILL * length))), np.int64)
+        filled = np.zeros((2, -(-wanted // length)), np.int64)
         count, left = filled.shape[1], []
         for start in range(0, len(pending), count):
             pairs = pending[start : start + count]
             emptiest = np.argsort(filled.max(axis=0), kind="stable")[: len(pairs)]
+            block = np.arange(len(pairs)) // _NEIGHBOURS
+            emptiest = emptiest[np.lexsort((filled[0, emptiest] - filled[1, emptiest], block))]
+            pairs = pairs[np.lexsort((tgt[pairs] - src[pairs], block))]
             grown = filled[:, emptiest] + np.stack([src[pairs], tgt[pairs]])
             fits = (grown <= length).all(axis=0)
             filled[:, emptiest[fits]] = grown[:, fits]

@@ -14,10 +14,11 @@ from t2t.model.layers import init_glorot
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
 from t2t.model.products import multiply, product_dtype
-from t2t.sharding import spec
+from t2t.sharding import platform, spec
 
-Grouped = Float[Array, "B T G R _"]  # queries or their results: R heads to each of G keys
-Weights = Float[Array, "B G R T S"]
+# R heads share the keys of one group, and their T positions lie behind each other: Q = R T rows.
+Grouped = Float[Array, "B G Q _"]  # queries or their results
+Weights = Float[Array, "B G Q S"]
 
 
 class KeyValue(NamedTuple):
@@ -46,16 +47,27 @@ def dot_product_attention(
     batch, length, heads, width = query.shape
     groups, value_width = memory.values.shape[2:]
     divisor = math.sqrt(width) if scaled else 1.0
+    repeats = (1, 1, heads // groups if mask.shape[2] > 1 else 1, 1)
+    by_head = spec("heads", None, None)
 
     def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
-        logits = jnp.einsum("BTGRK,BSGK->BGRTS", query, keys, preferred_element_type=jnp.float32)
+        logits = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
         logits /= divisor
         if bias is not None:
-            logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
-        return apply_mask(logits, mask[:, :, None])
+            logits += jnp.reshape(bias, (groups, -1, bias.shape[-1]), out_sharding=by_head)
+        return apply_mask(logits, jnp.tile(mask, repeats))
 
     def drop(weights: Weights) -> Weights:
         return dropout(weights, dropout_rate, key)
+
+    def sum_rows(powers: Weights) -> Float[Array, "B G Q 1"]:
+        if platform() == "cpu":
+            return powers.sum(axis=-1, keepdims=True)
+        # Accelerators do this faster as a product, which the compiler leaves one of two columns.
+        narrow = powers.astype(memory.values.dtype)
+        ones = jnp.ones((powers.shape[-1], 2), narrow.dtype)
+        sums = jnp.einsum("BGQS,SN->BGQN", narrow, ones, preferred_element_type=jnp.float32)
+        return sums[..., :1]
 
     @jax.custom_vjp
     def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
@@ -65,9 +77,17 @@ def dot_product_attention(
         query: Grouped, keys: Array, values: Array, bias: Array | None
     ) -> tuple[Grouped, tuple[Any, ...]]:
         logits = compute_logits(query, keys, bias)
-        normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-        weights = drop(jnp.exp(logits - normalizer)).astype(values.dtype)
-        heads = jnp.einsum("BGRTS,BSGE->BTGRE", weights, values)
+        largest = logits.max(axis=-1, keepdims=True)
+        powers = jnp.exp(logits - largest)
+        heads = jnp.einsum(
+            "BGQS,BGSE->BGQE",
+            drop(powers).astype(values.dtype),
+            values,
+            preferred_element_type=jnp.float32,
+        )
+        sums = sum_rows(powers)
+        heads = (heads / sums).astype(values.dtype)
+        normalizer = largest + jnp.log(sums)
         return heads, (query, keys, values, bias, heads, normalizer)
 
     def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
@@ -75,22 +95,28 @@ def dot_product_attention(
         query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         narrow = drop(weights).astype(values.dtype)
-        value_gradient = jnp.einsum("BGRTS,BTGRE->BSGE", narrow, gradient)
+        value_gradient = jnp.einsum("BGQS,BGQE->BGSE", narrow, gradient)
         weight_gradient = drop(
-            jnp.einsum("BTGRE,BSGE->BGRTS", gradient, values, preferred_element_type=jnp.float32)
+            jnp.einsum("BGQE,BGSE->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
         # Of the softmax: P (dP - sum P dP), and the sum is that of the heads times their gradient.
-        mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1)
-        wide = weights * (weight_gradient - jnp.moveaxis(mean, 1, -1)[..., None])
-        bias_gradient = None if bias is None else wide.sum(axis=0).reshape(bias.shape)
+        mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
+        wide = weights * (weight_gradient - mean)
+        bias_gradient = None
+        if bias is not None:
+            bias_gradient = jnp.reshape(wide.sum(axis=0), bias.shape, out_sharding=by_head)
         logit_gradient = (wide / divisor).astype(query.dtype)
-        query_gradient = jnp.einsum("BGRTS,BSGK->BTGRK", logit_gradient, keys)
-        key_gradient = jnp.einsum("BGRTS,BTGRK->BSGK", logit_gradient, query)
+        query_gradient = jnp.einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
+        key_gradient = jnp.einsum("BGQS,BGQK->BGSK", logit_gradient, query)
         return query_gradient, key_gradient, value_gradient, bias_gradient
 
     attend.defvjp(forward, backward)
     grouped = _reshape_heads(query, batch, length, groups, heads // groups, width)
-    return _reshape_heads(attend(grouped, *memory, bias), batch, length, heads, value_width)
+    keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
+    rows = grouped.transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, width)
+    results = attend(rows, keys, values, bias)
+    turned = results.reshape(batch, groups, -1, length, value_width).transpose(0, 3, 1, 2, 4)
+    return _reshape_heads(turned, batch, length, heads, value_width)
 
 
 def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, "B T *others"]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 from t2t.config import Config
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.model.kinds import init_model
+from t2t.sharding import share
 from t2t.training.schedule import make_schedule
 
 
@@ -49,5 +50,5 @@ def init_state(
     params_key, dropout_key = jax.random.split(jax.random.key(config.seed))
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
-    opt_state = jax.jit(optimizer.init)(params)
+    opt_state = jax.jit(lambda params: optimizer.init(jax.tree.map(share, params)))(params)
     return structure, TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)

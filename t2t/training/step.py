@@ -13,7 +13,7 @@ from t2t.batch import DeviceBatch
 from t2t.config import Config
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.model.kinds import merge
-from t2t.sharding import spec
+from t2t.sharding import reshard_like, share, spec
 from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -53,17 +53,19 @@ def make_train_step(
         (loss_sum, tokens), gradient_sum = accumulate(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
-        gradient = jax.tree.map(lambda g: g / tokens, gradient_sum)
+        gradient = jax.tree.map(lambda g: share(g) / tokens, gradient_sum)
         norm = optax.tree.norm(gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        old_params = jax.tree.map(share, state.params)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, old_params)
+        params = optax.apply_updates(old_params, updates)
         loss = loss_sum / tokens
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         params, opt_state = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old),
             (params, opt_state),
-            (state.params, state.opt_state),
+            (old_params, state.opt_state),
         )
+        params = jax.tree.map(reshard_like, params, state.params)
         skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
         skipped = state.skipped + ~finite
         metrics = Metrics(

@@ -9,6 +9,7 @@ import pytest
 from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
+from t2t.model import attention
 from t2t.model.attention import (
     HeadsFirst,
     KeyValue,
@@ -60,8 +61,12 @@ def test_attention_agrees_with_naive_numpy(groups: int) -> None:
 
 @pytest.mark.parametrize("dropout_rate", [0.0, 0.5])
 @pytest.mark.parametrize("biased", [True, False])
-def test_gradients_are_those_of_the_plain_formula(dropout_rate: float, biased: bool) -> None:
-    """What is written by hand for the backward pass, against what JAX makes of equation 1."""
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_value_and_gradients_are_those_of_the_plain_formula(
+    dropout_rate: float, biased: bool, platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written by hand for each pass, against what JAX makes of equation 1."""
+    monkeypatch.setattr(attention, "platform", lambda: platform)
     heads, groups, d_k, d_v = 4, 2, 6, 5
     query = draw(BATCH, QUERIES, heads, d_k)
     memory = KeyValue(draw(BATCH, KEYS, groups, d_k, seed=2), draw(BATCH, KEYS, groups, d_v))
@@ -83,7 +88,7 @@ def test_gradients_are_those_of_the_plain_formula(dropout_rate: float, biased: b
         def weigh(inputs: tuple[Any, ...]) -> jax.Array:
             return jnp.sum(weighting * attend(*inputs))
 
-        return compile_quickly(jax.grad(weigh))((query, memory, bias))
+        return compile_quickly(jax.value_and_grad(weigh))((query, memory, bias))
 
     def attend_by_hand(*inputs: Any) -> jax.Array:
         query, memory, bias = inputs
