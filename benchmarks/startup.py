@@ -2,11 +2,10 @@
 
 The quickstart's recipe is started with 1, 4 and 16 batch shapes, with an empty compilation cache
 (cold) and with a filled one (warm), and runs until it has met every shape. The tokenised corpus is
-there in both cases. Where matplotlib is installed a plot is drawn beside the file.
+there in both cases.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -16,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from configs.quickstart import get_config
@@ -89,9 +90,8 @@ def measure(num_shapes: int, repeats: int, vocabulary: Vocabulary, folder: Path)
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Seconds against shapes."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
     shapes = [entry["num_shapes"] for entry in result["starts"]]
     for kind, marker in (("cold", "o"), ("warm", "s")):
         for name, line in (("all_shapes", "-"), ("first_step", ":")):
@@ -121,8 +121,7 @@ def main() -> None:
         ]
     write(flags.output, result)
     print(flags.output)
-    if importlib.util.find_spec("matplotlib"):
-        draw(result, flags.output.with_suffix(".svg"))
+    draw(result, flags.output.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import init_model
 
 
-def make_config(size: Size) -> Config:
+def make_config(size: Size, beam_size: int = 4) -> Config:
     """The size as a recipe."""
     return Config(
         model=ModelConfig(
@@ -25,7 +25,7 @@ def make_config(size: Size) -> Config:
             d_ff=size.d_ff,
             num_heads=size.num_heads,
         ),
-        decoding=DecodingConfig(beam_size=4),
+        decoding=DecodingConfig(beam_size=beam_size),
     )
 
 
@@ -55,6 +55,13 @@ class ForcedTranslator(Translator):
         return " ".join(map(str, ids))
 
 
+def make_translator(size: Size, beam_size: int = 4) -> ForcedTranslator:
+    """Without words: it takes and gives ids."""
+    tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
+    vocabulary = cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
+    return ForcedTranslator(make_config(size, beam_size), vocabulary)
+
+
 def main() -> None:
     """Compiles all shapes in a first pass, then measures a second."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -63,9 +70,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
     params = draw_params(size)
-    tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
-    vocabulary = cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
-    translator = ForcedTranslator(make_config(size), vocabulary)
+    translator = make_translator(size)
 
     def run(length: int, sources: list[Ids]) -> int:
         translator.length = length

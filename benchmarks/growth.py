@@ -1,0 +1,160 @@
+"""How cost grows: `python -m benchmarks.growth`.
+
+One dimension at a time, all others as in `MODEL`: a training step against the closed form of its
+FLOPs, on rows without padding; a search against beam, length and sentences, each hypothesis as long
+as its limit. Seconds are of the CPU that the process used, on a GPU or TPU of the clock.
+"""
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.contest import write
+from benchmarks.contestants.decode_t2t import ForcedTranslator, draw_params, make_translator
+from benchmarks.workload import FIRST_WORD, Size
+from t2t.batch import Batch
+from t2t.config import Config, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.model.flops import train_flops
+from t2t.sharding import make_mesh, put_batch
+from t2t.training.ledger import find_versions
+from t2t.training.state import init_state, make_optimizer
+from t2t.training.step import make_train_step
+
+VOCAB_SIZE = 4_000
+MODEL = ModelConfig(d_model=256, d_ff=1024, num_heads=4, num_layers=3)
+POSITIONS, LENGTH = 2_048, 64  # of a batch, each side, and of a row
+
+STEPS: dict[str, list[int]] = {
+    "positions of a batch": [512, 1024, 2048, 4096],
+    "length of a row": [16, 32, 64, 128, 256],
+    "d_model": [64, 128, 256, 512],
+    "layers of each stack": [1, 2, 4, 8],
+}
+SEARCHES: dict[str, list[int]] = {
+    "beam": [1, 2, 4, 8],
+    "length": [8, 16, 32, 64, 128],
+    "sentences": [32, 64, 128, 256, 512],
+}
+
+
+def time_once(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest of some runs, after one that compiles."""
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    run()
+    seconds = []
+    for _ in range(repeats):
+        started = clock()
+        run()
+        seconds.append(clock() - started)
+    return min(seconds)
+
+
+def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
+    """One step of training."""
+    positions = value if dimension == "positions of a batch" else POSITIONS
+    length = value if dimension == "length of a row" else LENGTH
+    model = dataclasses.replace(MODEL)
+    if dimension == "d_model":
+        model = dataclasses.replace(model, d_model=value, d_ff=4 * value)
+    elif dimension == "layers of each stack":
+        model = dataclasses.replace(model, num_layers=value)
+    config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE))
+    shape = positions // length, length
+    ids = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).astype(np.int32)
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+        step = make_train_step(structure, optimizer, config)
+        batch = put_batch(Batch(ids, ids, ids, np.ones(shape, np.float32)), mesh)
+
+        def train() -> None:
+            nonlocal state
+            state, metrics = step(state, batch)
+            jax.block_until_ready(metrics)
+
+        seconds = time_once(train, repeats)
+    lengths = np.full(shape[0], length)
+    return {"seconds": seconds, "flops": train_flops(model, VOCAB_SIZE, lengths, lengths)}
+
+
+def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]:
+    """One search."""
+    size = Size(MODEL.d_model, MODEL.d_ff, MODEL.num_heads, 3, VOCAB_SIZE, "multi30k")
+    beam, length, sentences = (
+        value if dimension == name else usual
+        for name, usual in {"beam": 4, "length": 16, "sentences": 64}.items()
+    )
+    translator: ForcedTranslator = make_translator(size, beam)
+    translator.length = length
+    params = draw_params(size)
+    shape = sentences, length
+    sources = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).tolist()
+
+    def search() -> None:
+        translator.search(params, sources, 1, (0.6,), progress=False)
+
+    seconds = time_once(search, repeats)
+    return {"seconds": seconds, "tokens": sentences * length}
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """A panel for each dimension, both axes logarithmic; dashed is growth in proportion."""
+    panels = {**result["training"], **result["decoding"]}
+    figure = Figure(figsize=(14, 6), layout="constrained")
+    for axes, (dimension, points) in zip(figure.subplots(2, 4).flat, panels.items(), strict=False):
+        values = [point["value"] for point in points]
+        seconds = [point["seconds"] for point in points]
+        axes.loglog(values, seconds, "o-", label="measured")
+        work = [point.get("flops", point["value"]) for point in points]
+        ideal = [seconds[-1] * amount / work[-1] for amount in work]
+        label = "in proportion to FLOPs" if "flops" in points[0] else "in proportion"
+        axes.loglog(values, ideal, "--", label=label)
+        kind = "step" if dimension in result["training"] else "search"
+        axes.set(xlabel=dimension, ylabel=f"seconds of a {kind}")
+        axes.set_xticks(values, [str(value) for value in values])
+        axes.minorticks_off()
+        axes.legend(fontsize="small")
+    figure.axes[-1].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measures, prints, writes the file, draws the plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/growth.json"))
+    flags = parser.parse_args()
+    result: dict[str, Any] = {
+        "device": jax.devices()[0].device_kind,
+        "versions": find_versions(("jax", "jaxlib", "flax")),
+    }
+    for name, measure, dimensions in (
+        ("training", measure_step, STEPS),
+        ("decoding", measure_search, SEARCHES),
+    ):
+        result[name] = {}
+        for dimension, values in dimensions.items():
+            result[name][dimension] = []
+            for value in values:
+                point = {"value": value, **measure(dimension, value, flags.repeats)}
+                result[name][dimension].append(point)
+                rate = (
+                    f"{point['flops'] / point['seconds'] / 1e9:6.1f} GFLOP/s"
+                    if "flops" in point
+                    else f"{point['tokens'] / point['seconds']:6.0f} tokens/s"
+                )
+                print(f"{dimension:20} {value:5} {point['seconds']:8.3f} s {rate}", flush=True)
+    write(flags.output, result)
+    draw(result, flags.output.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()
