@@ -60,14 +60,14 @@ def dot_product_attention(
     def drop(weights: Weights) -> Weights:
         return dropout(weights, dropout_rate, key)
 
-    def sum_rows(powers: Weights) -> Float[Array, "B G Q 1"]:
+    def sum_rows(powers: Weights) -> Float[Array, "B G Q _"]:
         if platform() == "cpu":
             return powers.sum(axis=-1, keepdims=True)
-        # Accelerators do this faster as a product, which the compiler leaves one of two columns.
+        # Accelerators do this faster as a product, of powers rounded as those that meet the values;
+        # with the sum in every column of what it will divide.
         narrow = powers.astype(memory.values.dtype)
-        ones = jnp.ones((powers.shape[-1], 2), narrow.dtype)
-        sums = jnp.einsum("BGQS,SN->BGQN", narrow, ones, preferred_element_type=jnp.float32)
-        return sums[..., :1]
+        ones = jnp.ones((powers.shape[-1], value_width), narrow.dtype)
+        return jnp.einsum("BGQS,SE->BGQE", narrow, ones, preferred_element_type=jnp.float32)
 
     @jax.custom_vjp
     def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
@@ -87,7 +87,7 @@ def dot_product_attention(
         )
         sums = sum_rows(powers)
         heads = (heads / sums).astype(values.dtype)
-        normalizer = largest + jnp.log(sums)
+        normalizer = largest + jnp.log(sums[..., :1])
         return heads, (query, keys, values, bias, heads, normalizer)
 
     def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
