@@ -49,10 +49,9 @@ def share(weights: jax.Array) -> jax.Array:
 
     For what would be computed on each copy of the weights alike, their update: each device makes
     its part, which takes 1/data of the time and of the memory (Xu et al. 2020; ZeRO's first stage).
-    Vectors stay whole: to send their parts would take longer than to update them.
     """
     count = jax.sharding.get_abstract_mesh().shape.get("data", 1)
-    if count == 1 or weights.size == max(weights.shape, default=1):
+    if count == 1:
         return weights
     sharding = jax.typeof(weights).sharding
     cut = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]

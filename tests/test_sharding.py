@@ -179,7 +179,7 @@ def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str)
         ((20, 16), ("vocabulary", "d_model"), (5, 8)),
         ((3, 16), (None, "d_model"), (3, 4)),  # the first dimension has no half
         ((3, 5), (None, None), (3, 5)),
-        ((1, 16), (None, "d_ff"), (1, 8)),  # a vector
+        ((16,), (None,), (8,)),
     ],
 )
 def test_update_of_copies_is_shared(
