@@ -1,6 +1,7 @@
 """Section 3.2: scaled dot-product attention, multi-head attention, and the cache for decoding."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from t2t.model.layers import init_glorot
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
 from t2t.model.products import multiply, product_dtype
-from t2t.sharding import platform, spec
+from t2t.sharding import platform, reshard_like, spec
 
 # R heads share the keys of one group, and their T positions lie behind each other: Q = R T rows.
 Grouped = Float[Array, "B G Q _"]  # queries or their results
@@ -46,27 +47,46 @@ def dot_product_attention(
     """
     batch, length, heads, width = query.shape
     groups, value_width = memory.values.shape[2:]
-    divisor = math.sqrt(width) if scaled else 1.0
-    repeats = (1, 1, heads // groups if mask.shape[2] > 1 else 1, 1)
-    by_head = spec("heads", None, None)
-
-    def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
-        logits = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
-        logits /= divisor
-        if bias is not None:
-            logits += jnp.reshape(bias, (groups, -1, bias.shape[-1]), out_sharding=by_head)
-        return apply_mask(logits, jnp.tile(mask, repeats))
+    repeats = heads // groups
+    grouped = _reshape_heads(query, batch, length, groups, repeats, width)
+    rows = grouped.transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, width)
+    keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
+    if mask.shape[2] > 1:
+        mask = jnp.tile(mask, (1, 1, repeats, 1))
+    if bias is not None:
+        by_group = groups, repeats * length, bias.shape[-1]
+        bias = jnp.reshape(bias, by_group, out_sharding=spec("heads", None, None))
 
     def drop(weights: Weights) -> Weights:
         return dropout(weights, dropout_rate, key)
+
+    divisor = math.sqrt(width) if scaled else 1.0
+    results = _attend_rows(rows, keys, values, mask, bias, divisor, drop)
+    turned = results.reshape(batch, groups, repeats, length, value_width).transpose(0, 3, 1, 2, 4)
+    return _reshape_heads(turned, batch, length, heads, value_width)
+
+
+def _attend_rows(
+    query: Grouped,
+    keys: Float[Array, "B G S K"],
+    values: Float[Array, "B G S E"],
+    mask: Bool[Array, "#B 1 #Q S"],
+    bias: Float[Array, "G Q S"] | None,
+    divisor: float,
+    drop: Callable[[Weights], Weights],
+) -> Grouped:
+    def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
+        logits = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
+        logits /= divisor
+        return apply_mask(logits if bias is None else logits + bias, mask)
 
     def sum_rows(powers: Weights) -> Float[Array, "B G Q _"]:
         if platform() == "cpu":
             return powers.sum(axis=-1, keepdims=True)
         # Accelerators do this faster as a product, of powers rounded as those that meet the values;
         # with the sum in every column of what it will divide.
-        narrow = powers.astype(memory.values.dtype)
-        ones = jnp.ones((powers.shape[-1], value_width), narrow.dtype)
+        narrow = powers.astype(values.dtype)
+        ones = jnp.ones(values.shape[2:], values.dtype)
         return jnp.einsum("BGQS,SE->BGQE", narrow, ones, preferred_element_type=jnp.float32)
 
     @jax.custom_vjp
@@ -79,12 +99,8 @@ def dot_product_attention(
         logits = compute_logits(query, keys, bias)
         largest = logits.max(axis=-1, keepdims=True)
         powers = jnp.exp(logits - largest)
-        heads = jnp.einsum(
-            "BGQS,BGSE->BGQE",
-            drop(powers).astype(values.dtype),
-            values,
-            preferred_element_type=jnp.float32,
-        )
+        narrow = drop(powers).astype(values.dtype)
+        heads = jnp.einsum("BGQS,BGSE->BGQE", narrow, values, preferred_element_type=jnp.float32)
         sums = sum_rows(powers)
         heads = (heads / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
@@ -102,21 +118,15 @@ def dot_product_attention(
         # Of the softmax: P (dP - sum P dP), and the sum is that of the heads times their gradient.
         mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
         wide = weights * (weight_gradient - mean)
-        bias_gradient = None
-        if bias is not None:
-            bias_gradient = jnp.reshape(wide.sum(axis=0), bias.shape, out_sharding=by_head)
         logit_gradient = (wide / divisor).astype(query.dtype)
         query_gradient = jnp.einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
         key_gradient = jnp.einsum("BGQS,BGQK->BGSK", logit_gradient, query)
-        return query_gradient, key_gradient, value_gradient, bias_gradient
+        gradients = query_gradient, key_gradient, value_gradient
+        placed = map(reshard_like, gradients, (query, keys, values))  # of one head, JAX forgets it
+        return *placed, None if bias is None else reshard_like(wide.sum(axis=0), bias)
 
     attend.defvjp(forward, backward)
-    grouped = _reshape_heads(query, batch, length, groups, heads // groups, width)
-    keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
-    rows = grouped.transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, width)
-    results = attend(rows, keys, values, bias)
-    turned = results.reshape(batch, groups, -1, length, value_width).transpose(0, 3, 1, 2, 4)
-    return _reshape_heads(turned, batch, length, heads, value_width)
+    return attend(query, keys, values, bias)
 
 
 def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, "B T *others"]:

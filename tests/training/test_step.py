@@ -15,7 +15,7 @@ from t2t.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
 from t2t.model.encoder_decoder import EncoderDecoder
 from t2t.model.kinds import merge
-from t2t.sharding import make_mesh, put_batch
+from t2t.sharding import make_mesh, put_batch, share
 from t2t.training.schedule import noam
 from t2t.training.state import TrainState, init_state, make_optimizer
 from t2t.training.step import Metrics, TrainStep, make_eval_step, make_train_step
@@ -255,10 +255,13 @@ def test_any_mesh_trains_and_skips_as_one_device(alone: Run, sizes: MeshConfig) 
     for expected, found in zip(alone.metrics, run.metrics, strict=True):
         assert_close(found, expected, rtol=1e-4)
     assert_close(run.state.params, alone.state.params, rtol=1e-2, atol=1e-4)
-    shardings = [
-        jax.tree.map(lambda leaf: leaf.sharding.spec, tree)
-        for tree in (run.state.params, moment(run.state))
-    ]
-    assert shardings[0] == shardings[1]
-    cut = [spec for spec in jax.tree.leaves(shardings[1]) if sizes.fsdp > 1 and any(spec)]
-    assert bool(cut) == (sizes.fsdp > 1)
+    with jax.set_mesh(make_mesh(sizes)):
+        shared = jax.tree.map(share, run.state.params)
+    assert find_specs(moment(run.state)) == find_specs(shared) != find_specs(run.state.params)
+    leaves = jax.tree.leaves(run.state.params)
+    are_cut = [leaf.sharding.shard_shape(leaf.shape) != leaf.shape for leaf in leaves]
+    assert any(are_cut) == (sizes.fsdp > 1)
+
+
+def find_specs(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.sharding.spec, tree)
