@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.contest import Contestant, compare, describe, take_turns, write
 
+SENTENCES = {"tiny": 600, "small": 300, "base": 120}
 FIGURES = {"tokens_per_second": "tokens/s", "tokens_per_cpu_second": "tokens/CPU s"}
 
 
@@ -26,7 +27,10 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
     peers = [("CTranslate2", sys.executable, "decode_ctranslate2")]
     if peer_python:
         peers.append(("Hugging Face", peer_python, "decode_huggingface"))
-    found = [make("t2t", sys.executable, "decode_t2t")]
+    found = [
+        make(f"t2t {dtype}", sys.executable, "decode_t2t", f"--dtype={dtype}")
+        for dtype in ("mixed", "float32")
+    ]
     for threads in (2, 1):
         for name, python, program in peers:
             found.append(
@@ -40,13 +44,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="tiny,base")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sentences", type=int, default=600)
+    parser.add_argument("--sentences", type=int, help=f"of each size; else {SENTENCES}")
     parser.add_argument("--peer_python", default="")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/decoding-cpu.json"))
     arguments = parser.parse_args()
     result = {}
     for size in arguments.sizes.split(","):
-        contestants = list_contestants(size, arguments.sentences, arguments.peer_python)
+        sentences = arguments.sentences or SENTENCES[size]
+        contestants = list_contestants(size, sentences, arguments.peer_python)
         turns = take_turns(contestants, arguments.rounds)
         tables = {figure: compare(turns, figure, contestants[0].name) for figure in FIGURES}
         for figure, rows in tables.items():

@@ -16,7 +16,7 @@ from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import init_model
 
 
-def make_config(size: Size, beam_size: int = 4) -> Config:
+def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
     """The size as a recipe."""
     return Config(
         model=ModelConfig(
@@ -24,6 +24,7 @@ def make_config(size: Size, beam_size: int = 4) -> Config:
             d_model=size.d_model,
             d_ff=size.d_ff,
             num_heads=size.num_heads,
+            dtype=dtype,
         ),
         decoding=DecodingConfig(beam_size=beam_size),
     )
@@ -55,11 +56,11 @@ class ForcedTranslator(Translator):
         return " ".join(map(str, ids))
 
 
-def make_translator(size: Size, beam_size: int = 4) -> ForcedTranslator:
+def make_translator(size: Size, beam_size: int = 4, dtype: str = "auto") -> ForcedTranslator:
     """Without words: it takes and gives ids."""
     tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
     vocabulary = cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
-    return ForcedTranslator(make_config(size, beam_size), vocabulary)
+    return ForcedTranslator(make_config(size, beam_size, dtype), vocabulary)
 
 
 def main() -> None:
@@ -67,10 +68,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--sentences", type=int, default=600)
+    parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
     params = draw_params(size)
-    translator = make_translator(size)
+    translator = make_translator(size, dtype=arguments.dtype)
 
     def run(length: int, sources: list[Ids]) -> int:
         translator.length = length

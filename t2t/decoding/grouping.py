@@ -8,7 +8,9 @@ import jax
 from t2t.sharding import RULES
 
 _SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
-_ROWS = 2, 8, 32  # or as many as the batch; JAX broadcasts 1, which loses its sharding
+_LEAST_ROWS = 2  # JAX broadcasts 1, which loses its sharding
+_STEP = 8  # of the rows of a batch that is not full, of which each length has one
+_ROWS_LEFT = _LEAST_ROWS, 8, 32  # of a batch that goes on with fewer, as each may at each stage
 _FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
 
@@ -27,15 +29,16 @@ def group_by_length(
     for padded, indices in groups.items():
         full = batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
         while indices:
-            rows = choose_rows(len(indices), max(_ROWS[0], full))
+            sizes = _LEAST_ROWS, *range(_STEP, full, _STEP)
+            rows = choose_rows(len(indices), max(_LEAST_ROWS, full), sizes)
             yield padded, rows, indices[:rows]
             indices = indices[rows:]
 
 
-def choose_rows(count: int, most: int) -> int:
-    """The least of few sizes of a batch that holds so many sentences, or the largest."""
-    sizes = [*(size for size in _ROWS if size < most), most]
-    return _round_up_to_devices(min(size for size in sizes if size >= min(count, most)))
+def choose_rows(count: int, most: int, sizes: Sequence[int] = _ROWS_LEFT) -> int:
+    """The least of the sizes below `most` that holds so many sentences, or `most`."""
+    found = [size for size in sizes if count <= size < most]
+    return _round_up_to_devices(min([*found, most]))
 
 
 def _round_up_to_devices(rows: int) -> int:
