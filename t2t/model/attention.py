@@ -75,6 +75,8 @@ def _attend_rows(
     divisor: float,
     drop: Callable[[Weights], Weights],
 ) -> Grouped:
+    """drop(softmax(Q K^T / divisor + bias)) V, and its gradients."""
+
     def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
         logits = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
         logits /= divisor
