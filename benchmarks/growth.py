@@ -60,7 +60,7 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
     """One step of training."""
     positions = value if dimension == "positions of a batch" else POSITIONS
     length = value if dimension == "length of a row" else LENGTH
-    model = dataclasses.replace(MODEL)
+    model = MODEL
     if dimension == "d_model":
         model = dataclasses.replace(model, d_model=value, d_ff=4 * value)
     elif dimension == "layers of each stack":
@@ -87,7 +87,9 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
 
 def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]:
     """One search."""
-    size = Size(MODEL.d_model, MODEL.d_ff, MODEL.num_heads, 3, VOCAB_SIZE, "multi30k")
+    size = Size(
+        MODEL.d_model, MODEL.d_ff, MODEL.num_heads, MODEL.num_layers, VOCAB_SIZE, "multi30k"
+    )
     beam, length, sentences = (
         value if dimension == name else usual
         for name, usual in {"beam": 4, "length": 16, "sentences": 64}.items()
