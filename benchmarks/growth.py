@@ -17,7 +17,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.contest import write
-from benchmarks.contestants.decode_t2t import ForcedTranslator, draw_params, make_translator
+from benchmarks.contestants.decode_t2t import (
+    ForcedTranslator,
+    draw_params,
+    make_config,
+    make_vocabulary,
+)
 from benchmarks.workload import FIRST_WORD, Size
 from t2t.batch import Batch
 from t2t.config import Config, MeshConfig, ModelConfig, TokenizerConfig
@@ -94,8 +99,8 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
         value if dimension == name else usual
         for name, usual in {"beam": 4, "length": 16, "sentences": 64}.items()
     )
-    translator: ForcedTranslator = make_translator(size, beam)
-    translator.length = length
+    translator = ForcedTranslator(make_config(size, beam), make_vocabulary(size))
+    translator.choose_length = lambda _: length
     params = draw_params(size)
     shape = sentences, length
     sources = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).tolist()

@@ -168,7 +168,7 @@ def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
     for pair, weights in zip(sample.pairs, together, strict=True):
         [alone] = weigh_pairs(translator, params, [pair])
         for one, other in zip(weights, alone, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+            np.testing.assert_allclose(one, other, atol=1e-4)
             np.testing.assert_allclose(one.sum(axis=-1), 1, atol=1e-5)
 
 

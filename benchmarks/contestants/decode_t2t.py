@@ -3,6 +3,7 @@
 import argparse
 import json
 import types
+from collections.abc import Callable
 from typing import Any, cast
 
 import jax
@@ -44,23 +45,21 @@ def draw_params(size: Size) -> Params:
 
 
 class ForcedTranslator(Translator):
-    """Outputs token ids of one length, whatever the source."""
+    """Outputs token ids, as many as it is told for a source."""
 
-    length: int
+    choose_length: Callable[[list[int]], int]
 
     def _limit(self, source: list[int]) -> int:
-        del source
-        return self.length
+        return self.choose_length(source)
 
     def _spell(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
 
 
-def make_translator(size: Size, beam_size: int = 4, dtype: str = "auto") -> ForcedTranslator:
-    """Without words: it takes and gives ids."""
+def make_vocabulary(size: Size) -> Vocabulary:
+    """Without words: a translator with it takes and gives ids."""
     tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
-    vocabulary = cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
-    return ForcedTranslator(make_config(size, beam_size, dtype), vocabulary)
+    return cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
 
 
 def main() -> None:
@@ -72,10 +71,11 @@ def main() -> None:
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
     params = draw_params(size)
-    translator = make_translator(size, dtype=arguments.dtype)
+    config = make_config(size, dtype=arguments.dtype)
+    translator = ForcedTranslator(config, make_vocabulary(size))
 
     def run(length: int, sources: list[Ids]) -> int:
-        translator.length = length
+        translator.choose_length = lambda _: length
         ids = [source.tolist() for source in sources]
         found = translator.search(params, ids, 1, (0.6,), progress=False)
         assert all(best.length == length for best, *_ in found)

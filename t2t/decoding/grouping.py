@@ -9,7 +9,7 @@ from t2t.sharding import RULES
 
 _SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
 _LEAST_ROWS = 2  # JAX broadcasts 1, which loses its sharding
-_STEP = 8  # of the rows of a batch that is not full, of which each length has one
+_STEP = 4  # of the rows of the batch that is not full
 _ROWS_LEFT = _LEAST_ROWS, 8, 32  # of a batch that goes on with fewer, as each may at each stage
 _FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
@@ -19,20 +19,16 @@ def group_by_length(
 ) -> Iterator[tuple[int, int, list[int]]]:
     """(padded length, rows, indices) of each batch, the longest first.
 
-    A sentence's padded length follows from its own alone, and none is padded beyond `longest`. The
-    rows are as many as memory is meant for, or fewer where so few sentences have that length.
+    A batch is padded to the power of two that holds its longest, but not beyond `longest`, and has
+    as many rows as memory is meant for; the last one fewer, if so few sentences are left.
     """
-    groups: dict[int, list[int]] = {}
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        padded = max(_SHORTEST, 1 << (lengths[index] - 1).bit_length())
-        groups.setdefault(min(padded, longest), []).append(index)
-    for padded, indices in groups.items():
-        full = batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO)
-        while indices:
-            sizes = _LEAST_ROWS, *range(_STEP, full, _STEP)
-            rows = choose_rows(len(indices), max(_LEAST_ROWS, full), sizes)
-            yield padded, rows, indices[:rows]
-            indices = indices[rows:]
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        padded = min(longest, max(_SHORTEST, 1 << (lengths[order[0]] - 1).bit_length()))
+        full = max(_LEAST_ROWS, batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO))
+        rows = choose_rows(len(order), full, (_LEAST_ROWS, *range(_STEP, full, _STEP)))
+        yield padded, rows, order[:rows]
+        order = order[rows:]
 
 
 def choose_rows(count: int, most: int, sizes: Sequence[int] = _ROWS_LEFT) -> int:

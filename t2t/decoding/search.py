@@ -18,7 +18,7 @@ from t2t.sharding import spec
 
 NEVER = (PAD_ID, BOS_ID)  # stand in no sentence; the unknown word may, where data holds it
 
-_GROUPS = 256  # of the vocabulary, whose maxima say where its largest logits are
+_GROUPS = range(192, 384)  # of the vocabulary, whose maxima say where its largest logits are
 
 
 @runtime_checkable
@@ -249,54 +249,58 @@ def _extend(
     only_eos: Bool[Array, "B 1"],
     num_candidates: int,
 ) -> Beam:
-    """The most probable hypotheses that are one token longer, best first.
-
-    Each slot offers its own best before the slots are compared; equal ones in the order of slot
-    and token.
-    """
+    """The most probable hypotheses that are one token longer, or those that end, one a slot."""
     logits = _gather_vocabulary(logits).astype(jnp.float32)
-    # As many more as may be banned: so no mask over the vocabulary is needed. The banned tokens
-    # keep their share of the probability: log P is the model's own.
-    best, tokens = _find_largest(logits, min(num_candidates + len(NEVER), logits.shape[-1]))
-    is_banned = (tokens[..., None] == jnp.array(NEVER)).any(axis=-1)
-    best = jnp.where(is_banned, -jnp.inf, best)
-    end = jnp.where(jnp.arange(best.shape[-1]) == 0, logits[..., EOS_ID, None], -jnp.inf)
-    best = jnp.where(only_eos[..., None], end, best)
-    tokens = jnp.where(only_eos[..., None], EOS_ID, tokens)
-    totals = beam.log_probs[..., None] + best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-    flat = totals.reshape(totals.shape[0], -1)
-    log_probs, order = jax.lax.top_k(flat, num_candidates)
-    parents = order // best.shape[-1]
-    last = jnp.take_along_axis(tokens.reshape(flat.shape), order, axis=1)
+    # The banned tokens keep their share of the probability: log P is the model's own.
+    before = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
+    log_probs, parents, last = _find_best(logits, before, num_candidates)
+    more = (0, 0), (0, num_candidates - before.shape[1])
+    ends = jnp.pad(before + logits[..., EOS_ID], more, constant_values=-jnp.inf)
+    log_probs = jnp.where(only_eos, ends, log_probs)
+    parents = jnp.where(only_eos, jnp.arange(num_candidates) % before.shape[1], parents)
+    last = jnp.where(only_eos, EOS_ID, last)
     history = jnp.take_along_axis(beam.tokens, parents[..., None], axis=1)
     here = jnp.arange(history.shape[-1]) == length
     return Beam(jnp.where(here, last[..., None], history), last, parents, log_probs)
 
 
-def _find_largest(
-    logits: Float[Array, "B W V"], count: int
-) -> tuple[Float[Array, "B W C"], Int[Array, "B W C"]]:
-    """`lax.top_k` over the vocabulary, whose logits are read once and not sorted.
+def _find_best(
+    logits: Float[Array, "B W V"], before: Float[Array, "B W"], count: int
+) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
+    """The `count` largest of logit + before, but of banned tokens, with their slots and tokens.
 
-    The `count` largest lie in the `count` groups with the largest maxima (or in the rest that fills
-    no group), and only these are sorted. A group is every `_GROUPS`-th token, so that the maxima
-    are taken over whole vectors.
+    Best first; of equals the lower slot, and of a small vocabulary the lower token. Logits are read
+    once and not sorted: as many groups of them as are wanted, and as may be lost to a ban, are
+    those with the largest maxima, and only these are sorted. A group is every n-th token, so that
+    the maxima are taken over whole vectors.
     """
-    *batch, size = logits.shape
-    if size < 4 * _GROUPS or count > _GROUPS // 4:
-        largest, ids = jax.lax.top_k(logits, count)
-        return largest, ids
-    per_group, rest = divmod(size, _GROUPS)
-    grouped = logits[..., : size - rest].reshape(*batch, per_group, _GROUPS)
-    groups = jnp.sort(jax.lax.top_k(grouped.max(axis=-2), count)[1])
-    ids = jnp.arange(per_group)[:, None] * _GROUPS + groups[..., None, :]
-    ids = ids.reshape(*batch, per_group * count)
-    among = jnp.take_along_axis(logits, ids, axis=-1)
-    outside = jnp.zeros_like(ids[..., :1]) + jnp.arange(size - rest, size)
-    largest, order = jax.lax.top_k(
-        jnp.concatenate([among, logits[..., size - rest :]], axis=-1), count
-    )
-    return largest, jnp.take_along_axis(jnp.concatenate([ids, outside], axis=-1), order, axis=-1)
+    batch, beam_size, size = logits.shape
+    groups = _choose_groups(size)
+    more = (0, 0), (0, 0), (0, -size % groups)
+    logits = jnp.pad(logits, more, constant_values=-jnp.inf)
+    per_group = logits.shape[-1] // groups
+    maxima = logits.reshape(batch, beam_size, per_group, groups).max(axis=2) + before[..., None]
+    enough = min(count + len(NEVER) * beam_size, beam_size * groups)
+    best = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), enough)[1])
+    slots, first = (jnp.repeat(x, per_group, axis=1) for x in jnp.divmod(best, groups))
+    tokens = first + jnp.tile(groups * jnp.arange(per_group), enough)
+    places = slots * logits.shape[-1] + tokens
+    totals = _take(logits.reshape(batch, -1), places) + _take(before, slots)
+    is_banned = (tokens[..., None] == jnp.array(NEVER)).any(axis=-1)
+    largest, order = jax.lax.top_k(jnp.where(is_banned, -jnp.inf, totals), count)
+    return largest, _take(slots, order), _take(tokens, order)
+
+
+def _choose_groups(size: int) -> int:
+    """About 256 that divide the vocabulary, or nearly; a small one is not grouped."""
+    if size < 4 * _GROUPS[0]:
+        return size
+    return min(_GROUPS, key=lambda groups: -size % groups)
+
+
+def _take(x: Array, places: Int[Array, "B C"]) -> Array:
+    """Of each row the places, all of which it has."""
+    return jnp.take_along_axis(x, places, axis=1, mode="promise_in_bounds")
 
 
 def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:

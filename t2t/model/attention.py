@@ -1,5 +1,6 @@
 """Section 3.2: scaled dot-product attention, multi-head attention, and the cache for decoding."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class KeyValue(NamedTuple):
     """What a query attends to."""
 
     keys: Float[Array, "B S G K"]
-    values: Float[Array, "B S G E"]
+    values: Float[Array, "B S G V"]
 
 
 def dot_product_attention(
@@ -38,7 +39,7 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H E"]:
+) -> Float[Array, "B T H V"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32; unscaled: softmax(Q K^T) V.
 
     G key/value heads serve H query heads, H/G each (Ainslie et al. 2023). The weights, the largest
@@ -69,7 +70,7 @@ def dot_product_attention(
 def _attend_rows(
     query: Grouped,
     keys: Float[Array, "B G S K"],
-    values: Float[Array, "B G S E"],
+    values: Float[Array, "B G S V"],
     mask: Bool[Array, "#B 1 #Q S"],
     bias: Float[Array, "G Q S"] | None,
     divisor: float,
@@ -89,7 +90,7 @@ def _attend_rows(
         # with the sum in every column of what it will divide.
         narrow = powers.astype(values.dtype)
         ones = jnp.ones(values.shape[2:], values.dtype)
-        return jnp.einsum("BGQS,SE->BGQE", narrow, ones, preferred_element_type=jnp.float32)
+        return jnp.einsum("BGQS,SV->BGQV", narrow, ones, preferred_element_type=jnp.float32)
 
     @jax.custom_vjp
     def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
@@ -102,7 +103,7 @@ def _attend_rows(
         largest = logits.max(axis=-1, keepdims=True)
         powers = jnp.exp(logits - largest)
         narrow = drop(powers).astype(values.dtype)
-        heads = jnp.einsum("BGQS,BGSE->BGQE", narrow, values, preferred_element_type=jnp.float32)
+        heads = jnp.einsum("BGQS,BGSV->BGQV", narrow, values, preferred_element_type=jnp.float32)
         sums = sum_rows(powers)
         heads = (heads / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
@@ -113,9 +114,9 @@ def _attend_rows(
         query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         narrow = drop(weights).astype(values.dtype)
-        value_gradient = jnp.einsum("BGQS,BGQE->BGSE", narrow, gradient)
+        value_gradient = jnp.einsum("BGQS,BGQV->BGSV", narrow, gradient)
         weight_gradient = drop(
-            jnp.einsum("BGQE,BGSE->BGQS", gradient, values, preferred_element_type=jnp.float32)
+            jnp.einsum("BGQV,BGSV->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
         # Of the softmax: P (dP - sum P dP), and the sum is that of the heads times their gradient.
         mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
@@ -137,16 +138,46 @@ def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, 
     return jnp.reshape(x, shape, out_sharding=spec(*names))
 
 
-class HeadsFirst(NamedTuple):
-    """What the queries of many steps attend to, laid out so that no product has to turn it."""
+class KVCache(NamedTuple):
+    """What the queries of many steps attend to, laid out so that no product has to turn it.
+
+    Of the source, S positions; of a layer's own past, W slots a step, in the order in which they
+    were made and never moved.
+    """
 
     keys: Float[Array, "B G K S"]
-    values: Float[Array, "B G S E"]
+    values: Float[Array, "B G S V"]
 
     @classmethod
-    def arrange(cls, memory: KeyValue) -> "HeadsFirst":
+    def arrange(cls, memory: KeyValue) -> "KVCache":
         """The same keys and values."""
         return cls(memory.keys.transpose(0, 2, 3, 1), memory.values.transpose(0, 2, 1, 3))
+
+    @classmethod
+    def allocate(cls, like: "KVCache", size: int) -> "KVCache":
+        """An empty past, whose heads are as those of the memory, and on the same devices."""
+        keys, values = jnp.zeros_like(like.keys[..., :1]), jnp.zeros_like(like.values[:, :, :1])
+        return cls(jnp.tile(keys, (1, 1, 1, size)), jnp.tile(values, (1, 1, size, 1)))
+
+    def write(self, step: Int[Array, ""], new: KeyValue) -> "KVCache":
+        """The cache with the W slots of this step.
+
+        It is read as it is written: of any other shape XLA would make a copy at each step.
+        """
+        start, more = step * new.keys.shape[1], self.arrange(new)
+        update = jax.lax.dynamic_update_slice_in_dim
+        return KVCache(
+            update(self.keys, more.keys, start, axis=3),
+            update(self.values, more.values, start, axis=2),
+        )
+
+    def extend(self, size: int) -> "KVCache":
+        """The cache with room for so many slots."""
+        more, none = (0, size - self.keys.shape[3]), (0, 0)
+        return KVCache(
+            jnp.pad(self.keys, (none, none, none, more)),
+            jnp.pad(self.values, (none, none, more, none)),
+        )
 
     def attend(
         self,
@@ -155,7 +186,7 @@ class HeadsFirst(NamedTuple):
         bias: Float[Array, "H T S"] | None = None,
         *,
         scaled: bool = True,
-    ) -> Float[Array, "B T H E"]:
+    ) -> Float[Array, "B T H V"]:
         """As `dot_product_attention`, for decoding."""
         batch, length, heads, width = query.shape
         groups, size, value_width = self.values.shape[1:]
@@ -172,52 +203,10 @@ class HeadsFirst(NamedTuple):
             logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
         weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None])).astype(self.values.dtype)
         results = jnp.einsum(
-            "BGTS,BGSE->BGTE", weights.reshape(batch, groups, -1, size), self.values
+            "BGTS,BGSV->BGTV", weights.reshape(batch, groups, -1, size), self.values
         ).reshape(*rows.shape[:4], value_width)
         turned = results.transpose(0, 3, 1, 2, 4)
         return _reshape_heads(turned, batch, length, heads, value_width)
-
-
-class KVCache(NamedTuple):
-    """Keys and values of one layer's past, in the order in which they were made, never moved."""
-
-    keys: Float[Array, "B G K L W"]
-    values: Float[Array, "B G L W E"]
-
-    @classmethod
-    def allocate(cls, like: HeadsFirst, beam_size: int, max_length: int) -> "KVCache":
-        """An empty past, whose heads are as those of the memory, and on the same devices."""
-        keys = jnp.zeros_like(like.keys[..., :1, None])
-        values = jnp.zeros_like(like.values[:, :, :1, None])
-        return cls(
-            jnp.tile(keys, (1, 1, 1, max_length, beam_size)),
-            jnp.tile(values, (1, 1, max_length, beam_size, 1)),
-        )
-
-    def write(self, step: Int[Array, ""], new: KeyValue) -> "KVCache":
-        """The cache with the W slots of this step."""
-        update = jax.lax.dynamic_update_slice_in_dim
-        keys, values = HeadsFirst.arrange(new)
-        return KVCache(
-            update(self.keys, keys[..., None, :], step, axis=3),
-            update(self.values, values[:, :, None], step, axis=2),
-        )
-
-    def extend(self, max_length: int) -> "KVCache":
-        """The cache with room for so many steps."""
-        more, none = (0, max_length - self.keys.shape[3]), (0, 0)
-        return KVCache(
-            jnp.pad(self.keys, (none, none, none, more, none)),
-            jnp.pad(self.values, (none, none, more, none, none)),
-        )
-
-    def read(self) -> HeadsFirst:
-        """All slots of all steps as keys to attend to: L*W of them."""
-        keys, values = self
-        return HeadsFirst(
-            keys.reshape(*keys.shape[:3], -1),
-            values.reshape(*values.shape[:2], -1, values.shape[-1]),
-        )
 
 
 class MultiHeadAttention(nnx.Module):
@@ -263,7 +252,7 @@ class MultiHeadAttention(nnx.Module):
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
         """Queries to the memory."""
-        return self._split_heads(multiply("BTD,DGE->BTGE", x, self.query[...], self.product_dtype))
+        return self._split_heads(multiply("BTD,DGP->BTGP", x, self.query[...], self.product_dtype))
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
         """Keys and values of the encoder's output, made once a sentence."""
@@ -272,20 +261,20 @@ class MultiHeadAttention(nnx.Module):
     def attend(
         self,
         query: Float[Array, "B T H K"],
-        memory: KeyValue | HeadsFirst,
+        memory: KeyValue | KVCache,
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """The heads' results, joined by W^O."""
-        if isinstance(memory, HeadsFirst):
+        if isinstance(memory, KVCache):
             heads = memory.attend(query, mask, bias, scaled=self.scaled)
         else:
             heads = dot_product_attention(
                 query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
             )
         return multiply(
-            "BTHE,HED->BTD",
+            "BTHV,HVD->BTD",
             heads,
             self.output[...],
             self.product_dtype,
@@ -296,8 +285,11 @@ class MultiHeadAttention(nnx.Module):
         return _reshape_heads(query, *query.shape[:2], self.num_heads, self.key_width)
 
     def _project_parts(
-        self, x: Float[Array, "B T D"], weights: Float[Array, "D G E"], splits: tuple[int, ...]
+        self, x: Float[Array, "B T D"], weights: Float[Array, "D G P"], splits: tuple[int, ...]
     ) -> list[Float[Array, "B T G _"]]:
-        """Products with the parts of the weights: to cut those is cheaper than their product."""
-        parts = jnp.split(weights, splits, axis=-1)
-        return [multiply("BTD,DGE->BTGE", x, part, self.product_dtype) for part in parts]
+        """Parts of the product: its weights are cut, or where it is smaller it is cut itself."""
+        cut = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
+        project = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=self.product_dtype)
+        if math.prod(x.shape[:2]) < math.prod(weights.shape[1:]):
+            return list(cut(project(weights)))
+        return [project(part) for part in cut(weights)]

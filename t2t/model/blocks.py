@@ -7,7 +7,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.attention import HeadsFirst, KeyValue, KVCache, MultiHeadAttention
+from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention
 from t2t.model.dropout import dropout, fold
 from t2t.model.layers import FeedForward, Norm, make_norm
 from t2t.model.position import Position
@@ -107,7 +107,7 @@ class DecoderLayer(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        memory: KeyValue | HeadsFirst,
+        memory: KeyValue | KVCache,
         memory_mask: Bool[Array, "B 1 #T S"],
         mask: Bool[Array, "#B 1 T L"],
         position: Position,
@@ -127,7 +127,7 @@ class DecoderLayer(nnx.Module):
             query, own = self.self_attention.project(x, position, positions)
             if cache is not None:
                 cache = cache.write(positions[0], own)
-            past = own if cache is None else cache.read()
+            past = own if cache is None else cache
             return self.self_attention.attend(query, past, mask, bias, fold(key, 0))
 
         def attend_memory(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.attention import HeadsFirst, KeyValue, MultiHeadAttention, dot_product_attention
+from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention, dot_product_attention
 from t2t.model.encoder_decoder import Params
 from t2t.model.transformer import Transformer
 
@@ -70,7 +70,7 @@ class _Watched(MultiHeadAttention):
     def attend(
         self,
         query: Float[Array, "B T H K"],
-        memory: KeyValue | HeadsFirst,
+        memory: KeyValue | KVCache,
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,

@@ -34,8 +34,9 @@ def multiply(
 ) -> Float[Array, "..."]:
     """einsum(subscripts, x, weights) as wide as `x`, of operands in `dtype`; so its gradients.
 
-    Sums are float32. CPUs that multiply bfloat16 twice as fast do so into float32 alone, and not
-    where one operand is wide, as in the gradient that JAX would take.
+    Of the letters summed over the weights have the first in the alphabet first: that is einsum's
+    order, and others would be turned. Sums are float32. CPUs that multiply bfloat16 twice as fast
+    do so into float32 alone, and not where one operand is wide, as in JAX's own gradient.
     """
     if x.dtype == dtype:
         return jnp.einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)

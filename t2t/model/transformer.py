@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
-from t2t.model.attention import HeadsFirst, KVCache
+from t2t.model.attention import KVCache
 from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm
 from t2t.model.dropout import dropout, fold
 from t2t.model.encoder_decoder import EncoderDecoder
@@ -28,7 +28,7 @@ class DecodingCache(NamedTuple):
     """What decoding keeps between steps."""
 
     past: list[KVCache]  # a layer's own keys and values
-    memory: list[HeadsFirst]  # a layer's keys and values of the source
+    memory: list[KVCache]  # a layer's keys and values of the source
     src: Int[Array, "B S"]
     ancestors: Int[Array, "B W L"]  # slot that each slot's hypothesis was in, at each step
     step: Int[Array, ""]
@@ -100,12 +100,11 @@ class Transformer(EncoderDecoder):
     ) -> DecodingCache:
         """An empty past, and the memory's keys and values, made once a sentence."""
         source = [
-            HeadsFirst.arrange(layer.cross_attention.project_memory(memory))
-            for layer in self.decoder
+            KVCache.arrange(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
         row = src[:, :1, None]  # carries the batch's sharding into what is allocated here
         return DecodingCache(
-            past=[KVCache.allocate(kv, beam_size, max_length) for kv in source],
+            past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
             memory=source,
             src=src,
             ancestors=jnp.tile(jnp.zeros_like(row), (1, beam_size, max_length)),
@@ -114,10 +113,10 @@ class Transformer(EncoderDecoder):
 
     def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
         """The same with room for `max_length` steps."""
-        more = max_length - cache.ancestors.shape[2]
+        beam_size, length = cache.ancestors.shape[1:]
         return cache._replace(
-            past=[past.extend(max_length) for past in cache.past],
-            ancestors=jnp.pad(cache.ancestors, ((0, 0), (0, 0), (0, more))),
+            past=[past.extend(max_length * beam_size) for past in cache.past],
+            ancestors=jnp.pad(cache.ancestors, ((0, 0), (0, 0), (0, max_length - length))),
         )
 
     def decode_step(

@@ -12,9 +12,9 @@ from jax.sharding import AxisType, PartitionSpec
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
 from t2t.decoding.search import (
-    _GROUPS,
+    NEVER,
     Hypotheses,
-    _find_largest,
+    _find_best,
     beam_search,
     continue_search,
     extend_search,
@@ -258,12 +258,21 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
     assert not growing.any()
 
 
-@pytest.mark.parametrize("size", [_GROUPS, 4 * _GROUPS, 5 * _GROUPS + 3])
-def test_the_largest_of_groups_are_the_largest_of_all(size: int) -> None:
-    logits = jax.random.normal(jax.random.key(0), (3, 2, size)).at[0, 0, -2:].add(9)
-    found, wanted = _find_largest(logits, 10), jax.lax.top_k(logits, 10)
-    np.testing.assert_array_equal(found[0], wanted[0])
-    np.testing.assert_array_equal(found[1], wanted[1])
+@pytest.mark.parametrize("size", [9, 256, 2000, 2003])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(3, beam_size, size)).astype(np.float32)
+    logits[0, 0, -2:] += 9
+    logits[1, :, :2] += 9  # the banned
+    before = random.normal(size=(3, beam_size)).astype(np.float32)
+    totals = logits + before[..., None]
+    totals[..., list(NEVER)] = -np.inf
+    order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
+    found = jax.jit(_find_best, static_argnums=2)(logits, before, 2 * beam_size)
+    np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
+    np.testing.assert_array_equal(found[1], order // size)
+    np.testing.assert_array_equal(found[2], order % size)
 
 
 def test_every_hypothesis_ends_within_its_limit() -> None:

@@ -140,9 +140,9 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "_FULL_ROWS_UP_TO", 16)
     batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))
-    assert batches == [(64, 2, [4, 2]), (32, 2, [5]), (16, 4, [3, 1, 0])]
-    assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 8, [1, 2, 0])]
-    assert [rows for _, rows, _ in group_by_length([9] * (64 + 19), 1024, 64)] == [64, 24]
+    assert batches == [(64, 2, [4, 2]), (32, 2, [5, 3]), (16, 2, [1, 0])]
+    assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 4, [1, 2, 0])]
+    assert [rows for _, rows, _ in group_by_length([9] * (64 + 19), 1024, 64)] == [64, 20]
 
 
 def test_n_best_are_different_and_sorted(

@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float
 from t2t.config import ModelConfig
 from t2t.model import attention
 from t2t.model.attention import (
-    HeadsFirst,
     KeyValue,
     KVCache,
     MultiHeadAttention,
@@ -45,7 +44,7 @@ def test_attention_agrees_with_naive_numpy(groups: int) -> None:
     memory = KeyValue(draw(BATCH, KEYS, groups, d_k, seed=2), draw(BATCH, KEYS, groups, d_v))
     mask, bias = draw_mask(), draw(heads, QUERIES, KEYS, seed=3)
     found = attend(query, memory, mask, bias)
-    turned = HeadsFirst.arrange(memory).attend(query, jnp.asarray(mask), bias)
+    turned = KVCache.arrange(memory).attend(query, jnp.asarray(mask), bias)
     np.testing.assert_allclose(turned, found, atol=1e-5)
     for row, head in np.ndindex(BATCH, heads):
         group = head // (heads // groups)
@@ -206,17 +205,17 @@ def test_projections_start_within_glorots_limit() -> None:
 
 def test_cache_keeps_what_was_written_in_order() -> None:
     beam, groups = 3, 2
-    like = HeadsFirst(jnp.zeros((BATCH, groups, 5, 7)), jnp.zeros((BATCH, groups, 7, 4)))
-    cache, written = KVCache.allocate(like, beam, max_length=2), []
+    like = KVCache(jnp.zeros((BATCH, groups, 5, 7)), jnp.zeros((BATCH, groups, 7, 4)))
+    cache, written = KVCache.allocate(like, 2 * beam), []
     for step in range(3):
         new = KeyValue(draw(BATCH, beam, groups, 5, seed=step), draw(BATCH, beam, groups, 4))
         if step == 2:
-            cache = cache.extend(4)
+            cache = cache.extend(4 * beam)
         cache = cache.write(jnp.asarray(step), new)
         written.append(new)
     keys, values = (jnp.concatenate(x, axis=1) for x in zip(*written, strict=True))
-    found, wanted = cache.read(), HeadsFirst.arrange(KeyValue(keys, values))
-    np.testing.assert_array_equal(found.keys[..., : 3 * beam], wanted.keys)
-    np.testing.assert_array_equal(found.values[:, :, : 3 * beam], wanted.values)
-    assert not found.keys[..., 3 * beam :].any()
-    assert not found.values[:, :, 3 * beam :].any()
+    wanted = KVCache.arrange(KeyValue(keys, values))
+    np.testing.assert_array_equal(cache.keys[..., : 3 * beam], wanted.keys)
+    np.testing.assert_array_equal(cache.values[:, :, : 3 * beam], wanted.values)
+    assert not cache.keys[..., 3 * beam :].any()
+    assert not cache.values[:, :, 3 * beam :].any()
