@@ -17,6 +17,7 @@ from typing import Any
 import tqdm
 
 ROOT = Path(__file__).parents[1]
+LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/environment.sh sets it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Contestant:
 
     name: str
     command: Sequence[str]  # from the project's root
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         """The figures of one turn.
@@ -32,7 +34,8 @@ class Contestant:
         Raises:
             SystemExit: the program failed.
         """
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        usual = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        environment = os.environ | usual | self.environment
         done = subprocess.run(
             self.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )

@@ -3,13 +3,14 @@
 PYTHON is an interpreter with torch and transformers (CPU builds will do); without it t2t runs
 alone.
 Throughput counts real target tokens through forward pass, backward pass and Adam, never padding.
+Large pages of memory help some and not others, so the fastest programs are there with and without.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.contest import Contestant, compare, describe, take_turns, write
+from benchmarks.contest import LARGE_PAGES, Contestant, compare, describe, take_turns, write
 from benchmarks.workload import SIZES
 
 
@@ -18,9 +19,10 @@ def list_contestants(size: str, seconds: float, peer_python: str) -> list[Contes
     turn = [f"--size={size}", f"--seconds={seconds:g}"]
     ours = [sys.executable, "-m", "benchmarks.contestants.train_t2t", *turn]
     found = [
-        Contestant(f"t2t {precision}", [*ours, f"--dtype={precision}"])
+        Contestant(f"t2t {precision}", [*ours, f"--dtype={precision}"], LARGE_PAGES)
         for precision in ("mixed", "float32")
     ]
+    found.append(Contestant("t2t mixed, small pages", [*ours, "--dtype=mixed"]))
     if peer_python:
         peer = [peer_python, "-m", "benchmarks.contestants.train_pytorch", *turn]
         found += [
@@ -33,6 +35,11 @@ def list_contestants(size: str, seconds: float, peer_python: str) -> list[Contes
                 "marian": "Hugging Face Marian",
             }.items()
             for precision in ("float32", "bfloat16")
+        ]
+        found += [
+            Contestant(f"{one.name}, large pages", one.command, LARGE_PAGES)
+            for one in found
+            if one.name in ("PyTorch by hand bfloat16", "PyTorch nn.Transformer bfloat16")
         ]
     return found
 

@@ -46,6 +46,7 @@ def examine(workdir: Path | None) -> Iterator[Finding]:
     yield Finding("process", f"{jax.process_index()} of {jax.process_count()}, {platform.node()}")
     yield find_devices()
     yield find_memory()
+    yield find_flags()
     yield find_collective()
     yield find_compilation_cache()
     if workdir:
@@ -90,6 +91,15 @@ def find_memory() -> Finding:
     stats = jax.local_devices()[0].memory_stats() or {}
     device = f"{stats['bytes_limit'] / 1e9:.1f} GB a device, " if "bytes_limit" in stats else ""
     return Finding("memory", f"{device}{host / 1e9:.1f} GB and {os.cpu_count()} cores on the host")
+
+
+def find_flags() -> Finding:
+    """What the runtime is told by the environment (README, "Flags of the runtime")."""
+    names = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "GLIBC_TUNABLES")
+    given = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+    if jax.default_backend() == "cpu" and "hugetlb" not in os.environ.get("GLIBC_TUNABLES", ""):
+        given.append("with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 training is faster under Linux")
+    return Finding("runtime flags", ", ".join(given) or "none")
 
 
 def find_collective() -> Finding:
