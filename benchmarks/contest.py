@@ -35,7 +35,7 @@ class Contestant:
             SystemExit: the program failed.
         """
         usual = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-        environment = os.environ | usual | self.environment
+        environment = {**os.environ, **usual, **self.environment}
         done = subprocess.run(
             self.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )

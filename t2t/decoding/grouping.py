@@ -10,7 +10,7 @@ from t2t.sharding import RULES
 _SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
 _LEAST_ROWS = 2  # JAX broadcasts 1, which loses its sharding
 _STEP = 4  # of the rows of the batch that is not full
-_ROWS_LEFT = _LEAST_ROWS, 8, 32  # of a batch that goes on with fewer, as each may at each stage
+_ROWS_LEFT = 16  # of a batch that goes on without the sentences that are done
 _FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
 
 
@@ -26,15 +26,17 @@ def group_by_length(
     while order:
         padded = min(longest, max(_SHORTEST, 1 << (lengths[order[0]] - 1).bit_length()))
         full = max(_LEAST_ROWS, batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO))
-        rows = choose_rows(len(order), full, (_LEAST_ROWS, *range(_STEP, full, _STEP)))
+        sizes = _LEAST_ROWS, *range(_STEP, full, _STEP), full
+        enough = next((size for size in sizes if size >= len(order)), full)
+        rows = _round_up_to_devices(enough)
         yield padded, rows, order[:rows]
         order = order[rows:]
 
 
-def choose_rows(count: int, most: int, sizes: Sequence[int] = _ROWS_LEFT) -> int:
-    """The least of the sizes below `most` that holds so many sentences, or `most`."""
-    found = [size for size in sizes if count <= size < most]
-    return _round_up_to_devices(min([*found, most]))
+def find_fewer_rows(rows: int) -> int:
+    """How many the last sentences of a batch with so many rows go on with; 0: with all of them."""
+    fewer = _round_up_to_devices(_ROWS_LEFT)
+    return fewer if fewer < rows else 0
 
 
 def _round_up_to_devices(rows: int) -> int:

@@ -167,7 +167,12 @@ def start_search(
     return Search(jnp.zeros((), jnp.int32), limits, growing, (finished,) * num_alphas, cache)
 
 
-def continue_search(decode_step: DecodeStep, search: Search, alphas: Sequence[float]) -> Search:
+def continue_search(
+    decode_step: DecodeStep,
+    search: Search,
+    alphas: Sequence[float],
+    few: Int[Array, ""] | int = 0,
+) -> Search:
     """Searches the Y with the highest log P(Y) / lp(Y), until all is done or the room is full.
 
     Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
@@ -183,12 +188,13 @@ def continue_search(decode_step: DecodeStep, search: Search, alphas: Sequence[fl
         decode_step: the model.
         search: as it was started, or continued before.
         alphas: exponents of the length penalty; 0 ranks by log P.
+        few: with so many sentences that are not done it pauses, too.
     """
     beam_size, room = search.growing.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
 
     def goes_on(search: Search) -> Bool[Array, ""]:
-        return jnp.any(is_growing(search)) & (search.length < room)
+        return (is_growing(search).sum() > few) & (search.length < room)
 
     def advance(search: Search) -> Search:
         length, limits, beam, finished, cache = search

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int
 from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.grouping import choose_rows, group_by_length
+from t2t.decoding.grouping import find_fewer_rows, group_by_length
 from t2t.decoding.search import (
     Hypotheses,
     Search,
@@ -198,9 +198,10 @@ class Translator:
     ) -> Hypotheses:
         """Hypotheses as NumPy arrays, whole in every process.
 
-        The search goes in stages, since a step costs what there is room for. The first has room for
-        as many tokens as the source has, each next for twice as many. Between stages, and only
-        there, the host looks: once few sentences are left, they go on in a smaller batch.
+        The search goes in stages, since a step costs what there is room for, in tokens and in
+        sentences. The first has room for as many tokens as the source has; once that is full,
+        there is twice as much. Once few sentences are left, they go on in a smaller batch. Between
+        stages, and only there, the host looks.
         """
         shape = len(src), n_best * len(alphas)
         max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
@@ -213,10 +214,11 @@ class Translator:
         found = Hypotheses(*nothing)
         room = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        search, *seen = self._run(
-            self._begin, params, *placed, n_best=n_best, alphas=alphas, room=room
-        )
         owners = np.arange(len(src))  # whose row it is
+        fewer = np.int32(find_fewer_rows(len(src)))
+        search, *seen = self._run(
+            self._begin, params, *placed, fewer, n_best=n_best, alphas=alphas, room=room
+        )
         while True:
             growing, finished = jax.device_get(seen)
             found.tokens[owners, :, :room] = finished.tokens
@@ -224,12 +226,13 @@ class Translator:
                 whole[owners] = part
             if not growing.any():
                 return found
-            rows = choose_rows(int(growing.sum()), len(owners))
-            if rows < len(owners):
-                left = np.argsort(~growing, kind="stable")[:rows]
+            if growing.sum() <= fewer:
+                left = np.argsort(~growing, kind="stable")[:fewer]
                 search, owners = self._run(take_rows, search, left), owners[left]
-            room = min(2 * room, max_length)
-            search, *seen = self._run(self._go_on, params, search, alphas=alphas, room=room)
+                fewer = np.int32(0)
+            else:
+                room = min(2 * room, max_length)
+            search, *seen = self._run(self._go_on, params, search, fewer, alphas=alphas, room=room)
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """The result of a pure function, which is compiled once for all arguments of a shape."""
@@ -247,6 +250,7 @@ class Translator:
         params: Params,
         src: Int[Array, "B S"],
         limits: Int[Array, "B"],
+        few: Int[Array, ""],
         *,
         n_best: int,
         alphas: tuple[float, ...],
@@ -263,15 +267,21 @@ class Translator:
             n_best=n_best,
             num_alphas=len(alphas),
         )
-        return _show(continue_search(model.decode_step, search, alphas))
+        return _show(continue_search(model.decode_step, search, alphas, few))
 
     def _go_on(
-        self, params: Params, search: Search, *, alphas: tuple[float, ...], room: int
+        self,
+        params: Params,
+        search: Search,
+        few: Int[Array, ""],
+        *,
+        alphas: tuple[float, ...],
+        room: int,
     ) -> Stage:
-        """Searches on in a wider room."""
+        """Searches on, with room for so many tokens."""
         model = merge(self.structure, params)
         search = extend_search(search, model.extend_cache(search.cache, room), room)
-        return _show(continue_search(model.decode_step, search, alphas))
+        return _show(continue_search(model.decode_step, search, alphas, few))
 
     def _read(self, found: Hypotheses) -> list[Translation]:
         """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
