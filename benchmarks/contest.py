@@ -17,7 +17,7 @@ from typing import Any
 import tqdm
 
 ROOT = Path(__file__).parents[1]
-LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/environment.sh sets it
+LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/quickstart.sh sets it
 
 
 @dataclasses.dataclass(frozen=True)

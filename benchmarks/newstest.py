@@ -29,7 +29,7 @@ from t2t.decoding.search import Hypotheses
 from t2t.model.encoder_decoder import Params
 from t2t.training.ledger import find_versions
 
-COUNTS = 375, 750, 1500, 3003
+COUNTS = 500, 1500, 3003
 
 
 class TimedTranslator(ForcedTranslator):
@@ -86,9 +86,11 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """Cost of a sentence against the number of sentences, and against their length."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_count, by_length = figure.subplots(1, 2)
-    counts = [run["sentences"] for run in runs]
-    by_count.plot(counts, [run["milliseconds_per_sentence"] for run in runs], "o-")
-    by_count.set(xlabel="sentences", ylabel="milliseconds a sentence", xlim=0, ylim=0)
+    means = [run["milliseconds_per_sentence"] for run in runs]
+    by_count.plot([run["sentences"] for run in runs], means, "o-")
+    by_count.set(
+        xlabel="sentences", ylabel="milliseconds a sentence", xlim=0, ylim=(0, 1.2 * max(means))
+    )
     batches = runs[-1]["batches"]
     lengths = np.array([batch["tokens"] / batch["sentences"] for batch in batches])
     costs = np.array([1000 * batch["seconds"] / batch["sentences"] for batch in batches])

@@ -8,9 +8,6 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment=$repository/.venv
 python=$environment/bin/python
 
-# Large pages for large buffers: training on a CPU is faster (README, "Flags of the runtime").
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
-
 fail() {
     printf 'error: %s\n' "$1" >&2
     exit 1

@@ -258,6 +258,24 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
     assert not growing.any()
 
 
+def test_with_few_left_a_search_pauses_and_goes_on_as_if_it_had_not() -> None:
+    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    state = start_search(
+        model.init_cache(jnp.arange(BATCH), 4),
+        max_lengths=jnp.asarray(limits),
+        room=LENGTH,
+        beam_size=4,
+        n_best=4,
+    )
+    paused = continue_search(model.decode_step, state, (0.6,), few=3)
+    rows = jnp.flatnonzero(is_growing(paused))
+    assert 0 < len(rows) <= 3
+    assert 0 < paused.length < LENGTH
+    [found] = continue_search(model.decode_step, take_rows(paused, rows), (0.6,)).finished
+    for part, whole in zip(found, search(model, limits=limits), strict=True):
+        np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
+
+
 @pytest.mark.parametrize("size", [9, 256, 2000, 2003])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:

@@ -75,6 +75,18 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
+def test_leaving_a_batch_changes_nothing(
+    vocabulary: Vocabulary,
+    params: Params,
+    translations: list[Translation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grouping, "_ROWS_LEFT", 3)
+    translator = Translator(make_config(), vocabulary)
+    assert_same(translator.translate(params, SENTENCES), translations)
+    assert "take_rows" in {name for name, *_ in translator._compiled}
+
+
 @pytest.mark.slow
 def test_devices_change_nothing(vocabulary: Vocabulary, translations: list[Translation]) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
