@@ -7,6 +7,7 @@ Large pages of memory help some and not others, so the fastest programs are ther
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def main() -> None:
     """Prints a table for each size, and writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default=",".join(SIZES), help="of: " + ", ".join(SIZES))
+    parser.add_argument(
+        "--only", default="", help="contestants whose names match, as an expression"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of a turn, without warm-up")
     parser.add_argument("--peer_python", default="")
@@ -55,7 +59,11 @@ def main() -> None:
     arguments = parser.parse_args()
     result = {}
     for size in arguments.sizes.split(","):
-        contestants = list_contestants(size, arguments.seconds, arguments.peer_python)
+        contestants = [
+            one
+            for one in list_contestants(size, arguments.seconds, arguments.peer_python)
+            if re.search(arguments.only, one.name)
+        ]
         turns = take_turns(contestants, arguments.rounds)
         rows = compare(turns, "tokens_per_second", contestants[0].name)
         print(f"{size}\n{describe(rows, 'tokens/s')}\n", flush=True)

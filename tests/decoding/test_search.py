@@ -14,6 +14,7 @@ from t2t.config import ModelConfig
 from t2t.decoding.search import (
     NEVER,
     Hypotheses,
+    Search,
     _find_best,
     beam_search,
     continue_search,
@@ -230,18 +231,17 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
             np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
 
 
+def start(model: ToyModel, limits: np.ndarray, room: int, n_best: int) -> Search:
+    cache, lengths = model.init_cache(jnp.arange(BATCH), 4), jnp.asarray(limits)
+    return start_search(cache, max_lengths=lengths, room=room, beam_size=4, n_best=n_best)
+
+
 @pytest.mark.parametrize("n_best", [1, 4])
 def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     wanted = search(model, limits=limits, n_best=n_best)
     resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
-    state = start_search(
-        model.init_cache(jnp.arange(BATCH), 4),
-        max_lengths=jnp.asarray(limits),
-        room=1,
-        beam_size=4,
-        n_best=n_best,
-    )
+    state = start(model, limits, room=1, n_best=n_best)
     owners, growing = np.arange(BATCH), np.ones(BATCH, bool)
     for room in (1, 2, 4, 6):
         state = resume(extend_search(state, state.cache, room))
@@ -260,13 +260,7 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
 
 def test_with_few_left_a_search_pauses_and_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    state = start_search(
-        model.init_cache(jnp.arange(BATCH), 4),
-        max_lengths=jnp.asarray(limits),
-        room=LENGTH,
-        beam_size=4,
-        n_best=4,
-    )
+    state = start(model, limits, room=LENGTH, n_best=4)
     paused = continue_search(model.decode_step, state, (0.6,), few=3)
     rows = jnp.flatnonzero(is_growing(paused))
     assert 0 < len(rows) <= 3
