@@ -260,8 +260,7 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
 
 def test_with_few_left_a_search_pauses_and_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    state = start(model, limits, room=LENGTH, n_best=4)
-    paused = continue_search(model.decode_step, state, (0.6,), few=3)
+    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), few=3)
     rows = jnp.flatnonzero(is_growing(paused))
     assert 0 < len(rows) <= 3
     assert 0 < paused.length < LENGTH
