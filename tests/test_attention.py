@@ -39,7 +39,8 @@ BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), ""
 )
 HOSTILE = '<img src=x onerror=alert(1)> </script> "A girl" & {{ climbs }}'
-# Added to the page: what it drew, read back, after a click on the first column's header.
+# Added to the page: what it draws for printing (a browser without a screen does not always tell
+# what comes into view), read back after a click on the first column's header.
 PROBE = """
 function read(canvas) {
   const { queries, keys, cell, left, top } = placeOf(canvas), scale = devicePixelRatio;
@@ -50,6 +51,7 @@ function read(canvas) {
   return { drawn: canvas.dataset.drawn, weights: [...weightsOf(canvas)], queries, keys, colours };
 }
 addEventListener("load", () => setTimeout(() => {
+  dispatchEvent(new Event("beforeprint"));
   document.querySelector("thead th button").click();
   const result = document.createElement("pre");
   result.id = "probe";
