@@ -64,6 +64,8 @@ def main() -> None:
             for one in list_contestants(size, arguments.seconds, arguments.peer_python)
             if re.search(arguments.only, one.name)
         ]
+        if not contestants:
+            parser.error(f"--only={arguments.only} matches no contestant")
         turns = take_turns(contestants, arguments.rounds)
         rows = compare(turns, "tokens_per_second", contestants[0].name)
         print(f"{size}\n{describe(rows, 'tokens/s')}\n", flush=True)

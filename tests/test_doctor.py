@@ -47,3 +47,11 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
     assert doctor.find_devices().problem == ""  # JAX_PLATFORMS=cpu: it was asked for
     monkeypatch.delenv("JAX_PLATFORMS")
     assert "requirements-cuda.txt" in doctor.find_devices().problem
+
+
+def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert "training is faster under Linux" in doctor.find_flags().seen
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor.find_flags().seen
+    assert "faster" not in doctor.find_flags().seen
