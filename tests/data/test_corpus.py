@@ -69,7 +69,9 @@ def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
         TextFile(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"a\n" * 10_000)[:-20]])
+@pytest.mark.parametrize(
+    "content", [b"no gzip", gzip.compress(b"a\n" * 10_000)[:-20]], ids=["text", "cut off"]
+)
 def test_broken_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.en.gz"
     path.write_bytes(content)
