@@ -98,7 +98,7 @@ class Scheduler:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=environment | {"PYTHONUNBUFFERED": "1"},  # in the log what is said last is last
                 pass_fds=[self._lock],
                 process_group=0,  # Ctrl-C comes to the sweep alone
             )

@@ -73,8 +73,13 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_failed_row_is_told_and_does_not_stop_the_others(
-    tmp_path: Path, runs: list[Run], workers: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    runs: list[Run],
+    workers: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     caplog.set_level("INFO")
     work(tmp_path, runs, workers, one_head="print('step 1'); exit('step 3: loss is not finite')")
     assert [find_score(tmp_path, run).exists() for run in runs] == [True, False, True]
