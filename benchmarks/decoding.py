@@ -1,7 +1,9 @@
 """Decoding beside its peers: `python -m benchmarks.decoding --peer_python=PYTHON`.
 
 PYTHON is an interpreter with torch and transformers (CPU builds will do); without it Hugging Face
-is left out. Beam 4, outputs forced to the references' lengths. CTranslate2 has the same parameters;
+is left out. Beam 4, outputs forced to the references' lengths. All sentences are there from the
+start: t2t makes its own batches, for the others those of a batch have outputs of one length, which
+is their best case. CTranslate2 has the same parameters;
 those of Hugging Face are random too. Seconds of the CPU stand beside those of the clock, which say
 little where others work on the same cores; there the peers' threads also wait for each other, at
 full speed, so that their turns with one thread are the ones to compare.
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.contest import Contestant, compare, describe, take_turns, write
 
-SENTENCES = {"tiny": 600, "small": 300, "base": 120}
+SENTENCES = {"tiny": 600, "small": 300, "base": 200}
 FIGURES = {"tokens_per_second": "tokens/s", "tokens_per_cpu_second": "tokens/CPU s"}
 
 
@@ -24,18 +26,18 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
         turn = [f"--size={size}", f"--sentences={sentences}", *options]
         return Contestant(name, [python, "-m", f"benchmarks.contestants.{program}", *turn])
 
-    peers = [("CTranslate2", sys.executable, "decode_ctranslate2")]
-    if peer_python:
-        peers.append(("Hugging Face", peer_python, "decode_huggingface"))
     found = [
         make(f"t2t {dtype}", sys.executable, "decode_t2t", f"--dtype={dtype}")
         for dtype in ("mixed", "float32")
     ]
-    for threads in (2, 1):
-        for name, python, program in peers:
-            found.append(
-                make(f"{name}, threads: {threads}", python, program, f"--threads={threads}")
-            )
+    for workers, threads in ((1, 2), (1, 1), (2, 1)):
+        name = f"CTranslate2, workers: {workers}, threads: {threads}"
+        both = f"--workers={workers}", f"--threads={threads}"
+        found.append(make(name, sys.executable, "decode_ctranslate2", *both))
+    if peer_python:
+        for threads in (2, 1):
+            name = f"Hugging Face, threads: {threads}"
+            found.append(make(name, peer_python, "decode_huggingface", f"--threads={threads}"))
     return found
 
 

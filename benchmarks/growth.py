@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from benchmarks.contestants.decode_t2t import (
+    ForcedSource,
     ForcedTranslator,
     draw_params,
     make_config,
@@ -100,10 +101,10 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
         for name, usual in {"beam": 4, "length": 16, "sentences": 64}.items()
     )
     translator = ForcedTranslator(make_config(size, beam), make_vocabulary(size))
-    translator.choose_length = lambda _: length
     params = draw_params(size)
     shape = sentences, length
-    sources = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).tolist()
+    rows = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape)
+    sources = [ForcedSource(ids, length) for ids in rows]
 
     def search() -> None:
         translator.search(params, sources, 1, (0.6,), progress=False)

@@ -1,88 +1,54 @@
 """Beam search over a test set of newstest2014's size: `python -m benchmarks.newstest`.
 
-3,003 sources with WMT-like lengths, and parts of them, in one process under jit: compile time apart
-from search time. Parameters are random, so each hypothesis is made as long as its reference.
+3,003 sources with WMT-like lengths, in one process under jit. The first search compiles, the others
+are timed: of the whole set, of parts of it, and of sentences of about one length. Parameters are
+random, so each hypothesis is made as long as its reference.
 """
 
 import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int
 from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from benchmarks.contestants.decode_t2t import (
+    ForcedSource,
     ForcedTranslator,
     draw_params,
     make_config,
     make_vocabulary,
 )
-from benchmarks.workload import SIZES, Pair, Size, draw_pairs
-from t2t.config import Config
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.search import Hypotheses
+from benchmarks.workload import SIZES, draw_pairs
 from t2t.model.encoder_decoder import Params
 from t2t.training.ledger import find_versions
 
-COUNTS = 500, 1500, 3003
+PART = 384  # sentences of about one length
 
 
-class TimedTranslator(ForcedTranslator):
-    """Keeps what each batch took, compilation left out."""
-
-    def __init__(self, config: Config, vocabulary: Vocabulary):
-        """Nothing is timed yet."""
-        super().__init__(config, vocabulary)
-        self.batches: list[dict[str, float]] = []
-
-    def _search(
-        self,
-        params: Params,
-        src: Int[np.ndarray, "B S"],
-        limits: Int[np.ndarray, "B"],
-        n_best: int,
-        alphas: tuple[float, ...],
-    ) -> Hypotheses:
-        compiled, started = self.compile_seconds, time.perf_counter()
-        found = super()._search(params, src, limits, n_best, alphas)
-        seconds = time.perf_counter() - started - (self.compile_seconds - compiled)
-        self.batches.append(
-            {
-                "padded_source_length": src.shape[1],
-                "sentences": int((limits > 0).sum()),
-                "tokens": int(limits.sum()),
-                "seconds": seconds,
-            }
-        )
-        return found
-
-
-def measure(size: Size, dtype: str, params: Params, pairs: list[Pair]) -> dict[str, Any]:
-    """One search of all sources, with a translator that has compiled nothing yet."""
-    translator = TimedTranslator(make_config(size, dtype=dtype), make_vocabulary(size))
-    sources = [src.tolist() for src, _ in pairs]
-    lengths = {tuple(src): len(tgt) for src, (_, tgt) in zip(sources, pairs, strict=True)}
-    translator.choose_length = lambda source: lengths[tuple(source)]
+def measure(
+    translator: ForcedTranslator, params: Params, sources: list[ForcedSource]
+) -> dict[str, float]:
+    """One search of all sources."""
+    compiled, started = translator.compile_seconds, time.perf_counter()
     translator.search(params, sources, 1, (0.6,), progress=sys.stderr.isatty())
-    seconds = sum(batch["seconds"] for batch in translator.batches)
-    tokens = sum(batch["tokens"] for batch in translator.batches)
+    compiling = translator.compile_seconds - compiled
+    seconds = time.perf_counter() - started - compiling
+    tokens = sum(source.output_length for source in sources)
     return {
-        "sentences": len(pairs),
+        "sentences": len(sources),
         "tokens": tokens,
         "seconds": seconds,
-        "compile_seconds": translator.compile_seconds,
-        "milliseconds_per_sentence": 1000 * seconds / len(pairs),
+        "compile_seconds": compiling,
+        "milliseconds_per_sentence": 1000 * seconds / len(sources),
         "tokens_per_second": tokens / seconds,
-        "batches": translator.batches,
     }
 
 
-def draw(runs: list[dict[str, Any]], path: Path) -> None:
+def draw(runs: list[dict[str, float]], parts: list[dict[str, float]], path: Path) -> None:
     """Cost of a sentence against the number of sentences, and against their length."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_count, by_length = figure.subplots(1, 2)
@@ -91,10 +57,9 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     by_count.set(
         xlabel="sentences", ylabel="milliseconds a sentence", xlim=0, ylim=(0, 1.2 * max(means))
     )
-    batches = runs[-1]["batches"]
-    lengths = np.array([batch["tokens"] / batch["sentences"] for batch in batches])
-    costs = np.array([1000 * batch["seconds"] / batch["sentences"] for batch in batches])
-    by_length.plot(lengths, costs, "o", label="a batch")
+    lengths = np.array([part["tokens"] / part["sentences"] for part in parts])
+    costs = np.array([part["milliseconds_per_sentence"] for part in parts])
+    by_length.plot(lengths, costs, "o", label=f"{PART} sentences of about one length")
     slope = (lengths * costs).sum() / (lengths**2).sum()
     by_length.plot([0, lengths.max()], [0, slope * lengths.max()], "--", label="in proportion")
     by_length.set(xlabel="tokens a sentence", ylabel="milliseconds a sentence", xlim=0, ylim=0)
@@ -102,33 +67,55 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def parse_counts(text: str) -> list[int]:
+    """Numbers of sentences, in ascending order."""
+    counts = sorted(int(count) for count in text.split(","))
+    if counts[0] < 1:
+        raise ValueError(text)
+    return counts
+
+
 def main() -> None:
     """Measures, prints, writes the file, draws the plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--counts", default=",".join(map(str, COUNTS)))
+    parser.add_argument("--counts", type=parse_counts, default="500,1500,3003")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/newstest.json"))
     flags = parser.parse_args()
     size = SIZES[flags.size]
     params = draw_params(size)
-    counts = [int(count) for count in flags.counts.split(",")]
-    pairs = draw_pairs(size, max(counts), seed=1)
-    runs = []
-    for count in counts:
-        runs.append(measure(size, flags.dtype, params, pairs[:count]))
-        run = runs[-1]
+    translator = ForcedTranslator(make_config(size, dtype=flags.dtype), make_vocabulary(size))
+    pairs = draw_pairs(size, flags.counts[-1], seed=1)
+    sources = [ForcedSource(src, len(tgt)) for src, tgt in pairs]
+
+    def run(name: str, chosen: list[ForcedSource]) -> dict[str, float]:
+        found = measure(translator, params, chosen)
         print(
-            f"{count:5} sentences: {run['seconds']:7.1f} s of search, "
-            f"{run['compile_seconds']:5.1f} s of compiling, "
-            f"{run['milliseconds_per_sentence']:6.1f} ms a sentence, "
-            f"{run['tokens_per_second']:6.0f} tokens/s",
+            f"{name:10} {found['sentences']:5} sentences of {found['tokens'] / len(chosen):5.1f} "
+            f"tokens: {found['seconds']:7.1f} s of search, "
+            f"{found['milliseconds_per_sentence']:6.1f} ms a sentence, "
+            f"{found['tokens_per_second']:6.0f} tokens/s; "
+            f"{found['compile_seconds']:5.1f} s of compiling",
             flush=True,
         )
-    device = jax.devices()[0].device_kind
-    versions = find_versions(("jax", "jaxlib", "flax"))
-    write(flags.output, {"device": device, "versions": versions, "runs": runs})
-    draw(runs, flags.output.with_suffix(".svg"))
+        return found
+
+    cold = run("cold", sources)
+    runs = [run("warm", sources[:count]) for count in flags.counts]
+    by_length = sorted(sources, key=len)
+    parts = [
+        run("by length", by_length[start : start + PART]) for start in range(0, len(sources), PART)
+    ]
+    result = {
+        "device": jax.devices()[0].device_kind,
+        "versions": find_versions(("jax", "jaxlib", "flax")),
+        "cold": cold,
+        "warm": runs,
+        "by_length": parts,
+    }
+    write(flags.output, result)
+    draw(runs, parts, flags.output.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

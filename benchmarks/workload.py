@@ -18,6 +18,8 @@ FIRST_WORD = 4
 
 Ids = np.ndarray  # int n
 Pair = tuple[Ids, Ids]
+Outputs = tuple[int, list[Ids]]  # what is to become of these sources: outputs of this length
+Translate = Callable[[Sequence[Outputs]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +93,8 @@ def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[l
     return [batches[index] for index in np.random.default_rng(seed).permutation(len(batches))]
 
 
-def group_outputs(size: Size, count: int, rows: int = 64) -> list[tuple[int, list[Ids]]]:
-    """(output length, sources) of batches for decoding.
+def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:
+    """Batches for decoding.
 
     The outputs have the references' lengths, rounded to a multiple, and a batch outputs of one
     length, since some programs have one limit for a whole batch. The longest sources come first.
@@ -109,14 +111,13 @@ def group_outputs(size: Size, count: int, rows: int = 64) -> list[tuple[int, lis
     ]
 
 
-def translate_all(
-    batches: Sequence[tuple[int, list[Ids]]], run: Callable[[int, list[Ids]], int]
-) -> dict[str, Any]:
-    """Times one pass over all batches; what `run` returns are the tokens of a batch."""
-    started, cpu_started = time.perf_counter(), time.process_time()
-    tokens = sum(run(length, sources) for length, sources in batches)
-    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+def time_translation(batches: Sequence[Outputs], translate: Translate) -> dict[str, Any]:
+    """What it takes to translate all of these."""
+    tokens = sum(length * len(sources) for length, sources in batches)
     sentences = sum(len(sources) for _, sources in batches)
+    started, cpu_started = time.perf_counter(), time.process_time()
+    translate(batches)
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return {
         "tokens": tokens,
         "sentences": sentences,

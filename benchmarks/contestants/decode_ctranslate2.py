@@ -3,21 +3,23 @@
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import ctranslate2
 
 from benchmarks.contestants.decode_t2t import draw_params, make_config
-from benchmarks.workload import SIZES, Ids, group_outputs, translate_all
+from benchmarks.workload import SIZES, Outputs, group_outputs, time_translation
 from t2t.decoding.ctranslate2_format import write_model
 
 
 def main() -> None:
-    """Measures a pass over all batches, after one batch as a warm-up."""
+    """Measures a pass over all batches, after one for each worker as a warm-up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--sentences", type=int, default=600)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="of each worker")
     parser.add_argument("--compute_type", default="float32")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
@@ -27,23 +29,28 @@ def main() -> None:
         translator = ctranslate2.Translator(
             directory,
             compute_type=arguments.compute_type,
-            inter_threads=1,
+            inter_threads=arguments.workers,
             intra_threads=arguments.threads,
+            max_queued_batches=-1,
         )
 
-    def run(length: int, sources: list[Ids]) -> int:
-        found = translator.translate_batch(
-            [[names[number] for number in source] for source in sources],
-            beam_size=4,
-            min_decoding_length=length,
-            max_decoding_length=length,
-        )
-        assert all(len(one.hypotheses[0]) == length for one in found)
-        return length * len(sources)
+    def translate(batches: Sequence[Outputs]) -> None:
+        promises = [
+            translator.translate_batch(
+                [[names[number] for number in source] for source in sources],
+                beam_size=4,
+                min_decoding_length=length,
+                max_decoding_length=length,
+                asynchronous=True,
+            )
+            for length, sources in batches
+        ]
+        for (length, _), promised in zip(batches, promises, strict=True):
+            assert all(len(one.result().hypotheses[0]) == length for one in promised)
 
     batches = group_outputs(size, arguments.sentences)
-    translate_all(batches[:1], run)
-    result = translate_all(batches, run)
+    translate(batches[: arguments.workers])
+    result = time_translation(batches, translate)
     print(json.dumps(result | {"version": f"ctranslate2 {ctranslate2.__version__}"}))
 
 

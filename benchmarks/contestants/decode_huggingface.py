@@ -5,6 +5,7 @@ Needs torch and transformers, not JAX.
 
 import argparse
 import json
+from collections.abc import Sequence
 
 import torch
 import transformers
@@ -16,9 +17,10 @@ from benchmarks.workload import (
     PAD_ID,
     SIZES,
     Ids,
+    Outputs,
     Size,
     group_outputs,
-    translate_all,
+    time_translation,
 )
 
 
@@ -57,7 +59,7 @@ def main() -> None:
     size = SIZES[arguments.size]
     model = make_model(size)
 
-    def run(length: int, sources: list[Ids]) -> int:
+    def generate(length: int, sources: list[Ids]) -> None:
         rows = [torch.as_tensor(source, dtype=torch.long) for source in sources]
         src = pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
         with torch.inference_mode():
@@ -70,11 +72,14 @@ def main() -> None:
                 max_new_tokens=length,
             )
         assert found.shape[1] == length + 1
-        return length * len(sources)
+
+    def translate(batches: Sequence[Outputs]) -> None:
+        for length, sources in batches:
+            generate(length, sources)
 
     batches = group_outputs(size, arguments.sentences)
-    translate_all(batches[:1], run)
-    result = translate_all(batches, run)
+    translate(batches[:1])
+    result = time_translation(batches, translate)
     print(json.dumps(result | {"version": f"transformers {transformers.__version__}"}))
 
 

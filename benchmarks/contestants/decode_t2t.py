@@ -3,13 +3,21 @@
 import argparse
 import json
 import types
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import jax
 import numpy as np
 
-from benchmarks.workload import EOS_ID, SIZES, Ids, Size, group_outputs, translate_all
+from benchmarks.workload import (
+    EOS_ID,
+    SIZES,
+    Ids,
+    Outputs,
+    Size,
+    group_outputs,
+    time_translation,
+)
 from t2t.config import Config, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
@@ -44,13 +52,21 @@ def draw_params(size: Size) -> Params:
     return params
 
 
-class ForcedTranslator(Translator):
-    """Outputs token ids, as many as it is told for a source."""
+class ForcedSource(list[int]):
+    """A source whose output shall have so many tokens."""
 
-    choose_length: Callable[[list[int]], int]
+    def __init__(self, ids: Ids, output_length: int):
+        """As said."""
+        super().__init__(ids.tolist())
+        self.output_length = output_length
+
+
+class ForcedTranslator(Translator):
+    """Outputs token ids, as many as each `ForcedSource` says."""
 
     def _limit(self, source: list[int]) -> int:
-        return self.choose_length(source)
+        assert isinstance(source, ForcedSource)
+        return source.output_length
 
     def _spell(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
@@ -74,16 +90,15 @@ def main() -> None:
     config = make_config(size, dtype=arguments.dtype)
     translator = ForcedTranslator(config, make_vocabulary(size))
 
-    def run(length: int, sources: list[Ids]) -> int:
-        translator.choose_length = lambda _: length
-        ids = [source.tolist() for source in sources]
-        found = translator.search(params, ids, 1, (0.6,), progress=False)
-        assert all(best.length == length for best, *_ in found)
-        return length * len(sources)
+    def translate(batches: Sequence[Outputs]) -> None:
+        sources = [ForcedSource(ids, length) for length, group in batches for ids in group]
+        found = translator.search(params, sources, 1, (0.6,), progress=False)
+        for source, [best] in zip(sources, found, strict=True):
+            assert best.length == source.output_length
 
     batches = group_outputs(size, arguments.sentences)
-    translate_all(batches, run)
-    result: dict[str, Any] = translate_all(batches, run)
+    translate(batches)
+    result = time_translation(batches, translate)
     result["compile_seconds"] = translator.compile_seconds
     result["version"] = f"jax {jax.__version__}"
     print(json.dumps(result))

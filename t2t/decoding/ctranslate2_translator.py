@@ -4,6 +4,7 @@ import math
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ class CTranslate2Translator(Translator):
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
         self._params: Params | None = None  # of the engine
         self._engine: Any = None
+        self._load_seconds = 0.0
+
+    @property
+    def compile_seconds(self) -> float:
+        """So far spent on giving weights to the engine."""
+        return self._load_seconds
 
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
@@ -69,7 +76,7 @@ class CTranslate2Translator(Translator):
     def search(
         self,
         params: Params,
-        sources: list[list[int]],
+        sources: Sequence[list[int]],
         n_best: int,
         alphas: tuple[float, ...],
         progress: bool,
@@ -109,7 +116,7 @@ class CTranslate2Translator(Translator):
                 max_queued_batches=-1,
             )
         self._params = params
-        self.compile_seconds += time.perf_counter() - started
+        self._load_seconds += time.perf_counter() - started
 
     def _start(self, sources: list[list[str]], limit: int) -> list[Any]:
         """Begins a search for hypotheses of at most `limit` tokens; gives a promise for each."""

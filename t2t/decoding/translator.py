@@ -4,34 +4,22 @@ import dataclasses
 import logging
 import math
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tqdm
-from jaxtyping import Array, Bool, Int
 
 from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.grouping import find_fewer_rows, group_by_length
-from t2t.decoding.search import (
-    Hypotheses,
-    Search,
-    continue_search,
-    extend_search,
-    is_growing,
-    length_penalty,
-    start_search,
-    take_rows,
-)
+from t2t.decoding.batch_search import BatchSearch, search_side_by_side
+from t2t.decoding.grouping import group_by_length
+from t2t.decoding.search import Hypotheses, length_penalty
 from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model, merge
+from t2t.model.kinds import init_model
 from t2t.model.products import compute_dtype
-from t2t.sharding import spec
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +39,6 @@ class Translation:
     num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
 
 
-Stage = tuple[Search, Bool[Array, "B"], Hypotheses]  # with what is growing and what is finished
-
-
 class Translator:
     """Translates with the parameters that it is given; compiles once for each shape.
 
@@ -65,15 +50,19 @@ class Translator:
         """`config.model` and `vocabulary` as in training; `config.decoding` says how to search."""
         self.config = config.decoding
         self.vocabulary = vocabulary
-        self.compile_seconds = 0.0  # so far, spent before the first word of any shape
         self.structure, self._expected = _describe_model(config.model, vocabulary)
+        self._batches = BatchSearch(self.structure, config.decoding)
         self._dtype = config.model.dtype
         self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
         self._max_length = 2**30  # of hypotheses
         if config.model.position == "learned":
             self.limit = min(self.limit, config.model.max_positions)
             self._max_length = config.model.max_positions
-        self._compiled: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def compile_seconds(self) -> float:
+        """So far spent before the first word of any shape."""
+        return self._batches.compile_seconds
 
     def translate(
         self, params: Params, sentences: Sequence[str], progress: bool = False
@@ -159,7 +148,7 @@ class Translator:
     def search(
         self,
         params: Params,
-        sources: list[list[int]],
+        sources: Sequence[list[int]],
         n_best: int,
         alphas: tuple[float, ...],
         progress: bool,
@@ -168,17 +157,22 @@ class Translator:
 
         With several alphas the best by each, one behind the other.
         """
+
+        def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
+            length, rows, indices = batch
+            src = np.full((rows, length), PAD_ID, np.int32)
+            limits = np.zeros(rows, np.int32)
+            for row, index in enumerate(indices):
+                src[row, : len(sources[index])] = sources[index]
+                limits[row] = self._limit(sources[index])
+            longest = min(length + self.config.max_extra_length, self._max_length)
+            return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
+
         found: list[list[Translation]] = [[] for _ in sources]
+        lengths = [len(ids) for ids in sources]
+        batches = group_by_length(lengths, self.limit, self.config.batch_size)
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
-            for length, rows, indices in group_by_length(
-                [len(ids) for ids in sources], self.limit, self.config.batch_size
-            ):
-                src = np.full((rows, length), PAD_ID, np.int32)
-                limits = np.zeros(rows, np.int32)
-                for row, index in enumerate(indices):
-                    src[row, : len(sources[index])] = sources[index]
-                    limits[row] = self._limit(sources[index])
-                hypotheses = self._search(params, src, limits, n_best, alphas)
+            for indices, hypotheses in search_side_by_side(search_batch, batches):
                 for row, index in enumerate(indices):
                     found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
@@ -187,101 +181,6 @@ class Translator:
     def _limit(self, source: list[int]) -> int:
         """The most tokens that a hypothesis may have, its end mark included."""
         return min(len(source) + self.config.max_extra_length, self._max_length)
-
-    def _search(
-        self,
-        params: Params,
-        src: Int[np.ndarray, "B S"],
-        limits: Int[np.ndarray, "B"],
-        n_best: int,
-        alphas: tuple[float, ...],
-    ) -> Hypotheses:
-        """Hypotheses as NumPy arrays, whole in every process.
-
-        The search goes in stages, since a step costs what there is room for, in tokens and in
-        sentences. The first has room for as many tokens as the source has; once that is full,
-        there is twice as much. Once few sentences are left, they go on in a smaller batch. Between
-        stages, and only there, the host looks.
-        """
-        shape = len(src), n_best * len(alphas)
-        max_length = min(src.shape[1] + self.config.max_extra_length, self._max_length)
-        nothing: list[Any] = [
-            np.full((*shape, max_length), PAD_ID, np.int32),
-            np.zeros(shape, np.int32),
-            np.full(shape, -np.inf, np.float32),
-            np.full(shape, -np.inf, np.float32),
-        ]
-        found = Hypotheses(*nothing)
-        room = min(src.shape[1], max_length)
-        placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        owners = np.arange(len(src))  # whose row it is
-        fewer = np.int32(find_fewer_rows(len(src)))
-        search, *seen = self._run(
-            self._begin, params, *placed, fewer, n_best=n_best, alphas=alphas, room=room
-        )
-        while True:
-            growing, finished = jax.device_get(seen)
-            found.tokens[owners, :, :room] = finished.tokens
-            for whole, part in zip(found[1:], finished[1:], strict=True):
-                whole[owners] = part
-            if not growing.any():
-                return found
-            if growing.sum() <= fewer:
-                left = np.argsort(~growing, kind="stable")[:fewer]
-                search, owners = self._run(take_rows, search, left), owners[left]
-                fewer = np.int32(0)
-            else:
-                room = min(2 * room, max_length)
-            search, *seen = self._run(self._go_on, params, search, fewer, alphas=alphas, room=room)
-
-    def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The result of a pure function, which is compiled once for all arguments of a shape."""
-        shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
-        key = function.__name__, *options.values(), *shapes
-        if key not in self._compiled:
-            started = time.perf_counter()
-            lowered = jax.jit(function, static_argnames=tuple(options)).lower(*arguments, **options)
-            self._compiled[key] = lowered.compile()
-            self.compile_seconds += time.perf_counter() - started
-        return self._compiled[key](*arguments)
-
-    def _begin(
-        self,
-        params: Params,
-        src: Int[Array, "B S"],
-        limits: Int[Array, "B"],
-        few: Int[Array, ""],
-        *,
-        n_best: int,
-        alphas: tuple[float, ...],
-        room: int,
-    ) -> Stage:
-        """Encodes, and searches as far as there is room."""
-        model, beam_size = merge(self.structure, params), self.config.beam_size
-        cache = model.init_cache(model.encode(src), src, beam_size, room)
-        search = start_search(
-            cache,
-            max_lengths=limits,
-            room=room,
-            beam_size=beam_size,
-            n_best=n_best,
-            num_alphas=len(alphas),
-        )
-        return _show(continue_search(model.decode_step, search, alphas, few))
-
-    def _go_on(
-        self,
-        params: Params,
-        search: Search,
-        few: Int[Array, ""],
-        *,
-        alphas: tuple[float, ...],
-        room: int,
-    ) -> Stage:
-        """Searches on, with room for so many tokens."""
-        model = merge(self.structure, params)
-        search = extend_search(search, model.extend_cache(search.cache, room), room)
-        return _show(continue_search(model.decode_step, search, alphas, few))
 
     def _read(self, found: Hypotheses) -> list[Translation]:
         """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
@@ -322,16 +221,6 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
         text = " ".join(part.text for part in parts if part.text)
         joined.append(Translation(text, score, log_prob, length, len(parts)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
-
-
-def _show(search: Search) -> Stage:
-    """The search, and what of it the host has to see, whole on each device."""
-    joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
-    shown = is_growing(search), Hypotheses(*joined)
-    everywhere = spec(None)
-    if everywhere is not None:
-        shown = jax.tree.map(lambda x: jax.sharding.reshard(x, everywhere), shown)
-    return search, *shown
 
 
 def _describe_model(config: ModelConfig, vocabulary: Vocabulary) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from t2t.config import Config, ConfigError, DecodingConfig, MeshConfig, ModelCon
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding import grouping
+from t2t.decoding.batch_search import BatchSearch
 from t2t.decoding.grouping import group_by_length
 from t2t.decoding.translator import Translation, Translator
 from t2t.model.encoder_decoder import Params
@@ -84,7 +85,7 @@ def test_leaving_a_batch_changes_nothing(
     monkeypatch.setattr(grouping, "_ROWS_LEFT", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
-    assert "take_rows" in {name for name, *_ in translator._compiled}
+    assert "take_rows" in {name for name, *_ in translator._batches._compiled}
 
 
 @pytest.mark.slow
@@ -99,12 +100,10 @@ def test_probability_is_the_models_under_teacher_forcing(
     vocabulary: Vocabulary, params: Params
 ) -> None:
     config = make_config(alpha=1.0)
-    translator = Translator(config, vocabulary)
-    src = np.array(vocabulary.src.encode(SENTENCES[:1]))
-    found = translator._search(
-        params, src, np.array([translator._limit(src[0].tolist())]), 4, (1.0,)
-    )
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
+    src, limit = np.array(vocabulary.src.encode(SENTENCES[:1])), 12
+    search = BatchSearch(structure, config.decoding)
+    found = search.search(params, src, np.array([limit]), limit, 4, (1.0,))
     for rank, length in enumerate(found.lengths[0]):
         tgt_out = found.tokens[0, rank, :length]
         tgt_in = jnp.array([[BOS_ID, *tgt_out[:-1]]])
