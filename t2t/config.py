@@ -151,7 +151,7 @@ class DecodingConfig:
     beam_size: int = 4
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ** alpha
     max_extra_length: int = 50  # output length is at most source length + this
-    batch_size: int = 64  # sentences searched together
+    batch_size: int = 64  # sentences searched together; one device searches two batches at a time
 
 
 @dataclasses.dataclass

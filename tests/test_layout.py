@@ -24,7 +24,7 @@ model/masks model/position model/dropout model/products model/layers model/atten
 model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
 model/flops
 training/schedule training/loss training/state training/step
-training/run_directory training/checkpoint training/report training/interruption
+training/run_directory training/interruption training/checkpoint training/report
 training/early_stop training/loop
 training/ledger training/validation
 decoding/search decoding/sampling decoding/grouping decoding/batch_search decoding/translator

@@ -31,13 +31,13 @@ Stage = tuple[Search, Bool[Array, "B"], Hypotheses]  # with what is growing and 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_AT_ONCE = 2
+_AT_ONCE = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
 class BatchSearch:
     """Searches batches with the parameters that it is given; compiles once for each shape.
 
-    Any number of threads may search, but none while one compiles, so that times can be told apart.
+    Several threads may search, but none begins a stage while one compiles: times can be told apart.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):

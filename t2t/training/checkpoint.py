@@ -18,6 +18,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config import CheckpointConfig
 from t2t.config_json import load_config
 from t2t.model.encoder_decoder import Params
+from t2t.training.interruption import hold_signals
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.state import TrainState
 
@@ -211,6 +212,7 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
     return mean
 
 
+@hold_signals()
 def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     """A run directory with these parameters alone: evaluate and translate take it."""
     target.mkdir(parents=True)
@@ -220,6 +222,7 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
         manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
 
 
+@hold_signals()
 def _restore_step(workdir: Path, step: int) -> Params:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     folder = (workdir / "checkpoints" / str(step) / "params").absolute()

@@ -1,9 +1,11 @@
-"""Ctrl-C, SIGTERM, preemption: when training has to save and stop."""
+"""Ctrl-C, SIGTERM, preemption: when training has to save and stop, and what they must not break."""
 
+import contextlib
 import os
 import signal
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 from jax.experimental import multihost_utils
@@ -39,6 +41,27 @@ class Interruption:
     def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """SIGINT and SIGTERM come at the end of this: interrupted, Orbax may abort or wait for ever.
+
+    They come to the main thread alone; in any other there is nothing to hold.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = signal.SIGINT, signal.SIGTERM
+    previous = {n: signal.signal(n, lambda number, _: received.append(number)) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
 
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:
