@@ -7,6 +7,8 @@ import dataclasses
 import json
 import os
 import platform
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -90,7 +92,9 @@ def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
     """The result as JSON, with the machine and the command that gave it."""
-    command = " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    # Where the peers' interpreter lies is of no use elsewhere.
+    given = [re.sub("^--peer_python=.*", "--peer_python=PYTHON", flag) for flag in sys.argv[1:]]
+    command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     machine = {
         "cpu": _name_processor(),
         "cores": os.cpu_count(),
