@@ -2,11 +2,11 @@
 
 PYTHON is an interpreter with torch and transformers (CPU builds will do); without it Hugging Face
 is left out. Beam 4, outputs forced to the references' lengths. All sentences are there from the
-start: t2t makes its own batches, for the others those of a batch have outputs of one length, which
-is their best case. CTranslate2 has the same parameters;
-those of Hugging Face are random too. Seconds of the CPU stand beside those of the clock, which say
-little where others work on the same cores; there the peers' threads also wait for each other, at
-full speed, so that their turns with one thread are the ones to compare.
+start: t2t makes its own batches; for the others those of a batch have outputs of one length, which
+is their best case. CTranslate2 has the same parameters; those of Hugging Face are random too.
+Seconds of the CPU stand beside those of the clock, which say little where others work on the same
+cores; there the peers' threads also wait for each other, at full speed, so that their turns with
+one thread are the ones to compare.
 """
 
 import argparse

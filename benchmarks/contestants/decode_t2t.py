@@ -56,7 +56,7 @@ class ForcedSource(list[int]):
     """A source whose output shall have so many tokens."""
 
     def __init__(self, ids: Ids, output_length: int):
-        """As said."""
+        """Both with the end mark."""
         super().__init__(ids.tolist())
         self.output_length = output_length
 

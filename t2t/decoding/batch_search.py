@@ -57,7 +57,7 @@ class BatchSearch:
         n_best: int,
         alphas: tuple[float, ...],
     ) -> Hypotheses:
-        """Hypotheses as NumPy arrays, whole in every process; `max_length` is above all `limits`.
+        """Hypotheses as NumPy arrays, whole in every process; no limit exceeds `max_length`.
 
         The search goes in stages, since a step costs what there is room for, in tokens and in
         sentences. The first has room for as many tokens as the source has; once that is full,
