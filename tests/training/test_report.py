@@ -7,8 +7,9 @@ import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import pytest
 from tensorboardX.proto import event_pb2
@@ -95,6 +96,33 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
     events = read_events(tmp_path)
     assert {step for step, _, _ in events} == {2}
     assert {name: value for _, name, value in events} == pytest.approx(figures | scores)
+
+
+class UnderWay:
+    """The loss of a step that is still being computed."""
+
+    def is_ready(self) -> bool:
+        return False
+
+    def __float__(self) -> float:
+        return 2.0
+
+
+def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Path) -> None:
+    report = make_report(tmp_path, every=1)
+    under_way = make_metrics()._replace(loss=cast(jax.Array, UnderWay()))
+    for step, metrics in enumerate([make_metrics(), under_way, make_metrics()], start=1):
+        with report.waiting():
+            time.sleep(0.01)
+        report.add(step, 100, metrics)
+    report.flush()
+    report.close()
+    shares = [line["train/data_wait_share"] for line in read_lines(tmp_path)]
+    assert [share > 0 for share in shares] == [
+        True,
+        False,
+        False,
+    ]  # of steps 1 and 2 that of the next batch
 
 
 def test_time_that_is_not_training_does_not_count(
