@@ -66,8 +66,8 @@ def test_another_thread_holds_nothing() -> None:
 def interrupt(act: Callable[[], object], within: float) -> None:
     """Ctrl-C while this acts, or before or after it."""
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, within))
     try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, within))
         act()
         time.sleep(within)
     except KeyboardInterrupt:
