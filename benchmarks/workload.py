@@ -19,7 +19,6 @@ FIRST_WORD = 4
 Ids = np.ndarray  # int n
 Pair = tuple[Ids, Ids]
 Outputs = tuple[int, list[Ids]]  # what is to become of these sources: outputs of this length
-Translate = Callable[[Sequence[Outputs]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,9 @@ def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:
     ]
 
 
-def time_translation(batches: Sequence[Outputs], translate: Translate) -> dict[str, Any]:
+def time_translation(
+    batches: Sequence[Outputs], translate: Callable[[Sequence[Outputs]], None]
+) -> dict[str, Any]:
     """What it takes to translate all of these."""
     tokens = sum(length * len(sources) for length, sources in batches)
     sentences = sum(len(sources) for _, sources in batches)

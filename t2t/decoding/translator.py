@@ -43,7 +43,7 @@ class Translator:
     """Translates with the parameters that it is given; compiles once for each shape.
 
     How sentences are cut, spelled and joined is the same for every engine: `backend` has another,
-    that overrides `search` and `describe`.
+    that overrides `search`, `describe` and `compile_seconds`.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary):
