@@ -20,7 +20,8 @@ data/phrasebook/splits data/phrasebook/sampler_clauses data/phrasebook/sampler_s
 data/phrasebook/generation data/phrasebook
 data/corpus data/sources data/tokenizer data/cache
 data/plan data/packing data/pipeline
-model/masks model/position model/dropout model/products model/layers model/attention model/blocks
+model/masks model/position model/dropout model/products model/layers
+model/fused_attention model/attention model/blocks
 model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
 model/flops
 training/schedule training/loss training/state training/step

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.dropout import dropout
+from t2t.model.fused_attention import fused_attention, suits_kernel
 from t2t.model.layers import init_glorot
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
@@ -62,7 +63,11 @@ def dot_product_attention(
         return dropout(weights, dropout_rate, key)
 
     divisor = math.sqrt(width) if scaled else 1.0
-    results = _attend_rows(rows, keys, values, mask, bias, divisor, drop)
+    dropped = dropout_rate > 0 and key is not None
+    if bias is None and not dropped and suits_kernel(rows.shape, values.shape, rows.dtype):
+        results = fused_attention(rows, keys, values, mask, divisor)
+    else:
+        results = _attend_rows(rows, keys, values, mask, bias, divisor, drop)
     turned = results.reshape(batch, groups, repeats, length, value_width).transpose(0, 3, 1, 2, 4)
     return _reshape_heads(turned, batch, length, heads, value_width)
 

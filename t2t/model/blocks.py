@@ -1,6 +1,7 @@
 """The residual wrapper, the two kinds of layer, and their stacks (section 3.1)."""
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 from flax import nnx
@@ -13,6 +14,29 @@ from t2t.model.layers import FeedForward, Norm, make_norm
 from t2t.model.position import Position
 
 Sublayer = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
+Own = TypeVar("Own", bound=nnx.Module)
+
+
+def prompt_gradients(module: Own, x: Float[Array, "B T D"]) -> tuple[Own, Float[Array, "B T D"]]:
+    """The same; in the backward pass the gradient of x waits for those of the module's weights.
+
+    Else XLA puts the weights' gradients off to the end of the pass, and what they are made of has
+    to be kept until then: on a TPU a third of a step's memory.
+    """
+    structure, params = nnx.split(module)
+    params, x = _wait_for_all(params, x)
+    return nnx.merge(structure, params), x
+
+
+@jax.custom_vjp
+def _wait_for_all(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
+    return params, x
+
+
+_wait_for_all.defvjp(
+    lambda params, x: ((params, x), None),
+    lambda _, gradients: jax.lax.optimization_barrier(gradients),
+)
 
 
 class Residual(nnx.Module):
@@ -60,7 +84,8 @@ class FeedForwardBlock(nnx.Module):
         """X after the feed-forward."""
         if not self.enabled:
             return x
-        return self.residual(x, lambda x: self.feed_forward(x, fold(key, 0)), fold(key, 1))
+        feed_forward, x = prompt_gradients(self.feed_forward, x)
+        return self.residual(x, lambda x: feed_forward(x, fold(key, 0)), fold(key, 1))
 
 
 class EncoderLayer(nnx.Module):
@@ -83,10 +108,11 @@ class EncoderLayer(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "B S D"]:
         """X after this layer."""
+        attention, x = prompt_gradients(self.attention, x)
 
         def attend(x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-            query, memory = self.attention.project(x, position, positions)
-            return self.attention.attend(query, memory, mask, bias, fold(key, 0))
+            query, memory = attention.project(x, position, positions)
+            return attention.attend(query, memory, mask, bias, fold(key, 0))
 
         x = self.attention_residual(x, attend, fold(key, 1))
         return self.feed_forward(x, fold(key, 2))
@@ -121,20 +147,23 @@ class DecoderLayer(nnx.Module):
         With a cache the T positions are the beam's slots at one step, `positions` all that step,
         and they attend to the whole cache; without one they attend to each other.
         """
+        self_attention, x = prompt_gradients(self.self_attention, x)
 
         def attend_self(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
             nonlocal cache
-            query, own = self.self_attention.project(x, position, positions)
+            query, own = self_attention.project(x, position, positions)
             if cache is not None:
                 cache = cache.write(positions[0], own)
             past = own if cache is None else cache
-            return self.self_attention.attend(query, past, mask, bias, fold(key, 0))
-
-        def attend_memory(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-            query = self.cross_attention.project_query(x)
-            return self.cross_attention.attend(query, memory, memory_mask, key=fold(key, 2))
+            return self_attention.attend(query, past, mask, bias, fold(key, 0))
 
         x = self.self_residual(x, attend_self, fold(key, 1))
+        cross_attention, x = prompt_gradients(self.cross_attention, x)
+
+        def attend_memory(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+            query = cross_attention.project_query(x)
+            return cross_attention.attend(query, memory, memory_mask, key=fold(key, 2))
+
         x = self.cross_residual(x, attend_memory, fold(key, 3))
         return self.feed_forward(x, fold(key, 4)), cache
 

@@ -1,11 +1,10 @@
 """The attention heads of a Transformer, one by one: how they weigh, and the model without one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
@@ -65,7 +64,9 @@ def weigh(
 
 
 class _Watched(MultiHeadAttention):
-    """Keeps the weights of its last call."""
+    """Hands the weights of each call to whom wants them."""
+
+    record: Callable[[Float[Array, "B H T S"]], None]
 
     def attend(
         self,
@@ -76,7 +77,7 @@ class _Watched(MultiHeadAttention):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         assert isinstance(memory, KeyValue), "weights are those of teacher forcing"
-        self.weights = nnx.Intermediate(weigh(query, memory.keys, mask, bias, scaled=self.scaled))
+        self.record(weigh(query, memory.keys, mask, bias, scaled=self.scaled))
         return super().attend(query, memory, mask, bias, key)
 
 
@@ -92,16 +93,22 @@ def find_weights(
         [layer.self_attention for layer in model.decoder],
         [layer.cross_attention for layer in model.decoder],
     )
-    watched = [[_watch(attention) for attention in stack] for stack in sites]
+    recorded = [_watch(stack) for stack in sites]
     model.decode_all(src, tgt_in)
-    return HeadWeights(*(jnp.stack([site.weights[...] for site in stack]) for stack in watched))
+    return HeadWeights(*map(jnp.stack, recorded))
 
 
-def _watch(attention: MultiHeadAttention) -> _Watched:
-    """The same module, under the class that watches: it has all that it needs for that."""
-    attention.__class__ = _Watched
-    assert isinstance(attention, _Watched)
-    return attention
+def _watch(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
+    """Fills, layer by layer, once the model runs.
+
+    The modules stay what they are, under the class that watches: it has all that it needs.
+    """
+    recorded: list[Float[Array, "B H T S"]] = []
+    for attention in stack:
+        attention.__class__ = _Watched
+        assert isinstance(attention, _Watched)
+        attention.record = recorded.append
+    return recorded
 
 
 def switch_off(params: Params, head: Head) -> Params:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.attention import KVCache
-from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm
+from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm, prompt_gradients
 from t2t.model.dropout import dropout, fold
 from t2t.model.encoder_decoder import EncoderDecoder
 from t2t.model.masks import (
@@ -77,7 +77,8 @@ class Transformer(EncoderDecoder):
         x = position.add(self.embed_tgt(tgt_in), count_positions(numbers))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
-            source = layer.cross_attention.project_memory(memory)
+            projection, memory = prompt_gradients(layer.cross_attention, memory)
+            source = projection.project_memory(memory)
             x, _ = layer(
                 x,
                 source,

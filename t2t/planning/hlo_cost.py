@@ -11,11 +11,13 @@ stays in on-chip memory as traffic, and counts a prefetch twice:
 - Collectives, by kind, with what a device sends in a ring.
 
 Bodies of loops count as often as they run. Custom calls are opaque: their bytes are those of their
-operands and results, their FLOPs are not seen, and their names are listed.
+operands and results, and their FLOPs what they state themselves, as a Pallas kernel can; their
+cycles follow from that, and the names of those that state nothing are listed.
 """
 
 import collections
 import dataclasses
+import math
 import re
 
 from t2t.planning.hlo import Instruction, Module, Scope, parse_module
@@ -62,7 +64,8 @@ class Cost:
     operations: tuple[Operation, ...]
     collectives: tuple[Collective, ...]
     unknown_loops: int  # whose number of rounds the text does not tell: counted once
-    custom_calls: tuple[str, ...]  # targets of those whose FLOPs and cycles are not seen
+    kernels: tuple[str, ...]  # targets of custom calls that state their FLOPs
+    custom_calls: tuple[str, ...]  # and of those that do not: FLOPs and cycles are not seen
 
     @property
     def flops(self) -> int:
@@ -85,14 +88,15 @@ class Cost:
         return sum(c.times * c.sent_bytes for c in self.collectives)
 
 
-def measure_cost(text: str) -> Cost:
-    """The cost of the program in `text`, the optimised HLO."""
-    walk = _Walk(parse_module(text))
+def measure_cost(text: str, kernel_flops_per_cycle: float = math.inf) -> Cost:
+    """The cost of the program in `text`, the optimised HLO; kernels at this speed."""
+    walk = _Walk(parse_module(text), kernel_flops_per_cycle)
     walk.visit(walk.module.entry, 1)
     return Cost(
         tuple(walk.operations.values()),
         tuple(walk.collectives),
         walk.unknown_loops,
+        tuple(sorted(walk.kernels)),
         tuple(sorted(walk.custom_calls)),
     )
 
@@ -100,11 +104,13 @@ def measure_cost(text: str) -> Cost:
 class _Walk:
     """Goes through the computations in the order of execution, with the number of executions."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, kernel_flops_per_cycle: float):
         self.module = module
+        self.kernel_flops_per_cycle = kernel_flops_per_cycle
         self.operations: dict[str, Operation] = {}
         self.collectives: list[Collective] = []
         self.unknown_loops = 0
+        self.kernels: set[str] = set()
         self.custom_calls: set[str] = set()
         self._channels: set[str] = set()
 
@@ -122,15 +128,17 @@ class _Walk:
                 self._count(instruction, scope, times)
 
     def _count(self, own: Instruction, scope: Scope, times: int) -> None:
+        stated = _state_flops(own)
         if (target := _call_target(own)) and target not in _HARMLESS_CALLS:
-            self.custom_calls.add(target)
+            (self.kernels if stated else self.custom_calls).add(target)
         started = self._add_collectives(own, scope, times)
         name = own.origin or own.opcode
         self.operations.setdefault(name, Operation(name)).add(
             times,
-            cycles=int(own.attribute(r'"estimated_cycles":"?(\d+)') or 0),
+            cycles=int(own.attribute(r'"estimated_cycles":"?(\d+)') or 0)
+            + round(stated / self.kernel_flops_per_cycle),
             hbm_bytes=self._count_bytes(own, scope, started),
-            flops=self._count_flops(own, scope),
+            flops=self._count_flops(own, scope) + stated,
         )
 
     def _count_flops(self, own: Instruction, scope: Scope) -> int:
@@ -230,6 +238,11 @@ def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
 
 def _call_target(own: Instruction) -> str | None:
     return own.attribute(r'custom_call_target="([^"]*)"')
+
+
+def _state_flops(own: Instruction) -> int:
+    """What a kernel's author wrote beside it."""
+    return int(own.attribute(r'"cost_estimate":\{"flops":"(\d+)"') or 0)
 
 
 def _used_bytes(own: Instruction, user: Instruction) -> int | None:

@@ -1,0 +1,174 @@
+"""The kernel, interpreted; `test_attention.py` has it beside the plain formula as well."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array, Float
+
+from t2t.config import MeshConfig
+from t2t.model import fused_attention
+from t2t.model.fused_attention import LANES, suits_kernel
+from t2t.planning.topology import open_topology
+from t2t.sharding import make_mesh, spec
+from tests import reference
+from tests.model.small_models import compile_quickly
+
+ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
+
+Inputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # queries, keys, values, mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Of what is to be attended to, and by what."""
+
+    rows: int = 8
+    heads: int = 4
+    queries: int = 256
+    keys: int = 256
+    d_k: int = 64
+    d_v: int = 64
+    dtype: str = "bfloat16"
+
+    def describe(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Queries, keys and values."""
+        sizes = (self.queries, self.d_k), (self.keys, self.d_k), (self.keys, self.d_v)
+        return tuple(jax.ShapeDtypeStruct((self.rows, self.heads, *s), self.dtype) for s in sizes)
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def draw_inputs() -> Inputs:
+    """By the mask each query sees the first key, and some others."""
+    mask = np.random.default_rng(3).random((ROWS, 1, QUERIES, KEYS)) < 0.5
+    mask[..., 0] = True
+    sizes = (QUERIES, D_K), (KEYS, D_K), (KEYS, D_V)
+    query, keys, values = (draw(ROWS, HEADS, *s, seed=seed) for seed, s in enumerate(sizes))
+    return query, keys, values, jnp.asarray(mask)
+
+
+def attend(
+    query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
+) -> Float[Array, "B G Q V"]:
+    return fused_attention.fused_attention(query, keys, values, mask, D_K**0.5)
+
+
+def place(mesh: Mesh, *names: str | None) -> NamedSharding:
+    partition = spec(*names)
+    assert partition is not None
+    return NamedSharding(mesh, partition)
+
+
+def differentiate(arrays: Inputs) -> Any:
+    """Of some function of the results."""
+    weighting = draw(ROWS, HEADS, QUERIES, D_V, seed=4)
+
+    def weigh(*arrays: jax.Array) -> jax.Array:
+        return jnp.sum(weighting * attend(*arrays))
+
+    return compile_quickly(jax.value_and_grad(weigh, argnums=(0, 1, 2)))(*arrays)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_attention, "WEIGHTS_AT_ONCE", at_once * QUERIES * KEYS)
+    arrays = draw_inputs()
+    found, mask = attend(*arrays), arrays[3]
+    for row, head in np.ndindex(ROWS, HEADS):
+        query, keys, values = (np.asarray(x[row, head], float) for x in arrays[:3])
+        wanted = reference.attend(query, keys, values, np.asarray(mask[row, 0]))
+        np.testing.assert_allclose(found[row, head], wanted, atol=1e-5)
+
+
+def test_results_are_the_same_however_many_heads_are_computed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrays = draw_inputs()
+    together = differentiate(arrays)
+    monkeypatch.setattr(fused_attention, "WEIGHTS_AT_ONCE", 1)
+    jax.tree.map(np.testing.assert_array_equal, differentiate(arrays), together)
+
+
+@pytest.mark.parametrize(
+    "config", [MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=2, tensor=4)], ids=str
+)
+def test_results_are_the_same_on_any_mesh(config: MeshConfig) -> None:
+    arrays = draw_inputs()
+    wanted = differentiate(arrays)
+    mesh = make_mesh(config)
+    with jax.set_mesh(mesh):
+        heads, rows = place(mesh, "batch", "heads", None, None), place(mesh, "batch")
+        found = differentiate(jax.device_put(arrays, (heads, heads, heads, rows)))
+        assert all(jax.typeof(x).sharding.spec == heads.spec for x in found[1])
+    compare = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(compare, found, wanted)
+
+
+def test_query_without_visible_key_gets_the_mean_of_the_values() -> None:
+    query, keys, values, mask = draw_inputs()
+    found = attend(query, keys, values, jnp.zeros_like(mask[:1, :, :1]))
+    mean = values.mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(found, jnp.broadcast_to(mean, found.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "suits"),
+    [
+        ({}, True),
+        ({"queries": 4 * LANES, "keys": LANES}, True),
+        ({"queries": 1024, "keys": 1024}, True),
+        ({"d_k": 80, "d_v": 48}, True),
+        ({"queries": 200}, False),
+        ({"keys": 64}, False),
+        ({"queries": 2048, "keys": 1024}, False),
+        ({"d_v": 20}, False),
+        ({"dtype": "float32"}, False),
+    ],
+    ids=str,
+)
+def test_kernel_is_chosen_by_shape_and_numbers(
+    change: dict[str, Any], suits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, _, values = Shape(**change).describe()
+    asked = query.shape, values.shape, query.dtype
+    assert not suits_kernel(*asked)  # on a CPU
+    monkeypatch.setattr(fused_attention, "platform", lambda: "tpu")
+    assert suits_kernel(*asked) == suits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(),
+        Shape(queries=128, keys=512, heads=6, d_v=32),
+        Shape(heads=2, queries=1024, keys=1024),
+        Shape(heads=1, queries=2 * LANES, keys=LANES, d_k=48),
+    ],
+    ids=str,
+)
+def test_tpu_compiler_takes_the_kernel(shape: Shape) -> None:
+    pytest.importorskip("libtpu")
+    mesh = make_mesh(MeshConfig(), open_topology("v5e:2x2").devices)
+
+    def run(mask: jax.Array, *arrays: jax.Array) -> Any:
+        def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+            return fused_attention.fused_attention(query, keys, values, mask, divisor=8.0)
+
+        results, pull_back = jax.vjp(attend, *arrays)
+        return results, pull_back(results)
+
+    with jax.set_mesh(mesh):
+        cut = place(mesh, "batch", None, None, None)
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut) for x in shape.describe()]
+        mask = jax.ShapeDtypeStruct((shape.rows, 1, 1, shape.keys), bool, sharding=cut)
+        text = jax.jit(run).lower(mask, *shapes).compile().as_text()
+    assert str(text).count('custom_call_target="tpu_custom_call"') == 2
