@@ -62,7 +62,9 @@ def fused_attention(
     shape = query.shape[0], 1, query.shape[2], keys.shape[2]
     whole = jnp.broadcast_to(mask, shape, out_sharding=spec("batch", None, None, None))
     seen = whole[:, 0].swapaxes(1, 2).astype(jnp.int8)
-    turned = (x.swapaxes(2, 3) for x in (query, keys, values))
+    turned = [x.swapaxes(2, 3) for x in (query, keys, values)]
+    if (heads := spec("batch", "heads", None, None)) is not None:
+        turned = [jax.sharding.reshard(x, heads) for x in turned]
     return _make_attend(divisor)(seen, *turned).swapaxes(2, 3)
 
 
@@ -94,8 +96,7 @@ def _on_each_device(run: Callable[..., Sequence[Array]], *arrays: Array) -> Sequ
     heads = spec("batch", "heads", None, None)
     if heads is None:
         return run(*arrays)
-    specs = spec("batch", None, None), *[heads] * (len(arrays) - 1)
-    mapped = jax.shard_map(run, in_specs=specs, out_specs=heads, check_vma=False)
+    mapped = jax.shard_map(run, out_specs=heads, check_vma=False)
     outputs: Sequence[Array] = mapped(*arrays)
     return outputs
 
@@ -201,5 +202,5 @@ def _multiply(left: Array, left_axis: int, right: Array, right_axis: int) -> Flo
 
 
 def _exponentiate(logits: Float[Array, "S Q"], seen: Any) -> Float[Array, "S Q"]:
-    hidden = apply_mask(logits, seen[0] != 0)
+    hidden = apply_mask(logits, seen[0].astype(jnp.int32) != 0)
     return jnp.exp(hidden - hidden.max(axis=0, keepdims=True))

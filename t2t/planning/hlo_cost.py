@@ -79,7 +79,7 @@ class Cost:
 
     @property
     def cycles(self) -> int | None:
-        """The compiler's estimate, of everything but collectives; none where it makes none."""
+        """The compiler's estimate, and kernels; collectives are not in it. None: it makes none."""
         return sum(operation.cycles for operation in self.operations) or None
 
     @property

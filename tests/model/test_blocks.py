@@ -1,16 +1,24 @@
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.model import attention, blocks, layers, transformer
-from t2t.model.blocks import EncoderLayer, FeedForwardBlock, Residual, make_final_norm
+from t2t.model.blocks import (
+    EncoderLayer,
+    FeedForwardBlock,
+    Residual,
+    make_final_norm,
+    prompt_gradients,
+)
 from t2t.model.dropout import dropout
-from t2t.model.layers import LayerNorm, Norm
+from t2t.model.layers import FeedForward, LayerNorm, Norm
 from t2t.model.position import Position
 from t2t.model.transformer import Transformer
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, compile_quickly
@@ -52,6 +60,22 @@ def test_unknown_norm_position_is_refused() -> None:
     residual = Residual(dataclasses.replace(SMALL, norm_position="middle"))
     with pytest.raises(ValueError, match=r"model.norm_position='middle' is unknown"):
         residual(draw(1, 3, 16), double, None)
+
+
+def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
+    x = draw(1, 3, 16)
+    structure, params = nnx.split(FeedForward(SMALL, jax.random.key(0)))
+
+    def feed(params: Any, x: Float[Array, "B T D"], *, prompt: bool) -> Float[Array, ""]:
+        module = nnx.merge(structure, params)
+        module, x = prompt_gradients(module, x) if prompt else (module, x)
+        return jnp.square(module(x)).sum()
+
+    prompt, plain = (jax.grad(functools.partial(feed, prompt=p), (0, 1)) for p in (True, False))
+    jax.tree.map(np.testing.assert_array_equal, prompt(params, x), plain(params, x))
+    equations = jax.make_jaxpr(prompt)(params, x).eqns
+    (barrier,) = (e for e in equations if e.primitive.name == "optimization_barrier")
+    assert len(barrier.invars) == len(jax.tree.leaves(params)) + 1
 
 
 def test_feed_forward_switched_off_changes_nothing() -> None:

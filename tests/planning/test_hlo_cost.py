@@ -1,5 +1,6 @@
 """Bytes, cycles and rounds of loops: on text that is written here, and on a real compilation."""
 
+import math
 import textwrap
 
 import jax
@@ -13,11 +14,11 @@ from t2t.planning.hlo_cost import Cost, measure_cost
 ROWS = 1000  # of the table that most of the programs here read: 4,000 bytes
 
 
-def measure(body: str, *computations: str) -> Cost:
+def measure(body: str, *computations: str, kernel_flops_per_cycle: float = math.inf) -> Cost:
     """The cost of an entry computation that takes a table and an index."""
     others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
     lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
-    return measure_cost(f"""HloModule test, num_partitions=4
+    text = f"""HloModule test, num_partitions=4
 
 {others}
 ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
@@ -25,7 +26,8 @@ ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
   %index = s32[]{{:T(128)}} parameter(1)
 {lines}
 }}
-""")
+"""
+    return measure_cost(text, kernel_flops_per_cycle)
 
 
 def test_an_instruction_reads_its_operands_and_writes_its_result() -> None:
@@ -137,7 +139,19 @@ def test_opaque_calls_are_named() -> None:
     line = 'ROOT %out = f32[1000]{0} custom-call(%table), custom_call_target="tpu_custom_call"'
     cost = measure(line)
     assert cost.custom_calls == ("tpu_custom_call",)
+    assert (cost.flops, cost.cycles) == (0, None)
     assert cost.hbm_bytes == 2 * 4000
+
+
+def test_kernel_counts_with_the_flops_that_it_states() -> None:
+    line = (
+        'ROOT %out = f32[1000]{0} custom-call(%table), custom_call_target="tpu_custom_call", '
+        'backend_config={"custom_call_config":{"body":"T2Y=","cost_estimate":{"flops":"700",'
+        '"transcendentals":"10","bytes_accessed":"8000"}}}'
+    )
+    cost = measure(line, kernel_flops_per_cycle=7)
+    assert (cost.kernels, cost.custom_calls) == (("tpu_custom_call",), ())
+    assert (cost.flops, cost.cycles, cost.hbm_bytes) == (700, 100, 2 * 4000)
 
 
 def test_fusion_reads_of_a_table_only_what_it_slices() -> None:
