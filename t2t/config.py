@@ -28,6 +28,7 @@ class ModelConfig:
     d_k: int | None = None  # width of a query and a key; unset: d_model / num_heads
     d_v: int | None = None  # width of a value; unset: d_model / num_heads
     attention_scale: bool = True  # False: Q K^T is not divided by sqrt(d_k)
+    attention_kernel: bool = True  # on a TPU, one kernel where it is made for the shapes
     position: str = "sinusoidal"  # sinusoidal | learned | rotary | relative | alibi | none
     max_positions: int = 1024  # rows of the learned position table; other kinds have no limit
     norm: str = "layer"  # layer | rms | none

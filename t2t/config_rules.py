@@ -24,8 +24,8 @@ _CHOICES = {
 # Fields that only one kind of model reads: for the others they keep their defaults.
 _FIELDS_OF_KIND = {
     "transformer": """
-        d_ff num_heads num_kv_heads d_k d_v attention_scale position max_positions norm
-        norm_position feed_forward attention_dropout feed_forward_dropout
+        d_ff num_heads num_kv_heads d_k d_v attention_scale attention_kernel position
+        max_positions norm norm_position feed_forward attention_dropout feed_forward_dropout
     """.split(),
     "rnn": ["rnn_cell"],
 }

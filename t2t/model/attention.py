@@ -40,12 +40,14 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
+    kernel: bool = True,
 ) -> Float[Array, "B T H V"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32; unscaled: softmax(Q K^T) V.
 
     G key/value heads serve H query heads, H/G each (Ainslie et al. 2023). The weights, the largest
     array here, are not kept for the backward pass: it makes them again, from the logarithm of the
-    softmax's denominator (Dao et al. 2022).
+    softmax's denominator (Dao et al. 2022). With `kernel`, where it suits, they do not even leave
+    the chip.
     """
     batch, length, heads, width = query.shape
     groups, value_width = memory.values.shape[2:]
@@ -63,8 +65,8 @@ def dot_product_attention(
         return dropout(weights, dropout_rate, key)
 
     divisor = math.sqrt(width) if scaled else 1.0
-    dropped = dropout_rate > 0 and key is not None
-    if bias is None and not dropped and suits_kernel(rows.shape, values.shape, rows.dtype):
+    kernel &= bias is None and (key is None or dropout_rate == 0)
+    if kernel and suits_kernel(rows.shape, values.shape, rows.dtype):
         results = fused_attention(rows, keys, values, mask, divisor)
     else:
         results = _attend_rows(rows, keys, values, mask, bias, divisor, drop)
@@ -227,6 +229,7 @@ class MultiHeadAttention(nnx.Module):
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale
+        self.kernel = config.attention_kernel
         self.product_dtype = product_dtype(config.dtype)
         query_width = heads // groups * config.key_width
         widths = (query_width, config.key_width, config.value_width)
@@ -276,7 +279,14 @@ class MultiHeadAttention(nnx.Module):
             heads = memory.attend(query, mask, bias, scaled=self.scaled)
         else:
             heads = dot_product_attention(
-                query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
+                query,
+                memory,
+                mask,
+                bias,
+                self.dropout_rate,
+                key,
+                scaled=self.scaled,
+                kernel=self.kernel,
             )
         return multiply(
             "BTHV,HVD->BTD",

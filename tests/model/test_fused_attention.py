@@ -20,7 +20,8 @@ from t2t.model.kinds import merge
 from t2t.planning.topology import open_topology
 from t2t.sharding import make_mesh, spec
 from tests import reference
-from tests.model.small_models import SRC, TGT_IN, compile_quickly, draw_model
+from tests.model.small_models import SRC, TGT_IN, compile_quickly, vary
+from tests.model.small_models import draw as draw_small
 
 ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
 
@@ -129,11 +130,13 @@ def test_query_without_visible_key_gets_the_mean_of_the_values() -> None:
     np.testing.assert_allclose(found, jnp.broadcast_to(mean, found.shape), atol=1e-6)
 
 
+# Attention of the encoder, of the decoder, and from one to the other.
+@pytest.mark.parametrize(("kernel", "calls"), [(True, 3), (False, 0)])
 @pytest.mark.parametrize("variant", ["paper", "today's"])
-def test_model_computes_the_same_with_the_kernel(
-    variant: str, monkeypatch: pytest.MonkeyPatch
+def test_model_computes_the_same_with_and_without_the_kernel(
+    variant: str, kernel: bool, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    structure, params = draw_model(variant)
+    structure, params = draw_small(dataclasses.replace(vary(variant), attention_kernel=kernel))
 
     def weigh(params: Any) -> Float[Array, ""]:
         hidden = merge(structure, params).decode_all(SRC, TGT_IN)
@@ -143,12 +146,12 @@ def test_model_computes_the_same_with_the_kernel(
         return compile_quickly(jax.value_and_grad(weigh))(params)
 
     plain = differentiate()
-    calls = mock.Mock(wraps=fused_attention.fused_attention)
+    spy = mock.Mock(wraps=fused_attention.fused_attention)
     monkeypatch.setattr(attention, "suits_kernel", lambda *_: True)
-    monkeypatch.setattr(attention, "fused_attention", calls)
+    monkeypatch.setattr(attention, "fused_attention", spy)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(compare, differentiate(), plain)
-    assert calls.call_count == 3  # encoder, decoder, and from one to the other
+    assert spy.call_count == calls
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def test_variant_agrees_with_naive_numpy(name: str) -> None:
 
 def test_every_field_of_the_config_has_a_variant() -> None:
     varied = {field for changes in VARIANTS.values() for field in changes}
-    assert varied == {field.name for field in dataclasses.fields(ModelConfig)}
+    same = {"attention_kernel"}  # the same numbers: test_fused_attention.py
+    assert varied | same == {field.name for field in dataclasses.fields(ModelConfig)}
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "paper"])
