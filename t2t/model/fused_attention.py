@@ -23,10 +23,8 @@ from t2t.model.masks import apply_mask
 from t2t.sharding import platform, spec
 
 LANES = 128
-WEIGHTS_AT_ONCE = (
-    2**19
-)  # of several heads: 2 MB in float32, of which the backward pass needs several
 MOST_WEIGHTS = 2**20  # of one head
+WEIGHTS_AT_ONCE = 2**19  # of several: 2 MB in float32, of which the backward pass needs a few
 
 Shape = tuple[int, ...]
 Query = Float[Array, "B G K Q"]
@@ -138,8 +136,9 @@ def _call(
     return called
 
 
-# The kernels do each stage for all of their heads before the next: so one has work for the chip
-# while another waits for its product, which halves their time.
+# The kernels see [1, S, Q] of the mask, and [1, heads, width, positions] of all else. Each stage is
+# done for all heads before the next: while one waits for its product another has work for the chip,
+# which halves the time.
 
 
 def _attend_heads(
