@@ -8,6 +8,7 @@ schedules. For the products of a feed-forward both kinds of estimate agree withi
 
 import argparse
 import importlib.metadata
+import math
 import multiprocessing
 import os
 import tempfile
@@ -22,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding
 from benchmarks.contest import write
 from t2t.config import MeshConfig
 from t2t.model.attention import KeyValue, dot_product_attention
+from t2t.model.fused_attention import LANES, MOST_WEIGHTS
 from t2t.planning.hlo_cost import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.sharding import make_mesh, spec
@@ -90,6 +92,11 @@ def main() -> None:
         "--output", type=Path, default=Path("benchmarks/results/tpu-attention.json")
     )
     arguments = parser.parse_args()
+    lengths = [int(length) for length in arguments.lengths.split(",")]
+    for length in lengths:
+        if length % LANES or length**2 > MOST_WEIGHTS:
+            longest = math.isqrt(MOST_WEIGHTS)
+            parser.error(f"--lengths={length}: use multiples of {LANES} up to {longest}")
     os.environ["JAX_PLATFORMS"] = "cpu"
     result: dict[str, Any] = {
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")}
@@ -100,7 +107,7 @@ def main() -> None:
         start_process(f"--xla_jf_dump_static_llo_profile_to={profiles}") as with_profiles,
         start_process("") as without,  # for what is no kernel profiles take minutes
     ):
-        for length in map(int, arguments.lengths.split(",")):
+        for length in lengths:
             for heads in map(int, arguments.heads.split(",")):
                 kernel, xla = (
                     process.submit(measure, length, heads, fused=process is with_profiles).result()
