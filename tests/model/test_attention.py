@@ -19,11 +19,11 @@ from t2t.model.attention import (
 from t2t.model.dropout import dropout
 from t2t.model.position import make_position
 from tests import reference
-from tests.model.small_models import SMALL, compile_quickly
+from tests.model.small_models import SMALL
 
 BATCH, QUERIES, KEYS = 2, 3, 4
 
-attend = compile_quickly(dot_product_attention, static_argnames="dropout_rate")
+attend = jax.jit(dot_product_attention, static_argnames="dropout_rate")
 
 
 def draw(*shape: int, seed: int = 0) -> jax.Array:
@@ -91,7 +91,7 @@ def test_value_and_gradients_are_those_of_the_plain_formula(
         def weigh(inputs: tuple[Any, ...]) -> jax.Array:
             return jnp.sum(weighting * attend(*inputs))
 
-        return compile_quickly(jax.value_and_grad(weigh))((query, memory, bias))
+        return jax.jit(jax.value_and_grad(weigh))((query, memory, bias))
 
     def attend_by_hand(*inputs: Any) -> jax.Array:
         query, memory, bias = inputs
@@ -118,7 +118,7 @@ def test_query_without_visible_key_stays_finite_with_its_gradient() -> None:
     def sum_attended(query: Float[Array, "B T H K"], memory: KeyValue) -> Float[Array, ""]:
         return dot_product_attention(query, memory, mask).sum()
 
-    gradients = compile_quickly(jax.value_and_grad(sum_attended, argnums=(0, 1)))(query, memory)
+    gradients = jax.jit(jax.value_and_grad(sum_attended, argnums=(0, 1)))(query, memory)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
 
 
@@ -175,7 +175,7 @@ def attend_to_self(
         weights = {name: getattr(attention, name)[...] for name in ("query_key_value", "output")}
         return attention.attend(query, memory, mask[None, None]), weights
 
-    found, weights = compile_quickly(run)(x, mask)
+    found, weights = jax.jit(run)(x, mask)
     return found, jax.tree.map(lambda x: np.asarray(x, float), weights)
 
 
@@ -183,7 +183,7 @@ def test_attention_to_the_source_agrees_with_naive_numpy() -> None:
     config = dataclasses.replace(SMALL, num_kv_heads=2, d_k=6, d_v=5)
     x, memory, mask = draw(BATCH, QUERIES, 16), draw(BATCH, KEYS, 16, seed=4), draw_mask()
 
-    @compile_quickly
+    @jax.jit
     def run(x: jax.Array, memory: jax.Array, mask: jax.Array) -> Any:
         attention = MultiHeadAttention(config, jax.random.key(0), over_memory=True)
         query, key_value = attention.project_query(x), attention.project_memory(memory)

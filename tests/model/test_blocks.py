@@ -21,7 +21,7 @@ from t2t.model.dropout import dropout
 from t2t.model.layers import FeedForward, LayerNorm, Norm
 from t2t.model.position import Position
 from t2t.model.transformer import Transformer
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, compile_quickly
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN
 
 
 def draw(*shape: int) -> jax.Array:
@@ -95,7 +95,7 @@ def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
     """Without positions, swapping two tokens swaps their results."""
     x, mask, order = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool), np.array([2, 1, 0])
 
-    @compile_quickly
+    @jax.jit
     def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         layer = EncoderLayer(SMALL, jax.random.key(0))
         return layer(x, mask, Position(), jnp.arange(3), None)
@@ -130,7 +130,7 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
         model = Transformer(dataclasses.replace(SMALL, **fields), *SIZES, jax.random.key(0))
         return model(SRC, TGT_IN, key)
 
-    compile_quickly(run)(jax.random.key(1)).block_until_ready()
+    jax.jit(run)(jax.random.key(1)).block_until_ready()
     jax.effects_barrier()
     encoder_layer, decoder_layer = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]
     assert rates == [0.1, *2 * encoder_layer, 0.1, *2 * decoder_layer]

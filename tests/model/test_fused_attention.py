@@ -20,7 +20,7 @@ from t2t.model.kinds import merge
 from t2t.planning.topology import open_topology
 from t2t.sharding import make_mesh, spec
 from tests import reference
-from tests.model.small_models import SRC, TGT_IN, compile_quickly, vary
+from tests.model.small_models import SRC, TGT_IN, vary
 from tests.model.small_models import draw as draw_small
 
 ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
@@ -78,7 +78,7 @@ def differentiate(arrays: Inputs) -> Any:
     def weigh(*arrays: jax.Array) -> jax.Array:
         return jnp.sum(weighting * attend(*arrays))
 
-    return compile_quickly(jax.value_and_grad(weigh, argnums=(0, 1, 2)))(*arrays)
+    return jax.jit(jax.value_and_grad(weigh, argnums=(0, 1, 2)))(*arrays)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 4])
@@ -143,7 +143,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(
         return jnp.sum(jnp.square(hidden) * (TGT_IN != PAD_ID)[..., None])
 
     def differentiate() -> Any:
-        return compile_quickly(jax.value_and_grad(weigh))(params)
+        return jax.jit(jax.value_and_grad(weigh))(params)
 
     plain = differentiate()
     spy = mock.Mock(wraps=fused_attention.fused_attention)

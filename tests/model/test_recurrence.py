@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from t2t.model.encoder_decoder import Params
 from t2t.model.recurrence import BidirectionalLayer, RecurrentLayer, make_cell
 from tests import reference_rnn
-from tests.model.small_models import SMALL, compile_quickly
+from tests.model.small_models import SMALL
 
 CELLS = ["gru", "lstm"]
 
@@ -45,7 +45,7 @@ def test_both_ways_agree_with_naive_numpy_and_end_at_the_padding(name: str) -> N
     x, lengths = draw(2, 5, 16), (5, 3)
     real = jnp.arange(5) < jnp.array(lengths)[:, None]
 
-    @compile_quickly
+    @jax.jit
     def run(
         x: Float[Array, "B S D"], real: Bool[Array, "B S"]
     ) -> tuple[Params, Float[Array, "B S D"]]:
@@ -67,7 +67,7 @@ def test_layer_goes_on_where_it_stopped(name: str) -> None:
     """All positions at once are the steps one by one, for any number of hypotheses."""
     x, start = draw(2, 4, 16), draw(2, 1 + (name == "lstm"), 16, seed=1)
 
-    @compile_quickly
+    @jax.jit
     def run(
         x: Float[Array, "B T D"], start: Float[Array, "B X C"]
     ) -> tuple[Float[Array, "B T C"], list[Float[Array, "B W C"]]]:

@@ -11,7 +11,7 @@ from t2t.model import rnn
 from t2t.model.encoder_decoder import Params
 from t2t.model.rnn import RNN, AdditiveAttention, Source
 from tests import reference_rnn
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, compile_quickly
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN
 
 CONFIG = dataclasses.replace(SMALL, kind="rnn", num_layers=2, dropout=0.1)
 
@@ -20,7 +20,7 @@ def draw(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
-@compile_quickly
+@jax.jit
 def attend(
     state: Float[Array, "B W D"], memory: Float[Array, "B S D"], real: Bool[Array, "B S"]
 ) -> tuple[Params, Float[Array, "B W D"]]:
@@ -60,7 +60,7 @@ def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyP
         RNN(CONFIG, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
         return keys
 
-    used = compile_quickly(run)(jax.random.key(1))
+    used = jax.jit(run)(jax.random.key(1))
     places = ["words", "layer", "layer", "words", "layer", "layer", "output"]
     assert len({tuple(key.tolist()) for key in used}) == len(used) == len(places)
 
@@ -69,7 +69,7 @@ def test_the_decoder_starts_from_what_has_read_the_whole_sentence() -> None:
     """The way back alone, at the first position: half of the memory's vector."""
     memory = draw(2, 5, 16)
 
-    @compile_quickly
+    @jax.jit
     def start(memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
         return RNN(CONFIG, *SIZES, jax.random.key(0))._start(memory)
 
