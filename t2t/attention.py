@@ -36,7 +36,7 @@ from t2t.inspection.head_measures import (
 )
 from t2t.model.encoder_decoder import Params
 from t2t.model.heads import Head, HeadWeights
-from t2t.sharding import make_mesh, replicate
+from t2t.sharding import make_mesh
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -145,7 +145,7 @@ def translate(translator: Translator, params: Params, sentence: str) -> str:
     """The model's own translation, on all devices."""
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        [found] = translator.translate(replicate(params, mesh), [sentence])
+        [found] = translator.translate(translator.place(params), [sentence])
     return found.text
 
 

@@ -27,7 +27,7 @@ from t2t.evaluation.bleu import INTERVAL_DEFINITION, RESAMPLES, Score, make_meas
 from t2t.evaluation.records import Evaluation, list_evaluations, name_texts, save_evaluation
 from t2t.hosts import is_first
 from t2t.model.encoder_decoder import Params
-from t2t.sharding import make_mesh, replicate
+from t2t.sharding import make_mesh
 from t2t.training.ledger import find_revision, find_versions, now, read_ledger, trace
 from t2t.training.run_directory import RunError
 from t2t.training.validation import CorpusScorer
@@ -95,7 +95,7 @@ class Evaluator:
         ]
         outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         with jax.set_mesh(self._mesh):
-            params = replicate(params, self._mesh)
+            params = self._translator.place(params)
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
             perplexities = self._measure_perplexity(params)
         return [

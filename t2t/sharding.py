@@ -162,9 +162,10 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     return Batch(*map(put, batch))
 
 
-def replicate(tree: Any, mesh: Mesh) -> Any:
-    """Arrays that every process has, whole on every device."""
-    return jax.device_put(jax.device_get(tree), NamedSharding(mesh, PartitionSpec()))
+def put_like(tree: Any, like: Any) -> Any:
+    """Arrays that every process has whole, on the mesh in use, cut as those of `like` are."""
+    specs = jax.tree.map(lambda x: x.sharding.spec, like)
+    return jax.device_put(jax.device_get(tree), specs)
 
 
 def _row_sharding(mesh: Mesh) -> NamedSharding:

@@ -5,6 +5,7 @@ The same command again continues where the run was stopped.
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def main(config: Config, workdir: Path) -> bool:
     with lock_run(workdir), jax.set_mesh(mesh):
         open_run(workdir, config)
         last = max(list_steps(workdir), default=0)
-        if last < config.training.steps and is_stop_requested(workdir):
+        if last >= config.training.steps:
+            _log.info("training is at its end: %s holds checkpoint %d", workdir, last)
+            return True
+        if is_stop_requested(workdir):
             obey_stop_request(workdir, last)
             return False
         return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
@@ -73,11 +77,11 @@ def train_on_mesh(
     with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
         state = checkpoints.restore(state)
         first = int(state.step)
-        if first < config.training.steps:
-            checkpoints.check_room(state)
-            held_out = {} if validation is None else {"validation": [validation]}
-            record_start(workdir, config, vocabulary, {"train": corpora, **held_out}, first)
+        checkpoints.check_room(state)
+        held_out = {} if validation is None else {"validation": [validation]}
+        record_start(workdir, config, vocabulary, {"train": corpora, **held_out}, first)
         _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
+        validate = make_validate(config, vocabulary, mesh, structure, validation, state.params)
         report = Report(
             workdir,
             first=first,
@@ -91,7 +95,7 @@ def train_on_mesh(
                 state,
                 make_train_step(structure, optimizer, config),
                 put_ahead(loader.iterate(first, config.training.steps), mesh),
-                make_validate(config, vocabulary, mesh, structure, validation),
+                validate,
                 checkpoints,
                 report,
             )
@@ -141,8 +145,12 @@ def make_validate(
     mesh: Mesh,
     structure: nnx.GraphDef[EncoderDecoder],
     corpus: Corpus | None,
+    params: Params,
 ) -> Validate:
-    """Scores on the validation corpus; none without one."""
+    """Scores on the validation corpus; none without one.
+
+    Compiles with `params` what scoring needs, so that what fails there fails before training.
+    """
     if corpus is None:
         return lambda params, step: {}
     tokenized = tokenize(corpus, vocabulary, config.data)
@@ -150,6 +158,11 @@ def make_validate(
     sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
     translator = Translator(config, vocabulary) if every else None
+    started = time.perf_counter()
+    scorer.compile(params)
+    if translator:
+        translator.compile(params, sources)
+    _log.info("compiled validation in %.0f s", time.perf_counter() - started)
 
     def validate(params: Params, step: int) -> dict[str, float]:
         loss = scorer.score(params)

@@ -26,7 +26,7 @@ from t2t.config_rules import validate
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation
-from t2t.sharding import make_mesh, replicate
+from t2t.sharding import make_mesh
 from t2t.training.checkpoint import restore_params
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ def translate_lines(
     translator = make_translator(backend, compute_type, validate(config), vocabulary)
     params, _ = restore_params(workdir, checkpoint)
     mesh = make_mesh(MeshConfig())
-    params = replicate(params, mesh)
+    with jax.set_mesh(mesh):
+        params = translator.place(params)
     text = decode_lines(lines)
     size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
     while chunk := list(itertools.islice(text, size)):

@@ -24,7 +24,6 @@ from t2t.sharding import (
     spec,
 )
 from t2t.training.loss import smoothed_cross_entropy
-from tests.model.small_models import compile_quickly
 
 # Every kind of parameter, and dropout in every place.
 MODELS = {
@@ -121,7 +120,7 @@ def compute_here(kind: str, batch: Batch[Any]) -> Outcome:
         (loss, hidden), gradients = jax.value_and_grad(sum_losses, has_aux=True)(params)
         return Outcome(params, hidden, loss, gradients)
 
-    outcome: Outcome = compile_quickly(run)(batch, jax.random.key(1))
+    outcome: Outcome = jax.jit(run)(batch, jax.random.key(1))
     return outcome
 
 

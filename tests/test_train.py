@@ -20,6 +20,7 @@ from t2t import cli, train
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config
 from t2t.data.corpus import DataError
+from t2t.decoding.batch_search import BatchSearch
 from t2t.training.early_stop import read_stop_request, request_stop
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
@@ -132,6 +133,20 @@ def test_validation_translates_where_it_is_asked_to(config: Config, tmp_path: Pa
     assert set(without) == {"step", "validation/loss", "validation/perplexity"}
     assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
     assert with_bleu["validation/perplexity"] == pytest.approx(np.exp(with_bleu["validation/loss"]))
+
+
+def test_validation_that_fails_does_so_before_training(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(BatchSearch, "search", fail)
+    asked_for = change(config, training={"bleu_every": 100})
+    with pytest.raises(ZeroDivisionError):
+        train.main(asked_for, tmp_path / "run")
+    assert list_steps(tmp_path / "run") == []
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_without_a_validation_split_training_needs_none(config: Config, tmp_path: Path) -> None:

@@ -1,25 +1,26 @@
 """Sentences in, sentences out: tokenise, group by length, search, detokenise, restore the order."""
 
 import dataclasses
+import functools
 import logging
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 import tqdm
 
 from t2t.batch import EOS_ID, PAD_ID
-from t2t.config import Config, ConfigError, ModelConfig
+from t2t.config import Config, ConfigError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.batch_search import BatchSearch, search_side_by_side
 from t2t.decoding.grouping import group_by_length
 from t2t.decoding.search import Hypotheses, length_penalty
 from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model
+from t2t.model.kinds import describe_model
 from t2t.model.products import compute_dtype
+from t2t.sharding import put_like
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ class Translator:
         """`config.model` and `vocabulary` as in training; `config.decoding` says how to search."""
         self.config = config.decoding
         self.vocabulary = vocabulary
-        self.structure, self._expected = _describe_model(config.model, vocabulary)
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        self._declare = functools.partial(describe_model, config.model, *sizes)
+        self.structure, self._expected = self._declare()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._dtype = config.model.dtype
         self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
@@ -69,6 +72,22 @@ class Translator:
     ) -> list[Translation]:
         """The best translation of each sentence, in order; an empty one stays empty."""
         return [best for best, *_ in self.translate_n_best(params, sentences, 1, progress)]
+
+    def compile(self, params: Params, sentences: Sequence[str]) -> None:
+        """Searches one batch of each shape into which `translate` groups the sentences.
+
+        A search that fails, or a batch that memory does not hold, shows here. A later `translate`
+        compiles only stages that these batches did not reach.
+        """
+        self._check(params)
+        sources = self.vocabulary.src.encode(sentences)
+        pieces = [piece for source in sources for piece in self._cut(source)]
+        by_shape: dict[tuple[int, int], list[int]] = {}
+        for length, rows, indices in self._group(pieces):
+            by_shape.setdefault((length, rows), indices)
+        # Grouped again, they make the same batches: each is full, or the last one.
+        chosen = [pieces[index] for indices in by_shape.values() for index in indices]
+        self.search(params, chosen, 1, (self.config.alpha,), progress=False)
 
     def translate_n_best(
         self, params: Params, sentences: Sequence[str], n_best: int, progress: bool = False
@@ -120,6 +139,17 @@ class Translator:
         found = iter(self.search(params, flat, n_best, alphas, progress))
         return [[next(found) for _ in parts] for parts in pieces]
 
+    def place(self, params: Params) -> Params:
+        """The parameters on the mesh in use, cut as the model declares them.
+
+        Raises:
+            ConfigError: they do not fit the config and vocabulary.
+        """
+        self._check(params)
+        _, declared = self._declare()
+        placed: Params = put_like(params, declared)
+        return placed
+
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
         dtype = self._dtype if self._dtype == "mixed" else str(compute_dtype(self._dtype))
@@ -169,14 +199,18 @@ class Translator:
             return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
 
         found: list[list[Translation]] = [[] for _ in sources]
-        lengths = [len(ids) for ids in sources]
-        batches = group_by_length(lengths, self.limit, self.config.batch_size)
+        batches = self._group(sources)
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
             for indices, hypotheses in search_side_by_side(search_batch, batches):
                 for row, index in enumerate(indices):
                     found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
         return found
+
+    def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
+        """(padded length, rows, numbers of the sources) of each batch."""
+        lengths = [len(ids) for ids in sources]
+        return group_by_length(lengths, self.limit, self.config.batch_size)
 
     def _limit(self, source: list[int]) -> int:
         """The most tokens that a hypothesis may have, its end mark included."""
@@ -221,17 +255,3 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
         text = " ".join(part.text for part in parts if part.text)
         joined.append(Translation(text, score, log_prob, length, len(parts)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
-
-
-def _describe_model(config: ModelConfig, vocabulary: Vocabulary) -> tuple[Any, Any]:
-    """The model's structure and its parameters' shapes, without computing any."""
-    structure = None
-
-    def init(key: jax.Array) -> Params:
-        nonlocal structure
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, params = init_model(config, *sizes, key)
-        return params
-
-    shapes = jax.eval_shape(init, jax.random.key(0))
-    return structure, shapes

@@ -29,7 +29,7 @@ from t2t.model.encoder_decoder import Params
 from t2t.model.heads import Head, HeadWeights, find_weights, list_heads, switch_off
 from t2t.model.kinds import merge
 from t2t.model.transformer import Transformer
-from t2t.sharding import make_mesh, replicate
+from t2t.sharding import make_mesh
 from t2t.training.validation import CorpusScorer
 
 _ROWS = 8  # sentences whose weights are in memory together
@@ -85,7 +85,7 @@ def measure_importance(
     sources, references = zip(*sample.pairs, strict=True)
     mesh, corpus = make_mesh(MeshConfig()), ListCorpus("sample", sample.pairs)
     with jax.set_mesh(mesh), tempfile.TemporaryDirectory() as folder:
-        params = replicate(params, mesh)
+        params = translator.place(params)
         tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
         scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh)
 

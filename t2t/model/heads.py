@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
@@ -117,7 +118,10 @@ def switch_off(params: Params, head: Head) -> Params:
 
     def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
-        return leaf.at[head.number].set(0) if name == place else leaf
+        if name != place:
+            return leaf
+        kept = np.arange(len(leaf)) != head.number  # no index: that dimension may be sharded
+        return jnp.where(kept[:, None, None], leaf, 0)
 
     changed: Params = jax.tree.map_with_path(change, params)
     return changed

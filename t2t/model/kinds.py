@@ -1,6 +1,7 @@
 """The kinds of model; `make_model` is the only place that chooses.
 
-`init_model` gives the pure pair (structure, parameters) that all other rooms work with.
+`init_model` gives the pure pair (structure, parameters) that all other rooms work with, and
+`describe_model` the same pair without values.
 """
 
 import jax
@@ -40,6 +41,21 @@ def init_model(
     params = init(key)
     assert structure is not None
     return structure, params
+
+
+def describe_model(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int
+) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
+    """As `init_model`, with the shape, dtype and sharding of each parameter instead of its values.
+
+    The shardings are those on the mesh in use; without one there are none.
+    """
+
+    def make(key: jax.Array) -> EncoderDecoder:
+        return make_model(config, src_vocab_size, tgt_vocab_size, key)
+
+    structure, state = nnx.split(nnx.eval_shape(make, jax.random.key(0)))
+    return structure, nnx.to_pure_dict(state)
 
 
 def merge(structure: nnx.GraphDef[EncoderDecoder], params: Params) -> EncoderDecoder:

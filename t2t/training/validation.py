@@ -61,6 +61,13 @@ class CorpusScorer:
         self._eval_step = make_eval_step(structure)
         self._mesh = mesh
 
+    def compile(self, params: Params) -> None:
+        """Scores one batch of each shape, so that all that `score` needs is compiled."""
+        steps = {self._plan.batch(step).shape: step for step in range(self._plan.steps_per_epoch)}
+        for step in steps.values():
+            batch = put_batch(self._loader.batch(step), self._mesh)
+            jax.block_until_ready(self._eval_step(params, batch))
+
     def score(self, params: Params) -> CorpusLoss:
         """The loss with these parameters, which lie on the mesh."""
         batches = put_ahead(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)

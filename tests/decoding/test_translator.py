@@ -76,6 +76,17 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
+def test_what_is_compiled_ahead_serves_the_translation(
+    vocabulary: Vocabulary, params: Params, translations: list[Translation]
+) -> None:
+    translator = Translator(make_config(batch_size=3), vocabulary)
+    translator.compile(params, SENTENCES)
+    programs = set(translator._batches._compiled)
+    assert programs
+    assert_same(translator.translate(params, SENTENCES), translations)
+    assert set(translator._batches._compiled) == programs
+
+
 def test_leaving_a_batch_changes_nothing(
     vocabulary: Vocabulary,
     params: Params,
@@ -89,11 +100,24 @@ def test_leaving_a_batch_changes_nothing(
 
 
 @pytest.mark.slow
-def test_devices_change_nothing(vocabulary: Vocabulary, translations: list[Translation]) -> None:
+def test_devices_change_nothing(
+    vocabulary: Vocabulary, params: Params, translations: list[Translation]
+) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        params = make_params(make_config(), vocabulary)
-        found = Translator(make_config(), vocabulary).translate(params, SENTENCES)
+        translator = Translator(make_config(), vocabulary)
+        found = translator.translate(translator.place(params), SENTENCES)
     assert_same(found, translations)
+
+
+def test_parameters_are_placed_as_training_has_them(vocabulary: Vocabulary, params: Params) -> None:
+    config = make_config()
+    translator = Translator(config, vocabulary)
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        _, trained = init_model(config.model, *sizes, jax.random.key(0))
+        placed = translator.place(params)
+    assert jax.tree.map(jax.typeof, placed) == jax.tree.map(jax.typeof, trained)
+    jax.tree.map(np.testing.assert_array_equal, placed, params)
 
 
 def test_probability_is_the_models_under_teacher_forcing(

@@ -12,15 +12,9 @@ from flax import nnx
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.config import ModelConfig
 from t2t.model.encoder_decoder import EncoderDecoder, Params
-from t2t.model.kinds import init_model
+from t2t.model.kinds import describe_model
 
 Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
-
-# A tiny program runs a few times: making it fast would take longer than it saves.
-compile_quickly = functools.partial(
-    jax.jit,
-    compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False},
-)
 
 VOCAB_SIZE = 12
 SIZES = (VOCAB_SIZE, VOCAB_SIZE)  # source, target
@@ -102,15 +96,7 @@ def draw_model(name: str) -> tuple[Structure, Params]:
 
 
 def draw(config: ModelConfig) -> tuple[Structure, Params]:
-    structure: Structure | None = None
-
-    def init(key: jax.Array) -> Params:
-        nonlocal structure
-        structure, params = init_model(config, *SIZES, key)
-        return params
-
-    shapes = jax.eval_shape(init, jax.random.key(0))
-    assert structure is not None
+    structure, shapes = describe_model(config, *SIZES)
     random = np.random.default_rng(0)
 
     def draw_leaf(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -17,7 +17,6 @@ from tests.model.small_models import (
     TGT_IN,
     VARIANTS,
     Structure,
-    compile_quickly,
     draw,
     draw_model,
     vary,
@@ -31,7 +30,7 @@ TRANSFORMERS = [
 
 
 def weigh_all(structure: Structure, params: Params) -> HeadWeights:
-    @compile_quickly
+    @jax.jit
     def run(params: Params) -> HeadWeights:
         model = merge(structure, params)
         assert isinstance(model, Transformer)
@@ -88,7 +87,7 @@ def test_rows_sum_to_one_and_padding_and_future_get_nothing(name: str) -> None:
 def test_watching_changes_no_output() -> None:
     structure, params = draw_model("today's")
 
-    @compile_quickly
+    @jax.jit
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
         model, watched = merge(structure, params), merge(structure, params)
         assert isinstance(watched, Transformer)
@@ -120,7 +119,7 @@ def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
     """With W^O of all heads but one at zero, that one is all that attention adds."""
     config = vary("today's")
     structure, params = draw_model("today's")
-    run = compile_quickly(lambda params: merge(structure, params)(SRC, TGT_IN))
+    run = jax.jit(lambda params: merge(structure, params)(SRC, TGT_IN))
     whole = run(params)
     parameters = jax.tree.map(lambda x: np.array(x, float), params)
     for head in list_heads(config):

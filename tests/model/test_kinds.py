@@ -21,7 +21,6 @@ from tests.model.small_models import (
     TGT_OUT,
     VARIANTS,
     VOCAB_SIZE,
-    compile_quickly,
     draw,
     draw_model,
     vary,
@@ -74,7 +73,7 @@ def compile_variant(name: str) -> Callable[[Params], Outcome]:
         (loss, logits), gradients = jax.value_and_grad(measure, has_aux=True)(params)
         return Outcome(loss, logits, gradients)
 
-    return compile_quickly(run)
+    return jax.jit(run)
 
 
 def run(name: str) -> Outcome:
@@ -84,7 +83,7 @@ def run(name: str) -> Outcome:
 @functools.cache
 def run_with_dropout(name: str, seed: int = 0) -> Float[Array, "B T V"]:
     structure, params = draw_model(name)
-    forward = compile_quickly(lambda params, key: merge(structure, params)(SRC, TGT_IN, key))
+    forward = jax.jit(lambda params, key: merge(structure, params)(SRC, TGT_IN, key))
     logits: Float[Array, "B T V"] = forward(params, jax.random.key(seed))
     return logits
 
@@ -138,7 +137,7 @@ def find_influences(name: str) -> Influences:
     """With a table for the source alone and one for the target's inputs alone."""
     structure, params = draw(dataclasses.replace(vary(name), tie_embeddings="none"))
 
-    @compile_quickly
+    @jax.jit
     def differentiate(
         src_table: Float[Array, "V D"], tgt_table: Float[Array, "V D"]
     ) -> tuple[Float[Array, "T V D"], Float[Array, "T V D"]]:
@@ -172,7 +171,7 @@ def test_source_padding_has_no_influence_and_every_word_has(name: str) -> None:
 @pytest.mark.parametrize("name", ORDERS)
 def test_more_padding_does_not_change_the_logits(name: str) -> None:
     structure, params = draw_model(name)
-    forward = compile_quickly(lambda params, *ids: merge(structure, params)(*ids))
+    forward = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
     more = (jnp.pad(ids, ((0, 1), (0, 3)), constant_values=PAD_ID) for ids in (SRC, TGT_IN))
     padded, logits = forward(params, *more), run(name).logits
     np.testing.assert_allclose(padded[:2, : TGT_IN.shape[1]], logits, atol=1e-5)
@@ -185,13 +184,13 @@ def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) ->
     random = np.random.default_rng(0)
     rows, beam, steps = len(SRC), 3, 4
 
-    @compile_quickly
+    @jax.jit
     def start(params: Params) -> Any:
         model = merge(structure, params)
         return model.init_cache(model.encode(SRC), SRC, beam, max_length=2)
 
-    forward = compile_quickly(lambda params, *ids: merge(structure, params)(*ids))
-    decode_step = compile_quickly(
+    forward = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
+    decode_step = jax.jit(
         lambda params, *arguments: merge(structure, params).decode_step(*arguments)
     )
     cache, hypotheses = start(params), np.zeros((rows, beam, 0), np.int32)
@@ -217,7 +216,7 @@ def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) ->
 @pytest.mark.parametrize("name", [name for name in ORDERS if vary(name).kind == "transformer"])
 def test_sentences_of_a_row_are_as_if_each_had_its_own(name: str) -> None:
     structure, params = draw_model(name)
-    forward = compile_quickly(lambda params, *ids: merge(structure, params)(*ids))
+    forward = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
     alone = forward(params, SRC, TGT_IN)
     lengths = [(5, 4), (3, 3)]
     packed = [
@@ -234,7 +233,7 @@ def test_without_positions_the_source_is_a_bag_of_words() -> None:
     differences = []
     for name in ("no positions", "paper"):
         structure, params = draw_model(name)
-        encode = compile_quickly(lambda params, src, s=structure: merge(s, params).encode(src))
+        encode = jax.jit(lambda params, src, s=structure: merge(s, params).encode(src))
         found, moved = encode(params, src), encode(params, shuffled)
         differences.append(np.abs(found[:, np.array([3, 1, 0, 2])] - moved).max())
     assert differences[0] < 1e-5
@@ -289,7 +288,7 @@ def test_bfloat16_stays_close_and_keeps_float32_where_it_matters(
 def test_initial_logits_are_of_the_order_of_one(kind: str) -> None:
     """Outputs that are normalised, or below one, times embeddings of deviation d_model^-0.5."""
     config = dataclasses.replace(SMALL, kind=kind)
-    forward = compile_quickly(lambda key: make_model(config, 500, 500, key)(SRC, TGT_IN))
+    forward = jax.jit(lambda key: make_model(config, 500, 500, key)(SRC, TGT_IN))
     assert 0.3 < float(forward(jax.random.key(0)).std()) < 2
 
 

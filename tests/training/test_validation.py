@@ -12,7 +12,8 @@ from t2t.data.cache import tokenize_corpus
 from t2t.data.corpus import ListCorpus
 from t2t.data.pipeline import make_batch
 from t2t.data.tokenizer import train_vocabulary
-from t2t.sharding import make_mesh, replicate
+from t2t.model.kinds import describe_model
+from t2t.sharding import make_mesh, put_like
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_eval_step
 from t2t.training.validation import CorpusLoss, CorpusScorer
@@ -22,7 +23,9 @@ PAIRS = [*MANY[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
 
 
 @pytest.mark.parametrize("max_length", [None, 12])
-def test_every_pair_counts_once_even_an_empty_one(tmp_path: Path, max_length: int | None) -> None:
+def test_every_pair_counts_once_even_an_empty_one(
+    tmp_path: Path, max_length: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
     config = Config(
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.5),
         data=DataConfig(max_length=4, max_length_ratio=1.1, batch_tokens=64, rows_multiple=4),
@@ -34,9 +37,12 @@ def test_every_pair_counts_once_even_an_empty_one(tmp_path: Path, max_length: in
     structure, state = init_state(config, make_optimizer(config), 400, 400)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        params = replicate(state.params, mesh)
+        params = put_like(state.params, describe_model(config.model, 400, 400)[1])
         scorer = CorpusScorer(structure, tokenized, config.data, mesh, max_length)
-        loss = scorer.score(params)
+        scorer.compile(params)
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            loss = scorer.score(params)
+    assert "eval_step" not in caplog.text, "compile left something to do"
 
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
     eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
