@@ -2,10 +2,15 @@
 # Makes and reuses .venv; sourced by the scripts beside it.
 #
 # After `make_environment requirements.txt`, "$python" is an interpreter that has what the file
-# names. PYTHON=/path/to/python chooses the interpreter that .venv is made with.
+# names, in the versions that were tested with it (launch/constraints/).
+#
+#   PYTHON=/path/to/python   makes the environment with this interpreter
+#   T2T_ENVIRONMENT=FOLDER   makes it there instead of in .venv
+#   T2T_CONSTRAINTS=FILE     installs the versions in FILE; empty: the newest in requirements.txt's ranges
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-environment=$repository/.venv
+environment=${T2T_ENVIRONMENT:-$repository/.venv}
+[[ $environment == /* ]] || environment=$PWD/$environment
 python=$environment/bin/python
 
 fail() {
@@ -40,31 +45,49 @@ apt install python3-venv), or name another interpreter: PYTHON=/path/to/python $
 PYTHON=/path/to/python $0"
 }
 
+# The file of tested versions for "$python"; nothing, with a warning, where there is none.
+find_constraints() {
+    local version file
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    file=${T2T_CONSTRAINTS-$repository/launch/constraints/python$version.txt}
+    if [[ -z $file || -f $file ]]; then
+        printf '%s\n' "$file"
+    elif [[ ${T2T_CONSTRAINTS:-} ]]; then
+        fail "T2T_CONSTRAINTS=$T2T_CONSTRAINTS is no file"
+    else
+        printf 'warning: t2t was not tested with Python %s; PYTHON=python3.13 chooses another\n' \
+            "$version" >&2
+    fi
+}
+
 # What was installed, as far as it can be told without asking pip.
-describe_requirements() {
-    "$python" -VV && cat "$repository/requirements.txt" "$repository/$1"
+describe_installation() {
+    "$python" -VV && cat "$repository/requirements.txt" "$repository/$1" ${2:+"$2"}
 }
 
 make_environment() {
-    local requirements=$1 stamp=$environment/installed-$1 log=$environment/pip.log base
+    local requirements=$1 stamp=$environment/installed-$1 log=$environment/pip.log base constraints
     if [[ ${PYTHON:-} ]] && ! is_recent "$PYTHON"; then
         fail "PYTHON=$PYTHON is no Python 3.11 or newer"
     fi
     if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
         [[ ${PYTHON:-} && $("$PYTHON" -VV) != $("$python" -VV) ]]; then
         base=$(find_python)
-        echo "Making .venv with $("$base" --version)"
+        echo "Making ${environment#"$PWD/"} with $("$base" --version)"
         "$base" -m venv --clear "$environment"
     fi
-    if describe_requirements "$requirements" | cmp -s - "$stamp"; then
+    constraints=$(find_constraints)
+    if describe_installation "$requirements" "$constraints" | cmp -s - "$stamp"; then
         return
     fi
-    echo "Installing $requirements into .venv (1.5 GB, a minute or two) ..."
+    echo "Installing $requirements${constraints:+, versions as in ${constraints#"$repository/"}}" \
+        "(1.5 GB, a minute or two) ..."
     if ! "$python" -m pip install --disable-pip-version-check --no-input \
-        --requirement "$repository/$requirements" >"$log" 2>&1; then
+        --requirement "$repository/$requirements" ${constraints:+--constraint "$constraints"} \
+        >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         fail "pip could not install $requirements; the whole log is in $log"
     fi
-    describe_requirements "$requirements" >"$stamp" # last, so that an interrupted run installs again
+    describe_installation "$requirements" "$constraints" >"$stamp" # last, so that an interrupted run installs again
     echo "Installed in ${SECONDS} s"
 }

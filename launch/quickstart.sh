@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# From a fresh clone to translations in about ten minutes: launch/quickstart.sh [RUN]
+# From a fresh clone to translations in about ten minutes: launch/quickstart.sh [RUN [FLAG ...]]
 #
 # Makes an environment, trains on the embedded English-German phrasebook, evaluates on sentences
-# that the model has never seen, and translates. RUN is the run directory, runs/quickstart if not
-# given. The same command again goes on where it was stopped.
+# that the model has never seen, and translates; a first time with the first checkpoint, beside
+# training, which ends early if that fails. RUN is the run directory, runs/quickstart if not given,
+# FLAG one of t2t.train. The same command again goes on where it was stopped.
 #
 # T2T_REQUIREMENTS=requirements-cuda.txt (or -tpu) installs JAX for other hardware than the CPU.
 set -euo pipefail
@@ -13,6 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 run=${1:-$repository/runs/quickstart}
 [[ $run == /* ]] || run=$PWD/$run
+shift $(($# > 0))
 cd "$repository"
 make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
 
@@ -23,24 +25,51 @@ announce() {
     printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
+# translate COUNT [FLAG ...]: so many unseen sentences, their translations and their references.
+translate() {
+    local pairs sources translations
+    pairs=$("$python" -c '
+import sys
+from t2t.data.phrasebook import generate
+for english, german in generate("test")[: 80 * int(sys.argv[1]) : 80]:
+    print(english, german, sep="\t")' "$1") || return
+    sources=$(cut -f 1 <<<"$pairs")
+    translations=$("$python" -m t2t.translate --workdir="$run" "${@:2}" <<<"$sources") || return
+    paste <(cat <<<"$sources") <(cat <<<"$translations") <(cut -f 2 <<<"$pairs") |
+        while IFS=$'\t' read -r source translation reference; do
+            printf 'source       %s\ntranslation  %s\nreference    %s\n\n' \
+                "$source" "$translation" "$reference"
+        done
+}
+
+list_checkpoints() {
+    find "$run/checkpoints" -maxdepth 1 -name '[0-9]*' ! -name '*[!0-9]*' 2>/dev/null
+}
+
+translate_first_checkpoint() {
+    local found
+    until [[ $(list_checkpoints) ]]; do sleep 1; done
+    if found=$(translate 3 --checkpoint=last); then
+        printf '\n\nWith the first checkpoint, beside training:\n\n%s\n' "$found"
+    else # training obeys this behind its next checkpoint
+        echo '{"reason": "launch/quickstart.sh could not translate with the first checkpoint"}' \
+            >"$run/stop.json"
+    fi
+}
+
 announce "Training"
-"$python" -m t2t.train --config=configs/quickstart.py --workdir="$run"
+if [[ ! $(list_checkpoints) ]]; then
+    translate_first_checkpoint &
+    helper=$!
+    trap 'kill "$helper" 2>/dev/null || true' EXIT
+fi
+"$python" -m t2t.train --config=configs/quickstart.py --workdir="$run" "$@"
 
 announce "Evaluation on unseen sentences"
 "$python" -m t2t.evaluate --workdir="$run" --split=test
 
 announce "Translations of unseen sentences by t2t.translate"
-pairs=$("$python" -c '
-from t2t.data.phrasebook import generate
-for english, german in generate("test")[:400:80]:
-    print(english, german, sep="\t")')
-sources=$(cut -f 1 <<<"$pairs")
-translations=$("$python" -m t2t.translate --workdir="$run" <<<"$sources")
-paste <(cat <<<"$sources") <(cat <<<"$translations") <(cut -f 2 <<<"$pairs") |
-    while IFS=$'\t' read -r source translation reference; do
-        printf 'source       %s\ntranslation  %s\nreference    %s\n\n' \
-            "$source" "$translation" "$reference"
-    done
+translate 5
 
 announce "Done"
 cat <<NEXT

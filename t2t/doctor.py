@@ -8,8 +8,10 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from t2t.hosts import first_alone, is_first, join
 from t2t.sharding import make_mesh
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
 ENOUGH_DISK = 10e9  # bytes: several checkpoints of the big model with its optimiser's state
 
 
@@ -43,6 +46,7 @@ class Finding(NamedTuple):
 def examine(workdir: Path | None) -> Iterator[Finding]:
     """All findings of this process, each as soon as it is there."""
     yield find_versions()
+    yield find_untested_versions()
     yield Finding("process", f"{jax.process_index()} of {jax.process_count()}, {platform.node()}")
     yield find_devices()
     yield find_memory()
@@ -59,6 +63,29 @@ def find_versions() -> Finding:
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     seen = ", ".join(f"{name} {version}" for name, version in versions.items())
     return Finding("versions", f"Python {platform.python_version()}, {seen}")
+
+
+def find_untested_versions() -> Finding:
+    """Packages in a version with which the tests did not run on this Python.
+
+    They are no problem as such: requirements.txt allows ranges.
+    """
+    what, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
+    tested: dict[str, set[str]] = {}
+    for path in CONSTRAINTS.glob(f"{python}*.txt"):
+        for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text(), re.MULTILINE):
+            tested.setdefault(name, set()).add(version)
+    if not tested:
+        return Finding(what, f"all: {python} is none of those in launch/constraints/")
+    untested = []
+    for name, versions in tested.items():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if (installed := importlib.metadata.version(name)) not in versions:
+                untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
+    if not untested:
+        return Finding(what, "none")
+    remedy = f"pip install -r requirements.txt -c launch/constraints/{python}.txt"
+    return Finding(what, f"{', '.join(untested)}; tested ones: {remedy}")
 
 
 def find_devices() -> Finding:

@@ -1,3 +1,4 @@
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -55,3 +56,17 @@ def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor.find_flags().seen
     assert "faster" not in doctor.find_flags().seen
+
+
+def test_versions_that_were_not_tested_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path)
+    assert doctor.find_untested_versions().seen.startswith("all: python3.")
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    installed = importlib.metadata.version("jax")
+    (tmp_path / f"{python}.txt").write_text("# dated\njax==0.1\nnot-installed==1.0\n")
+    seen = doctor.find_untested_versions().seen
+    assert seen.startswith(f"jax {installed} instead of 0.1; tested ones: pip install ")
+    (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
+    assert doctor.find_untested_versions().seen == "none"

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from t2t import cli
+from t2t.training.early_stop import STOPPED_EARLY, read_stop_request
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
@@ -33,6 +34,29 @@ for pid in "${pids[@]}"; do
     ((code == 0)) || status=$code
 done
 exit "$status"
+"""
+# The environment's Python, with programs that do nothing: training waits until its checkpoint was
+# translated, or until it is told to stop.
+PYTHON = """#!/usr/bin/env bash
+case "$*" in
+*phrasebook*) printf 'The dog runs.\\tDer Hund rennt.\\n' ;;
+*t2t.train*)
+    echo "$@" >>"$STUBS/train.log"
+    mkdir -p "$STUBS/run/checkpoints/50"
+    until [[ -e $STUBS/translated ]]; do
+        [[ ! -e $STUBS/run/stop.json ]] || exit 76
+        sleep 0.1
+    done
+    sleep 0.5
+    ;;
+*t2t.translate*)
+    [[ ! -e $STUBS/broken ]] || exit 1
+    touch "$STUBS/translated"
+    echo "Der Hund läuft."
+    ;;
+*t2t.evaluate* | *"-m pip"*) ;;
+*) exec "$REAL_PYTHON" "$@" ;;
+esac
 """
 SCONTROL = '#!/usr/bin/env bash\necho "$@" >>"$STUBS/scontrol.log"\n'
 
@@ -73,6 +97,70 @@ def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:
     assert "--distributed" in flags
     [config] = [value.split("=")[1] for value in flags if value.startswith("--config=")]
     assert (ROOT / config).exists()
+
+
+def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "python").write_text(PYTHON)
+    (folder / "bin" / "python").chmod(0o755)
+    names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
+    return subprocess.run(
+        [ROOT / "launch" / "quickstart.sh", folder / "run", "--config.training.steps=100"],
+        env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_quickstart_translates_with_the_first_checkpoint(tmp_path: Path) -> None:
+    done = run_quickstart(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    _, training, _, translations, _ = re.split(r"\n== .*\n", done.stdout)
+    example = "source       The dog runs.\ntranslation  Der Hund läuft.\n"
+    assert f"With the first checkpoint, beside training:\n\n{example}" in training
+    assert translations.startswith(example)
+    assert (tmp_path / "train.log").read_text().endswith("/run --config.training.steps=100\n")
+    again = run_quickstart(tmp_path)
+    assert again.returncode == 0
+    assert "first checkpoint" not in again.stdout
+
+
+def test_quickstart_ends_where_the_first_checkpoint_cannot_translate(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    done = run_quickstart(tmp_path)
+    assert done.returncode == STOPPED_EARLY
+    assert "== Evaluation" not in done.stdout
+    request = read_stop_request(tmp_path / "run")
+    assert request
+    assert "could not translate with the first checkpoint" in request.reason
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "expected"),
+    [
+        ("3.12", {}, f"{ROOT}/launch/constraints/python3.12.txt\n"),
+        ("3.12", {"T2T_CONSTRAINTS": ""}, "\n"),
+        ("3.99", {}, "warning: t2t was not tested with Python 3.99"),
+        ("3.12", {"T2T_CONSTRAINTS": "/no.txt"}, "error: T2T_CONSTRAINTS=/no.txt is no file\n"),
+    ],
+    ids=str,
+)
+def test_launchers_install_what_was_tested(
+    tmp_path: Path, version: str, given: dict[str, str], expected: str
+) -> None:
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho {version}\n")
+    (tmp_path / "python").chmod(0o755)
+    inherited = {name: value for name, value in os.environ.items() if "T2T_" not in name}
+    done = subprocess.run(
+        ["bash", "-c", "source launch/environment.sh; python=$FAKE; find_constraints"],
+        cwd=ROOT,
+        env=inherited | {"FAKE": str(tmp_path / "python")} | given,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout + done.stderr).startswith(expected)
+    assert done.returncode == expected.startswith("error")
 
 
 @pytest.mark.slow

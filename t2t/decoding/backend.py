@@ -39,4 +39,4 @@ def make_translator(
 def require_ctranslate2() -> None:
     """Raises `ConfigError` where the package, which only some need, is not installed."""
     if importlib.util.find_spec("ctranslate2") is None:
-        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6,<5'")
+        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")

@@ -135,7 +135,7 @@ def test_missing_package_is_named_with_its_remedy(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6,<5'"):
+    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
         make_translator("ctranslate2", None, make_config(), vocabulary)
 
 

@@ -236,6 +236,8 @@ def test_terminal_shows_a_bar_with_the_figures_and_the_time_left(
     terminal = Terminal()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal)
+        patch.setenv("COLUMNS", "120")
+        patch.setenv("LINES", "40")
         report = make_report(tmp_path, first=40)
         for step in range(41, 45):
             report.add(step, 100, make_metrics())

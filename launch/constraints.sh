@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Resolves requirements-dev.txt anew for each supported Python: launch/constraints.sh
+#
+#   launch/constraints/python3.N.txt          the newest versions, which the launchers install
+#   launch/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests it
+#
+# Needs uv (pip install uv). Before the files are committed, launch/quickstart.sh and
+# launch/test.sh have to pass with each of them; .ci/run covers the oldest and the newest.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+command -v uv >/dev/null || {
+    echo "error: uv is missing; install it: pip install uv" >&2
+    exit 1
+}
+
+resolve() {
+    local python=$1 name=$2 resolution=$3 pins
+    pins=$(uv pip compile --quiet --no-header --no-annotate --python-platform=x86_64-manylinux_2_28 \
+        --python-version="$python" --resolution="$resolution" requirements-dev.txt)
+    {
+        echo "# Python $python, $resolution versions, resolved on $(date -u +%F) by launch/constraints.sh"
+        echo "$pins"
+    } >"launch/constraints/$name.txt"
+    echo "launch/constraints/$name.txt: $(wc -l <<<"$pins") packages"
+}
+
+resolve 3.11 python3.11-oldest lowest-direct
+for python in 3.11 3.12 3.13; do
+    resolve "$python" "python$python" highest
+done

@@ -1,0 +1,51 @@
+"""The tested versions in launch/constraints/ are those that the requirements allow."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "launch" / "constraints").glob("*.txt"))
+NAMES = [path.stem for path in FILES]
+
+
+def read_requirements() -> list[Requirement]:
+    lines = [
+        re.sub(r"\s*#.*", "", line)
+        for name in ("requirements.txt", "requirements-dev.txt")
+        for line in (ROOT / name).read_text("utf-8").splitlines()
+    ]
+    return [Requirement(line) for line in lines if line and not line.startswith("-r")]
+
+
+def read_pins(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^(\S+)==(\S+)$", path.read_text("utf-8"), re.MULTILINE))
+
+
+def test_each_supported_python_has_its_tested_versions() -> None:
+    assert NAMES == ["python3.11-oldest", "python3.11", "python3.12", "python3.13"]
+    assert f"python{sys.version_info.major}.{sys.version_info.minor}" in NAMES
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_every_requirement_is_pinned_within_its_range(path: Path) -> None:
+    header = path.read_text("utf-8").splitlines()[0]
+    assert re.search(r"resolved on 20\d\d-\d\d-\d\d by launch/constraints\.sh$", header)
+    pins = read_pins(path)
+    for requirement in read_requirements():
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), (
+            requirement
+        )
+
+
+def test_ranges_begin_with_the_oldest_versions_that_were_tested() -> None:
+    pins = read_pins(FILES[NAMES.index("python3.11-oldest")])
+    for requirement in read_requirements():
+        [lower] = [bound.version for bound in requirement.specifier if bound.operator == ">="]
+        assert re.fullmatch(rf"{lower}(\.0)*", pins[canonicalize_name(requirement.name)]), (
+            requirement
+        )
