@@ -165,5 +165,7 @@ def test_when_a_process_dies_the_others_stop_within_a_minute(
     os.kill(program.find_processes()[dead], signal.SIGKILL)
     assert program.end() != 0
     assert time.monotonic() - started < 60
-    assert re.search(rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected)", program.messages, re.I)
+    assert re.search(
+        rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected|died)", program.messages, re.I
+    )
     assert list_steps(run)

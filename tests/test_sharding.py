@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.batch import Batch, HostBatch
 from t2t.config import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model, merge
+from t2t.model.kinds import describe_model, init_model, merge
 from t2t.sharding import (
     RULES,
     check_divisibility,
@@ -24,6 +24,8 @@ from t2t.sharding import (
     spec,
 )
 from t2t.training.loss import smoothed_cross_entropy
+from t2t.training.step import score
+from tests.model.small_models import VARIANTS, vary
 
 # Every kind of parameter, and dropout in every place.
 MODELS = {
@@ -151,6 +153,44 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str,
             getattr(found, name),
             getattr(wanted, name),
         )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("mesh", ["one device", pytest.param(ALL_AXES, marks=pytest.mark.slow)])
+def test_shardings_of_every_variant_fit_together(variant: str, mesh: str) -> None:
+    """JAX checks them where an operation is traced: nothing has to be compiled."""
+    config = vary(variant)
+    sizes = MeshConfig(data=1) if mesh == "one device" else MESHES[mesh]
+    if config.kind == "transformer" and config.kv_heads % sizes.tensor:
+        sizes = MeshConfig(data=4, fsdp=2)
+    count = sizes.data * sizes.fsdp * sizes.tensor
+    with jax.set_mesh(make_mesh(sizes, jax.devices()[:count])):
+        structure, params = describe_model(config, VOCAB_SIZE, VOCAB_SIZE)
+
+        def sum_losses(params: Params, batch: Batch[jax.Array]) -> jax.Array:
+            return score(merge(structure, params), batch, 0.1, jax.random.key(0))[0]
+
+        def take_step(params: Params, src: jax.Array) -> jax.Array:
+            model = merge(structure, params)
+            cache = model.init_cache(model.encode(src), src, 2, 6)
+            logits, _ = model.decode_step(src[:, :2], src[:, :2], cache)
+            return logits
+
+        ids = jax.ShapeDtypeStruct((8, 4), jnp.int32, sharding=row_sharding())
+        weights = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=row_sharding())
+        batch = Batch(ids, ids, ids, weights)
+        gradients = jax.eval_shape(jax.grad(sum_losses), params, batch)
+        assert jax.tree.map(place_of, gradients) == jax.tree.map(place_of, params)
+        jax.eval_shape(take_step, params, ids)
+
+
+def row_sharding() -> NamedSharding:
+    return NamedSharding(jax.sharding.get_mesh(), PartitionSpec(RULES["batch"], None))
+
+
+def place_of(leaf: jax.ShapeDtypeStruct) -> PartitionSpec:
+    assert isinstance(leaf.sharding, NamedSharding)
+    return leaf.sharding.spec
 
 
 @pytest.mark.parametrize("kind", MODELS)

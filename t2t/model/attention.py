@@ -53,7 +53,8 @@ def dot_product_attention(
     groups, value_width = memory.values.shape[2:]
     repeats = heads // groups
     grouped = _reshape_heads(query, batch, length, groups, repeats, width)
-    rows = grouped.transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, width)
+    rows = grouped.transpose(0, 2, 3, 1, 4)
+    rows = _reshape_heads(rows, batch, groups, repeats * length, width, axis=1)
     keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
     if mask.shape[2] > 1:
         mask = jnp.tile(mask, (1, 1, repeats, 1))
@@ -139,9 +140,12 @@ def _attend_rows(
     return attend(query, keys, values, bias)
 
 
-def _reshape_heads(x: Float[Array, "B T *widths"], *shape: int) -> Float[Array, "B T *others"]:
-    """The third dimension is that of the heads; of a single one JAX cannot infer that."""
-    names = ("batch", None, "heads", *[None] * (len(shape) - 3))
+def _reshape_heads(
+    x: Float[Array, "B *widths"], *shape: int, axis: int = 2
+) -> Float[Array, "B *others"]:
+    """Reshapes, `axis` being the heads' dimension; JAX cannot infer where a single head lies."""
+    names: list[str | None] = ["batch", *[None] * (len(shape) - 1)]
+    names[axis] = "heads"
     return jnp.reshape(x, shape, out_sharding=spec(*names))
 
 
@@ -201,7 +205,7 @@ class KVCache(NamedTuple):
         rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
         logits = jnp.einsum(
             "BGTK,BGKS->BGTS",
-            rows.reshape(batch, groups, -1, width),
+            _reshape_heads(rows, batch, groups, -1, width, axis=1),
             self.keys,
             preferred_element_type=jnp.float32,
         ).reshape(*rows.shape[:4], size)
@@ -210,7 +214,9 @@ class KVCache(NamedTuple):
             logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
         weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None])).astype(self.values.dtype)
         results = jnp.einsum(
-            "BGTS,BGSV->BGTV", weights.reshape(batch, groups, -1, size), self.values
+            "BGTS,BGSV->BGTV",
+            _reshape_heads(weights, batch, groups, -1, size, axis=1),
+            self.values,
         ).reshape(*rows.shape[:4], value_width)
         turned = results.transpose(0, 3, 1, 2, 4)
         return _reshape_heads(turned, batch, length, heads, value_width)

@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "decoder_layers": {"decoder_layers": 2},
     "d_model": {"d_model": 24},
     "d_ff": {"d_ff": 16},
-    "num_heads": {"num_heads": 2},
+    "one head": {"num_heads": 1},
     "grouped key/value heads": {"num_kv_heads": 2},
     "one key/value head": {"num_kv_heads": 1},
     "d_k": {"d_k": 6},
