@@ -58,12 +58,14 @@ translate_first_checkpoint() {
 }
 
 announce "Training"
+helper=
 if [[ ! $(list_checkpoints) ]]; then
     translate_first_checkpoint &
     helper=$!
     trap 'kill "$helper" 2>/dev/null || true' EXIT
 fi
 "$python" -m t2t.train --config=configs/quickstart.py --workdir="$run" "$@"
+[[ ! $helper ]] || wait "$helper"
 
 announce "Evaluation on unseen sentences"
 "$python" -m t2t.evaluate --workdir="$run" --split=test

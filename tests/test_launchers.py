@@ -47,7 +47,6 @@ case "$*" in
         [[ ! -e $STUBS/run/stop.json ]] || exit 76
         sleep 0.1
     done
-    sleep 0.5
     ;;
 *t2t.translate*)
     [[ ! -e $STUBS/broken ]] || exit 1
