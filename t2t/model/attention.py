@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config import ModelConfig
 from t2t.model.dropout import dropout
 from t2t.model.fused_attention import fused_attention, suits_kernel
-from t2t.model.layers import init_glorot
+from t2t.model.layers import glorot_limit, init_glorot, init_uniform
 from t2t.model.masks import apply_mask
 from t2t.model.position import Position
 from t2t.model.products import multiply, product_dtype
@@ -239,18 +240,22 @@ class MultiHeadAttention(nnx.Module):
         self.product_dtype = product_dtype(config.dtype)
         query_width = heads // groups * config.key_width
         widths = (query_width, config.key_width, config.value_width)
-        fans = (d_model, heads * config.key_width)
+        # Q, K and V are projections of their own, and so are their fans.
+        limits = [np.full(width, glorot_limit(d_model, groups * width)) for width in widths]
         query_key, kv_key, output_key = jax.random.split(key, 3)
         names = ("d_model", "heads", None)
         self.splits = (query_width, query_width + config.key_width)
         self.key_width = config.key_width
+
+        def init(key: jax.Array, parts: slice) -> nnx.Param[jax.Array]:
+            limit = np.concatenate(limits[parts]).astype(np.float32)
+            return init_uniform(key, (d_model, groups, limit.size), limit, *names)
+
         if over_memory:
-            self.query = init_glorot(query_key, (d_model, groups, query_width), *fans, *names)
-            self.key_value = init_glorot(kv_key, (d_model, groups, sum(widths[1:])), *fans, *names)
+            self.query = init(query_key, slice(1))
+            self.key_value = init(kv_key, slice(1, 3))
         else:
-            self.query_key_value = init_glorot(
-                query_key, (d_model, groups, sum(widths)), *fans, *names
-            )
+            self.query_key_value = init(query_key, slice(3))
         out_fans = (heads * config.value_width, d_model)
         self.output = init_glorot(
             output_key, (heads, config.value_width, d_model), *out_fans, "heads", None, "d_model"

@@ -198,11 +198,17 @@ def test_attention_to_the_source_agrees_with_naive_numpy() -> None:
         np.testing.assert_allclose(found[row], wanted, atol=1e-5)
 
 
-def test_projections_start_within_glorots_limit() -> None:
-    config = dataclasses.replace(SMALL, d_model=64, d_k=16)
-    _, weights = attend_to_self(config, draw(BATCH, QUERIES, 64), np.tri(QUERIES, dtype=bool))
-    limit = (6 / (64 + 4 * 16)) ** 0.5
-    for drawn in weights.values():
+@pytest.mark.parametrize("over_memory", [False, True])
+def test_each_projection_starts_within_the_glorot_limit_of_its_own_fans(over_memory: bool) -> None:
+    heads, groups, d_model, d_k, d_v = 8, 4, 256, 16, 32
+    config = ModelConfig(d_model=d_model, num_heads=heads, num_kv_heads=groups, d_k=d_k, d_v=d_v)
+    attention = MultiHeadAttention(config, jax.random.key(0), over_memory=over_memory)
+    if over_memory:
+        query, (keys, values) = attention.query[...], jnp.split(attention.key_value[...], [d_k], 2)
+    else:
+        query, keys, values = jnp.split(attention.query_key_value[...], attention.splits, 2)
+    for drawn, fan_out in ((query, heads * d_k), (keys, groups * d_k), (values, groups * d_v)):
+        limit = (6 / (d_model + fan_out)) ** 0.5
         assert np.abs(drawn).max() == pytest.approx(limit, rel=0.01)
         assert drawn.std() == pytest.approx(limit / 3**0.5, rel=0.02)
 
