@@ -25,6 +25,7 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation import head_roles
 from t2t.evaluation.attention_page import HeadView, Page, StackView, render_page
 from t2t.evaluation.head_roles import Profile
+from t2t.files import write_file
 from t2t.inspection.head_measures import (
     Importance,
     Sample,
@@ -189,10 +190,8 @@ def spell(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 def write_page(path: Path, html: str) -> None:
     """Writes a file that is never seen half."""
-    draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.write_text(html, "utf-8")
-        draft.replace(path)
+        write_file(path, html)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from t2t.config import Config, ConfigError, flatten
 from t2t.config_rules import validate
+from t2t.files import write_file
 
 
 def differences(old: Config, new: Config) -> list[str]:
@@ -42,7 +43,7 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
 
 def save_config(config: Config, path: Path) -> None:
     """Writes JSON, one field a line."""
-    path.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+    write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
 def load_config(path: Path) -> Config:

@@ -21,10 +21,12 @@ from t2t.compilation_cache import keep_compiled
 from t2t.config import ConfigError
 from t2t.evaluation.bleu import MEASURES
 from t2t.evaluator import Evaluator, Request
+from t2t.files import drafting
 from t2t.hosts import first_alone, is_first, join
 from t2t.model.encoder_decoder import Params
 from t2t.scans import scan_averages, scan_search
 from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.run_directory import RunError
 from t2t.watching import Watch, wait_for_checkpoint
 
 _log = logging.getLogger(__name__)
@@ -50,10 +52,15 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
 
 def save_run(request: Request, params: Params, label: str) -> None:
     """The evaluated parameters as a run directory of their own."""
-    target = Path(request.save_params)
+    target = Path(request.save_params).expanduser()
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
-    save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with drafting(target) as draft:
+            save_params(request.workdir, draft, params, step=int(label.split("-")[-1]))
+    except OSError as error:
+        raise RunError(f"--save_params={target} cannot be written: {error.strerror}") from None
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
@@ -83,7 +90,8 @@ def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return cli.INTERRUPTED
     evaluator = Evaluator(request)
-    output = evaluator.prepare_output("watch")
+    chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
+    output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
     language = evaluator.config.data.tgt_language
     following = Watch(request.workdir, folder, counts, measure, language, patience)

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,7 +24,13 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.backend import make_translator
 from t2t.decoding.translator import Translation
 from t2t.evaluation.bleu import INTERVAL_DEFINITION, RESAMPLES, Score, make_measure, score_corpus
-from t2t.evaluation.records import Evaluation, list_evaluations, name_texts, save_evaluation
+from t2t.evaluation.records import (
+    Evaluation,
+    list_evaluations,
+    name_texts,
+    save_evaluation,
+    short_hash,
+)
 from t2t.hosts import is_first
 from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh
@@ -110,7 +116,7 @@ class Evaluator:
         name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        path = Path(request.output or request.workdir / "evaluations" / f"{name}.json")
+        path = Path(request.output or request.workdir / "evaluations" / f"{name}.json").expanduser()
         if path.suffix != ".json":
             raise ConfigError(
                 f"--output={path} must end in .json; the hypotheses get the same in .txt"
@@ -145,12 +151,12 @@ class Evaluator:
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
-            step = int(result["checkpoint"].split("-")[-1])
-            return (
+            step = result["checkpoint"].rpartition("-")[-1]
+            return step.isdecimal() and (
                 all(result.get(name) == value for name, value in expected.items())
                 and all(result.get("backend", {}).get(name) == backend[name] for name in _ENGINE)
                 and result["measures"].get(measure, {}).get("definition") == definition
-                and not any(s["step"] < step and s["date"] > evaluation.date for s in starts)
+                and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
             )
 
         saved = list_evaluations(self._request.workdir)
@@ -158,8 +164,8 @@ class Evaluator:
 
     def _translate(
         self, params: Params, alphas: Sequence[float]
-    ) -> tuple[list[list[Translation]], dict[str, float]]:
-        """For each alpha a translation of each sentence, and how long all that took."""
+    ) -> tuple[list[list[Translation]], dict[str, Any]]:
+        """For each alpha a translation of each sentence, and the time that this search took."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
         found = translator.translate_with_alphas(
@@ -170,13 +176,17 @@ class Evaluator:
         )
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
-        tokens = sum(translation.length for translation in found[0])
-        return found, {
+        timing: dict[str, Any] = {
             "seconds": seconds,  # tokenising, searching and detokenising
             "compile_seconds": compiling,
+        }
+        if len(alphas) > 1:  # the time is that of all of them together
+            return found, {"joint_search": {"alphas": [*alphas], **timing}}
+        tokens = sum(translation.length for translation in found[0])
+        return found, {
+            **timing,
             "sentences_per_second": len(found[0]) / seconds,
-            "tokens_per_second": tokens
-            / seconds,  # sub-words of the hypotheses, end marks included
+            "tokens_per_second": tokens / seconds,  # sub-words of the hypotheses, EOS included
         }
 
     @functools.cached_property
@@ -230,7 +240,7 @@ class Evaluator:
         config: Config,
         translations: Sequence[Translation],
         perplexities: Mapping[str, Score],
-        timing: Mapping[str, float],
+        timing: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
         """Scores the translations, and writes everything."""
@@ -286,9 +296,14 @@ def override_decoding(config: Config, values: Mapping[str, float | None]) -> Con
 
 
 def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
-    """What the corpus is called, and its raw text."""
+    """The corpus' name in file names and scores, and its raw text.
+
+    Files are called by their name without its ending, and by a hash of their text: `test.en` is
+    not the split `test`, and `news.2013.en` not `news.2014.en`.
+    """
     if bool(request.src) != bool(request.ref):
         raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")
     if request.src:
-        return Path(request.src).name.split(".")[0], TextCorpus(request.src, request.ref)
+        corpus = TextCorpus(request.src, request.ref)
+        return f"{Path(request.src).stem}{short_hash(corpus.fingerprint())}", corpus
     return request.split, open_split(config.data, request.split)

@@ -13,6 +13,7 @@ from t2t.config import ConfigError
 from t2t.config_json import load_config
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.backend import require_ctranslate2
+from t2t.files import drafting
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -40,9 +41,11 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
     try:
-        output.mkdir(parents=True)
-        vocabulary.save(output / "vocab")
-        write_model(config.model, params, pieces, output, quantization)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with drafting(output) as draft:
+            draft.mkdir()
+            vocabulary.save(draft / "vocab")
+            write_model(config.model, params, pieces, draft, quantization)
     except OSError as error:
         raise RunError(f"--output={output} cannot be written: {error.strerror}") from None
 

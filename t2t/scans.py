@@ -11,8 +11,7 @@ from t2t.evaluation.bleu import make_measure
 from t2t.evaluation.curves import plot_curve
 from t2t.evaluation.records import Evaluation
 from t2t.evaluator import Evaluator, Request, override_decoding
-from t2t.training.checkpoint import average_params, restore_params
-from t2t.training.run_directory import RunError, list_last_steps
+from t2t.training.checkpoint import average_params, find_average_steps, restore_params
 from t2t.watching import make_label
 
 Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
@@ -26,12 +25,7 @@ def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
     """
     evaluator = Evaluator(request)
     most = max(counts)
-    steps = list_last_steps(request.workdir, most, evaluator.config.checkpoints.every)
-    if len(steps) < most:
-        raise RunError(
-            f"--average: {request.workdir} ends in {len(steps)} checkpoints without a gap, too few "
-            f"for {most}; ask for at most {len(steps)}, or raise checkpoints.keep_last"
-        )
+    steps = find_average_steps(request.workdir, most)
     saved = evaluator.list_saved(measure)
     found = {}
     for count in sorted(set(counts)):

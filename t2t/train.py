@@ -74,7 +74,7 @@ def train_on_mesh(
     structure, state = init_state(
         config, optimizer, vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     )
-    with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
+    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         state = checkpoints.restore(state)
         first = int(state.step)
         checkpoints.check_room(state)

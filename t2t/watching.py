@@ -17,11 +17,18 @@ from typing import Protocol, runtime_checkable
 
 from t2t.config_json import load_config
 from t2t.evaluation.bleu import make_measure
-from t2t.evaluation.records import Evaluation, write_whole
+from t2t.evaluation.records import Evaluation
+from t2t.files import drafting, write_file
 from t2t.model.encoder_decoder import Params
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stop import find_path, read_stop_request, request_stop
-from t2t.training.run_directory import RunError, list_last_steps, list_steps, lock
+from t2t.training.run_directory import (
+    RunError,
+    list_last_steps,
+    list_regular_steps,
+    list_steps,
+    lock,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +140,8 @@ class Watch:
 
     def _score_next(self, scorer: Scorer) -> bool:
         """Takes the oldest checkpoint that waits: it is removed first. Whether there was one."""
-        candidates = ((step, count) for step in list_steps(self._workdir) for count in self._counts)
+        steps = list_regular_steps(self._workdir)
+        candidates = ((step, count) for step in steps for count in self._counts)
         known = self._rows.keys() | self._left_out
         candidate = next((each for each in candidates if each not in known), None)
         if candidate is None:
@@ -155,8 +163,7 @@ class Watch:
         as it was written or not at all, whichever of its files is missing.
         """
         step, count = candidate
-        every = load_config(self._workdir / "config.json").checkpoints.every
-        steps = list_last_steps(self._workdir, count, every, step)
+        steps = list_last_steps(self._workdir, count, step)
         is_there = steps[-1:] == [step]
         if is_there and len(steps) < count:
             _log.info(
@@ -209,7 +216,7 @@ class Watch:
         ]
         path = self._folder / "scores.jsonl"
         try:
-            write_whole(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+            write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows))
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
 
@@ -224,16 +231,12 @@ class Watch:
                 _log.warning("%s stays as it is: the parameters of %s are gone", link, label)
                 return
         if params is not None:
-            draft = self._folder / f".{label}"
-            for old in (draft, target):
-                shutil.rmtree(old, ignore_errors=True)
-            save_params(self._workdir, draft, params, best[0])
-            draft.rename(target)
+            shutil.rmtree(target, ignore_errors=True)
+            with drafting(target) as draft:
+                save_params(self._workdir, draft, params, best[0])
         if not is_kept:
-            new = self._folder / ".best"
-            new.unlink(missing_ok=True)
-            new.symlink_to(label)
-            new.replace(link)
+            with drafting(link) as draft:
+                draft.symlink_to(label)
         for path in self._folder.iterdir():
             if path.is_dir() and not path.is_symlink() and path != target:
                 shutil.rmtree(path, ignore_errors=True)

@@ -151,8 +151,42 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
     assert path == output
     assert path.with_suffix(".txt").read_text("utf-8").count("\n") == 2
     assert result["checkpoint"] == "avg2-300"
-    assert result["split"] == "news"
+    assert result["split"].startswith("news.2014-")
     assert (result["beam_size"], result["alpha"], result["batch_size"]) == (1, 0.0, 64)
+
+
+def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
+    """`test.en` is not the split `test`, nor one year's news the other's."""
+    (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
+    split = run / "evaluations" / "test-300-beam1-alpha0.6.json"
+    greedy = Request(run, "300", decoding={"beam_size": 1})
+    evaluate(greedy)
+    before = split.read_bytes()
+    paths = set()
+    for folder, name in (("a", "test.en"), ("b", "test.en"), ("", "new.1.en"), ("", "new.2.en")):
+        src = tmp_path / folder / name
+        src.parent.mkdir(exist_ok=True)
+        src.write_text(f"Dogs climb {folder}.\n")
+        request = dataclasses.replace(greedy, src=str(src), ref=str(tmp_path / "ref.de"))
+        result, path = evaluate(request)
+        paths.add(path)
+        assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
+        assert result["split"] == path.name.removesuffix("-300-beam1-alpha0.6.json")
+    assert len(paths) == 4
+    assert split.read_bytes() == before
+
+
+def test_home_is_expanded_in_what_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    greedy = Request(run, "300", decoding={"beam_size": 1})
+    _, path = evaluate(
+        dataclasses.replace(greedy, output="~/scores.json", save_params="~/runs/saved")
+    )
+    assert path == tmp_path / "scores.json"
+    assert path.exists()
+    assert list_steps(tmp_path / "runs" / "saved") == [300]
 
 
 def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The export program: what it writes, and what it refuses."""
 
+import errno
 import json
 import os
 import subprocess
@@ -90,6 +91,22 @@ def test_missing_package_is_named_with_its_remedy(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
         export(run, "best", tmp_path / "model")
+
+
+def test_failed_export_leaves_nothing_in_the_way_of_the_next(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    output = tmp_path / "models" / "model"
+    with monkeypatch.context() as patch:
+        patch.setattr("t2t.decoding.ctranslate2_format.write_model", fail)
+        with pytest.raises(RunError, match="cannot be written: No space left"):
+            export(run, "best", output)
+    assert [*output.parent.iterdir()] == []
+    export(run, "best", output)
+    assert (output / "model.bin").exists()
 
 
 def call(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

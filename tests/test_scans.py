@@ -33,7 +33,7 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
 
 
 def test_too_few_checkpoints_are_named(run: Path) -> None:
-    with pytest.raises(RunError, match="3 checkpoints without a gap, too few for 4"):
+    with pytest.raises(RunError, match="3 regular checkpoints without a gap"):
         scan_averages(Request(run), [1, 4], "bleu")
 
 
@@ -50,6 +50,9 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )
         assert found.result["alpha"] == alpha
+        assert "seconds" not in found.result  # the time is that of both alphas together
+        assert found.result["joint_search"]["alphas"] == [0.0, 1.5]
+        assert alone.result["seconds"] > 0
         assert found.result["measures"] == alone.result["measures"]
         assert found.read_lines("hypotheses") == alone.read_lines("hypotheses")
 

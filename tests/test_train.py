@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,7 +22,9 @@ from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config
 from t2t.data.corpus import DataError
 from t2t.decoding.batch_search import BatchSearch
+from t2t.training.checkpoint import restore_params
 from t2t.training.early_stop import read_stop_request, request_stop
+from t2t.training.interruption import Interruption
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
 from tests.tiny_training import (
@@ -97,6 +100,27 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert [corpus["pairs"] for corpus in starts[0]["corpora"]["train"]] == [200, 80]
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]
+
+
+def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
+    uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """98 would push 95 out of the last two, and become a part of the average of two."""
+    workdir = tmp_path / "run"
+    for preempted_at in (13, 98):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
+            )
+            assert not train.main(config, workdir)
+        assert list_steps(workdir)[-1] == preempted_at
+    assert train.main(config, workdir)
+    assert_same_run(workdir, uninterrupted)
+    assert list_steps(workdir) == list_steps(uninterrupted)
+    averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
+    assert averages[0][1] == averages[1][1] == "avg2-100"
+    for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

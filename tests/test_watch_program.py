@@ -80,7 +80,7 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     assert before.items() <= read_scores(workdir).items()
     labels = [str(step) for step in range(10, STEPS + 1, 10)]
     labels += [f"avg2-{step}" for step in range(20, STEPS + 1, 10)]
-    [table] = (workdir / "evaluations").glob("validation-watch-beam1-*/scores.jsonl")
+    [table] = (workdir / "evaluations").glob("validation-watch-last-avg2-beam1-*/scores.jsonl")
     rows = [json.loads(line) for line in table.read_text().splitlines()]
     assert sorted(row["checkpoint"] for row in rows) == sorted(labels)
     assert (table.parent / "best" / "config.json").is_file()

@@ -43,6 +43,10 @@ class FakeScorer:
             "checkpoint": label,
             "split": "validation",
             "num_sentences": 1,
+            "beam_size": 4,
+            "alpha": 0.6,
+            "tgt_language": "de",
+            "config": {},
             "measures": {"bleu": {"value": bleu, "interval": [bleu - 1, bleu + 1]}},
             "texts": {},
         }

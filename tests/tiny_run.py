@@ -1,11 +1,18 @@
 """A run directory as training leaves it, but with random parameters and in a second."""
 
-import dataclasses
 from pathlib import Path
 
 import jax
 
-from t2t.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from t2t.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from t2t.config_json import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
@@ -38,13 +45,15 @@ def make_run(workdir: Path) -> Path:
             test_tgt=str(tgt),
         ),
         tokenizer=TokenizerConfig(vocab_size=400),
+        training=TrainingConfig(validate_every=100),
         decoding=DecodingConfig(max_extra_length=6),
+        checkpoints=CheckpointConfig(every=100, keep_last=3),
     )
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     _, state = init_state(config, make_optimizer(config), *sizes)
-    checkpoints = Checkpoints(workdir, dataclasses.replace(config.checkpoints, keep_last=3))
+    checkpoints = Checkpoints(workdir, config)
     for step, loss in STEPS.items():
         params = jax.tree.map(lambda x, step=step: x * (1 + step / 100), state.params)
         checkpoints.save(

@@ -86,7 +86,7 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
         _, blank = init_state(config, make_optimizer(config), size, size)
-        with contextlib.closing(Checkpoints(workdir, config.checkpoints)) as checkpoints:
+        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
             state = checkpoints.restore(blank)
     assert int(state.step) == step
     return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]

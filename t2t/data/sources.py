@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import http.client
 import urllib.request
-import uuid
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
+from t2t.files import write_file
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -181,9 +181,7 @@ def _download_multi30k(name: str, folder: Path) -> Path:
     path = folder / f"{name}.gz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f".{name}.{uuid.uuid4().hex}"
-        partial.write_bytes(packed)
-        partial.replace(path)  # so that nobody ever sees half a file
+        write_file(path, packed)
     except OSError as error:
         raise DataError(
             f"{path} cannot be written: {error.strerror}; free some room, or choose another "

@@ -12,9 +12,7 @@ import io
 import itertools
 import logging
 import math
-import os
 import re
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import sentencepiece
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.config import ConfigError, TokenizerConfig
 from t2t.data.corpus import Corpus
+from t2t.files import write_file
 
 _MAX_TRAINING_PAIRS = 5_000_000  # of more, every second, third, ... trains the vocabulary
 _FILES = {"joint.model", "src.model", "tgt.model"}
@@ -115,12 +114,7 @@ class Vocabulary:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for name, model in self._files():
-                partial = directory / f".{name}.{uuid.uuid4().hex}"
-                with partial.open("wb") as file:
-                    file.write(model)
-                    file.flush()
-                    os.fsync(file.fileno())
-                partial.replace(directory / name)
+                write_file(directory / name, model)
             for stale in _FILES - {name for name, _ in self._files()}:
                 (directory / stale).unlink(missing_ok=True)
         except OSError as error:

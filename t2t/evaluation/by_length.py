@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from t2t.evaluation.bleu import Measure
 from t2t.evaluation.significance import ArmScore, Texts, score_arm
+from t2t.files import drafting
 
 WIDTH = 10  # words of a bucket
 LAST = 5  # the bucket that holds all longer sentences
@@ -73,4 +74,5 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_ylabel(measure)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path)
+    with drafting(path) as draft:
+        figure.savefig(draft, format=path.suffix[1:])

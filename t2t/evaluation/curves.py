@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from t2t.evaluation.records import Evaluation
+from t2t.files import drafting
 
 
 def plot_curve(
@@ -35,4 +36,5 @@ def plot_curve(
     axes.set_xlabel(varied)
     axes.set_ylabel(measure)
     axes.grid(alpha=0.3)
-    figure.savefig(path)
+    with drafting(path) as draft:
+        figure.savefig(draft, format=path.suffix[1:])

@@ -10,9 +10,20 @@ Line n of each text belongs to sentence n, so the folder can be copied and compa
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from t2t.files import write_file
+
+_log = logging.getLogger(__name__)
+
+# Fields of every evaluation, whichever version wrote it.
+_REQUIRED = {
+    "measures", "num_sentences", "split", "checkpoint", "beam_size", "alpha", "tgt_language",
+    "config",
+}  # fmt: skip
 
 
 class EvaluationError(ValueError):
@@ -64,11 +75,17 @@ class Evaluation:
 
 def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
     """The texts' file names beside the scores at `path`; `corpus` is the test set's hash."""
+    test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
         "hypotheses": f"{path.stem}.txt",
-        "sources": f"{split}-{corpus[:8]}.src.txt",
-        "references": f"{split}-{corpus[:8]}.ref.txt",
+        "sources": f"{test_set}.src.txt",
+        "references": f"{test_set}.ref.txt",
     }
+
+
+def short_hash(corpus: str) -> str:
+    """What tells texts apart in file names: "-" and the first eight digits of their hash."""
+    return f"-{corpus[:8]}"
 
 
 def save_evaluation(
@@ -80,8 +97,8 @@ def save_evaluation(
         OSError: one cannot be written.
     """
     for text, name in result["texts"].items():
-        write_whole(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
-    write_whole(path, json.dumps(result, indent=2) + "\n")
+        write_file(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
+    write_file(path, json.dumps(result, indent=2) + "\n")
 
 
 def load_evaluation(path: Path) -> Evaluation:
@@ -96,14 +113,19 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
-    if not isinstance(result, dict) or not {"measures", "num_sentences", "split"} <= result.keys():
+    if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
         raise EvaluationError(f"{path} was not written by t2t.evaluate")
     return Evaluation(path, result)
 
 
 def list_evaluations(workdir: Path) -> list[Evaluation]:
-    """Those of a run directory, the newest last."""
-    found = [load_evaluation(path) for path in (workdir / "evaluations").glob("*.json")]
+    """Those of a run directory, the newest last; other files are left out with a warning."""
+    found = []
+    for path in (workdir / "evaluations").glob("*.json"):
+        try:
+            found.append(load_evaluation(path))
+        except EvaluationError as error:
+            _log.warning("left out: %s", error)
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
 
 
@@ -124,14 +146,3 @@ def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
             f"python -m t2t.evaluate --workdir={place} --split={split}"
         )
     return found[-1]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """A file that is never seen half.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(text.encode())
-    draft.replace(path)

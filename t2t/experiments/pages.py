@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.files import write_file
+
 _STYLE = """
 body { font-family: sans-serif; margin: 2em auto; max-width: 100em; padding: 0 1em; }
 table { border-collapse: collapse; font-size: 0.9em; }
@@ -30,9 +32,8 @@ def write_pages(folder: Path, page: Page) -> list[Path]:
     """report.md and report.html; each is written whole, or not at all."""
     paths = []
     for name, text in (("report.md", as_markdown(page)), ("report.html", as_html(page))):
-        draft = folder / f".{name}"
-        draft.write_text(text, encoding="utf-8")
-        paths.append(draft.replace(folder / name))
+        write_file(folder / name, text)
+        paths.append(folder / name)
     return paths
 
 

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from t2t.evaluation.significance import ArmScore
+from t2t.files import drafting
 
 Curve = Sequence[tuple[int, float]]  # steps and values
 
@@ -44,4 +45,5 @@ def _make_axes() -> tuple[Figure, Axes]:
 def _save(figure: Figure, axes: Axes, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
-    figure.savefig(path, metadata={"Date": None})  # the same figures give the same file
+    with drafting(path) as draft:  # without a date the same figures give the same file
+        figure.savefig(draft, format=path.suffix[1:], metadata={"Date": None})

@@ -16,6 +16,7 @@ from t2t.config import ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Run
 from t2t.experiments.sweep_directory import Protocol, find_failure, find_score
+from t2t.files import write_file
 from t2t.training.early_stop import STOPPED_EARLY
 
 _POLL_SECONDS = 0.2
@@ -115,7 +116,7 @@ class Scheduler:
         trained = job.stage == "training" and status in (0, STOPPED_EARLY)
         if status and not trained:
             reason = f"{job.stage} failed: {self._find_reason(job, status)}"
-            find_failure(self._programs.workdir, job.run).write_text(f"{reason}\n")
+            write_file(find_failure(self._programs.workdir, job.run), f"{reason}\n")
             self._progress.say(job.run, reason)
         elif trained:
             self._start(job.run, job.worker, "evaluating")

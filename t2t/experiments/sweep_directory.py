@@ -12,13 +12,13 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config import Config, flatten
 from t2t.experiments.rows import Run
+from t2t.files import write_file
 from t2t.training.run_directory import RunError
 
 EVALUATION = "sweep"  # what the evaluation that finishes a run is called
@@ -96,9 +96,8 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: Protocol) -> None:
             + "\n  ".join(sorted(changed))
             + "\nchoose another --workdir, or the old values to continue that one"
         )
-    draft = path.with_name(f".sweep.json.{os.getpid()}")
-    draft.write_text(json.dumps(vars(protocol) | {"runs": there["runs"] | wanted}, indent=2) + "\n")
-    draft.replace(path)
+    content = vars(protocol) | {"runs": there["runs"] | wanted}
+    write_file(path, json.dumps(content, indent=2) + "\n")
 
 
 def list_begun(workdir: Path, runs: Sequence[Run]) -> list[Run]:

@@ -3,10 +3,11 @@
 A checkpoint appears under its final name only when it is complete.
 """
 
+import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,45 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
-from t2t.config import CheckpointConfig
+from t2t.config import Config
 from t2t.config_json import load_config
 from t2t.model.encoder_decoder import Params
 from t2t.training.interruption import hold_signals
-from t2t.training.run_directory import RunError, list_steps
+from t2t.training.run_directory import (
+    RunError,
+    is_regular,
+    list_last_steps,
+    list_steps,
+)
 from t2t.training.state import TrainState
 
 
 class Checkpoints:
     """Writes checkpoints in the background, and keeps those that the config names."""
 
-    def __init__(self, workdir: Path, config: CheckpointConfig):
+    def __init__(self, workdir: Path, config: Config):
         """Opens `workdir`/checkpoints.
 
         Raises:
             RunError: a checkpoint's validation scores are damaged.
         """
-        _read_scores(workdir, config.best_metric)
+        rules = config.checkpoints
+        _read_scores(workdir, rules.best_metric)
 
         def rank(metrics: Mapping[str, float]) -> float:
-            return _rank(metrics.get(config.best_metric, math.nan), config.best_metric)
+            return _rank(metrics.get(rules.best_metric, math.nan), rules.best_metric)
 
-        kept: list[policy.PreservationPolicy] = [policy.LatestN(config.keep_last)]
-        if config.keep_every:
-            kept.append(policy.EveryNSteps(config.keep_every))
-        if config.keep_best:
+        kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
+        if rules.keep_every:
+            kept.append(policy.EveryNSteps(rules.keep_every))
+        if rules.keep_best:
             kept.append(
                 policy.BestN(
-                    n=config.keep_best, get_metric_fn=rank, keep_checkpoints_without_metrics=False
+                    n=rules.keep_best, get_metric_fn=rank, keep_checkpoints_without_metrics=False
                 )
             )
         self.workdir = workdir
-        self.every = config.every
+        self._config = config
         self._manager = ocp.CheckpointManager(
             (workdir / "checkpoints").absolute(),
             options=ocp.CheckpointManagerOptions(
@@ -57,6 +64,10 @@ class Checkpoints:
             ),
             item_names=("params", "training"),
         )
+
+    def is_due(self, step: int) -> bool:
+        """Whether the config asks for a checkpoint of this step."""
+        return is_regular(step, self._config)
 
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
         """Starts to write; `metrics` are this step's validation scores, where there are any.
@@ -125,6 +136,26 @@ class Checkpoints:
             raise _unwritable(self.workdir, _first_line(error)) from error
 
 
+@dataclasses.dataclass(frozen=True)
+class _KeepLast:
+    """Preservation of the last regular checkpoints, as if nothing had interrupted training.
+
+    The newest of all is kept, too: after an interruption training goes on from it.
+    """
+
+    config: Config
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
+    ) -> Sequence[bool]:
+        """For each checkpoint, the oldest first, whether it stays."""
+        del context
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        regular = [step for step in steps if is_regular(step, self.config)]
+        kept = {*regular[-self.config.checkpoints.keep_last :], *steps[-1:]}
+        return [step in kept for step in steps]
+
+
 def _without_params(state: TrainState) -> dict[str, Any]:
     rest = state._replace(key=jax.random.key_data(state.key))._asdict()
     del rest["params"]
@@ -141,7 +172,7 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
     Args:
         workdir: a run directory.
         which: "last", "best" (by the run's validation metric), a step, or "avg:5", the mean of
-            the last 5 (section 6.1).
+            the last 5 regular ones (section 6.1).
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be read.
@@ -156,12 +187,8 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
             step = find_best_step(workdir)
             return _restore_step(workdir, step), f"best-{step}"
         case ["avg", count] if count.isdecimal() and int(count) > 0:
-            if int(count) > len(steps):
-                raise RunError(
-                    f"{workdir} holds {len(steps)} checkpoints, too few for {which}; "
-                    f"use avg:{len(steps)}, or raise checkpoints.keep_last"
-                )
-            return average_params(workdir, steps[-int(count) :]), f"avg{count}-{steps[-1]}"
+            averaged = find_average_steps(workdir, int(count))
+            return average_params(workdir, averaged), f"avg{count}-{averaged[-1]}"
         case [step] if step.isdecimal():
             if int(step) not in steps:
                 raise RunError(
@@ -171,6 +198,22 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
             return _restore_step(workdir, int(step)), step
         case _:
             raise RunError(f"checkpoint {which!r} is unknown; use last, best, a step or avg:COUNT")
+
+
+def find_average_steps(workdir: Path, count: int) -> list[int]:
+    """The last `count` regular checkpoints in a row, which an average is made of.
+
+    Raises:
+        RunError: there are not so many.
+    """
+    steps = list_last_steps(workdir, count)
+    if len(steps) < count:
+        raise RunError(
+            f"{workdir} ends in {len(steps)} regular checkpoints without a gap, too few for an "
+            f"average of {count}; ask for at most {len(steps)}, or raise checkpoints.keep_last "
+            "and train on"
+        )
+    return steps
 
 
 def find_best_step(workdir: Path) -> int:
@@ -249,6 +292,11 @@ def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
 
 def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
     """Orbax raises what its storage raises: the reason is kept, the way out is added."""
+    if step not in list_steps(workdir):
+        return RunError(
+            f"checkpoint {step} of {workdir} was removed while it was read, as training removes "
+            "old ones; run this again, and for longer reading raise checkpoints.keep_last"
+        )
     before = [other for other in list_steps(workdir) if other < step]
     remedy = (
         f"the one before it is {before[-1]}: choose it, or remove {workdir}/checkpoints/{step}"

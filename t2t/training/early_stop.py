@@ -8,6 +8,7 @@ import json
 import logging
 from pathlib import Path
 
+from t2t.files import write_file
 from t2t.hosts import first_decides, is_first
 from t2t.training.run_directory import RunError
 
@@ -78,9 +79,7 @@ def find_path(workdir: Path) -> Path:
 
 def _write(workdir: Path, request: StopRequest) -> None:
     path = find_path(workdir)
-    draft = path.with_suffix(".tmp")
     try:
-        draft.write_text(json.dumps(dataclasses.asdict(request), indent=2) + "\n")
-        draft.replace(path)
+        write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None

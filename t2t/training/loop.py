@@ -44,7 +44,7 @@ def train(
                 scores = validate(state.params, step)
                 report.validation(step, scores)
                 report.restart_clock()
-            if step % checkpoints.every == 0 or step == config.steps:
+            if checkpoints.is_due(step):
                 report.flush()
                 checkpoints.save(state, scores)
                 if is_stop_requested(checkpoints.workdir):

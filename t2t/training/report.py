@@ -16,6 +16,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from t2t.files import write_file
 from t2t.hosts import is_first
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
@@ -183,9 +184,7 @@ def _drop_lines_after(path: Path, step: int) -> None:
                 kept.append(f"{line}\n")
         except (ValueError, TypeError, KeyError):
             _log.warning("%s, line %d: dropped, for it is damaged", path, number)
-    draft = path.with_suffix(".tmp")
-    draft.write_text("".join(kept))
-    draft.replace(path)
+    write_file(path, "".join(kept))
 
 
 @contextlib.contextmanager

@@ -118,9 +118,7 @@ def open_run(workdir: Path, config: Config) -> None:
         return
     try:
         (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        save_config(config, draft)
-        draft.replace(path)
+        save_config(config, path)
     except OSError as error:
         raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
 
@@ -141,13 +139,25 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     return metrics
 
 
-def list_last_steps(workdir: Path, count: int, every: int, until: int | None = None) -> list[int]:
-    """The last `count` complete checkpoints, up to step `until`, the oldest first.
+def is_regular(step: int, config: Config) -> bool:
+    """Whether the config asks for a checkpoint of this step, interrupted or not."""
+    return step % config.checkpoints.every == 0 or step == config.training.steps
 
-    They are fewer where there are no more without a gap: training, which saves at least `every`
-    steps, keeps a few old ones far behind the last, and their mean would be another thing.
+
+def list_regular_steps(workdir: Path) -> list[int]:
+    """The steps of the complete checkpoints, in order, without those of interruptions."""
+    config = load_config(workdir / "config.json")
+    return [step for step in list_steps(workdir) if is_regular(step, config)]
+
+
+def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list[int]:
+    """The last `count` regular checkpoints in a row, up to step `until`, the oldest first.
+
+    They are fewer where there are no more without a gap: training keeps a few old checkpoints far
+    behind the last ones, and their mean would be another thing.
     """
-    steps = [step for step in list_steps(workdir) if until is None or step <= until]
+    every = load_config(workdir / "config.json").checkpoints.every
+    steps = [step for step in list_regular_steps(workdir) if until is None or step <= until]
     last = steps[-1:]
     for step in reversed(steps[:-1]):
         if len(last) == count or last[0] - step > every:

@@ -74,6 +74,18 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
         load_evaluation(evaluation.path)
 
 
+def test_other_files_in_the_folder_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluation = save(tmp_path, spoil(3))
+    for name, text in (("notes.json", "[1, 2]"), ("half.json", '{"measures": ')):
+        evaluation.path.with_name(name).write_text(text)
+    assert [each.path for each in list_evaluations(tmp_path)] == [evaluation.path]
+    assert find_evaluation(tmp_path, "test").path == evaluation.path
+    assert "notes.json was not written by t2t.evaluate" in caplog.text
+    assert "half.json cannot be read" in caplog.text
+
+
 def test_evaluation_that_kept_no_references_asks_to_be_repeated(tmp_path: Path) -> None:
     evaluation = save(tmp_path, spoil(3))
     result = {key: value for key, value in evaluation.result.items() if key != "texts"}

@@ -2,15 +2,17 @@
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config import CheckpointConfig, MeshConfig
+from t2t.config import CheckpointConfig, Config, MeshConfig, TrainingConfig
 from t2t.config_json import save_config
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
@@ -68,10 +70,10 @@ def test_checkpoint_is_restored_onto_another_mesh(tmp_path: Path, devices: int) 
         return sharded
 
     save_config(CONFIG, tmp_path / "config.json")
-    with contextlib.closing(Checkpoints(tmp_path, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(Checkpoints(tmp_path, CONFIG)) as checkpoints:
         checkpoints.save(put(make_state(7), MeshConfig(data=2, fsdp=2, tensor=2), 8))
     blank = put(make_state(0), MeshConfig(fsdp=min(devices, 2)), devices)
-    with contextlib.closing(Checkpoints(tmp_path, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(Checkpoints(tmp_path, CONFIG)) as checkpoints:
         state = checkpoints.restore(blank)
     assert_same(plain(state), plain(make_state(7)))
     for leaf, expected in zip(
@@ -99,12 +101,12 @@ LOSSES: dict[int, Scores] = {
 def test_checkpoints_are_kept_by_rule(
     tmp_path: Path, fields: dict[str, Any], kept: list[int]
 ) -> None:
-    workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(**fields))
+    workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(every=1, **fields))
     assert list_steps(workdir) == kept
 
 
 def test_best_checkpoint_survives_a_restart(copy: Path) -> None:
-    config = CheckpointConfig(keep_last=1, keep_best=1)
+    config = CheckpointConfig(every=10, keep_last=1, keep_best=1)
     write_run(copy, {40: {"loss": 2.0}, 50: None}, config)
     assert list_steps(copy) == [20, 50]
     write_run(copy, {60: {"loss": 0.5}, 70: {"loss": 4.0}}, config)
@@ -114,14 +116,20 @@ def test_best_checkpoint_survives_a_restart(copy: Path) -> None:
 
 def test_only_a_finite_score_makes_the_best(tmp_path: Path) -> None:
     scores = {1: {"loss": 7.0}, 2: {}, 3: None, 4: {"loss": float("nan")}, 5: {"perplexity": 1.0}}
-    workdir = write_run(tmp_path / "run", scores, CheckpointConfig(keep_last=2, keep_best=1))
+    workdir = write_run(
+        tmp_path / "run", scores, CheckpointConfig(every=1, keep_last=2, keep_best=1)
+    )
     assert list_steps(workdir) == [1, 4, 5]
     assert find_best_step(workdir) == 1
 
 
 def test_another_measure_of_the_best_can_be_chosen_later(copy: Path) -> None:
-    write_run(copy, {40: {"bleu": 1.0}}, CheckpointConfig(keep_last=1, best_metric="bleu"))
-    write_run(copy, {50: {"bleu": 0.5}}, CheckpointConfig(keep_last=1, best_metric="bleu"))
+    write_run(
+        copy, {40: {"bleu": 1.0}}, CheckpointConfig(every=10, keep_last=1, best_metric="bleu")
+    )
+    write_run(
+        copy, {50: {"bleu": 0.5}}, CheckpointConfig(every=10, keep_last=1, best_metric="bleu")
+    )
     assert list_steps(copy) == [40, 50]
     assert find_best_step(copy) == 40
 
@@ -149,7 +157,7 @@ def test_average_is_the_mean(run: Path) -> None:
     ("which", "message"),
     [
         ("40", "no checkpoint of step 40; it has 10, 20, 30"),
-        ("avg:4", "holds 3 checkpoints, too few for avg:4; use avg:3"),
+        ("avg:4", "ends in 3 regular checkpoints without a gap, too few for an average of 4"),
         ("avg:0", "'avg:0' is unknown; use last, best, a step or avg:COUNT"),
         ("first", "'first' is unknown"),
     ],
@@ -200,10 +208,54 @@ def test_checkpoint_that_loses_a_file_is_read_as_it_was_or_not_at_all(copy: Path
     assert refused
 
 
-def test_last_steps_end_where_there_is_a_gap(tmp_path: Path) -> None:
-    for step in (20, 70, 75, 80, 90):  # 75 is of an interruption
-        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
-    assert list_last_steps(tmp_path, 2, every=10) == [80, 90]
-    assert list_last_steps(tmp_path, 5, every=10) == [70, 75, 80, 90]
-    assert list_last_steps(tmp_path, 2, every=10, until=75) == [70, 75]
-    assert list_last_steps(tmp_path, 2, every=10, until=10) == []
+def write_steps(workdir: Path, steps: Sequence[int], every: int, last: int = 1000) -> None:
+    """Empty checkpoints: their names alone count."""
+    training = TrainingConfig(steps=last)
+    config = Config(training=training, checkpoints=CheckpointConfig(every=every, keep_best=0))
+    save_config(config, workdir / "config.json")
+    for step in steps:
+        (workdir / "checkpoints" / str(step)).mkdir(parents=True)
+
+
+def test_average_is_of_regular_checkpoints_without_a_gap(tmp_path: Path) -> None:
+    write_steps(tmp_path, [20, 70, 75, 80, 90, 93], every=10)  # 75 and 93 are of interruptions
+    assert list_last_steps(tmp_path, 2) == [80, 90]
+    assert list_last_steps(tmp_path, 5) == [70, 80, 90]
+    assert list_last_steps(tmp_path, 2, until=75) == [70]
+    assert list_last_steps(tmp_path, 2, until=10) == []
+    with pytest.raises(RunError, match="ends in 3 regular checkpoints without a gap, too few"):
+        restore_params(tmp_path, "avg:4")
+
+
+def test_last_checkpoint_of_training_is_regular(tmp_path: Path) -> None:
+    write_steps(tmp_path, [80, 90, 97], every=10, last=97)
+    assert list_last_steps(tmp_path, 3) == [80, 90, 97]
+
+
+def test_interruptions_push_no_regular_checkpoint_out(tmp_path: Path) -> None:
+    config = CheckpointConfig(every=10, keep_last=3)
+    steady = write_run(tmp_path / "steady", dict.fromkeys((10, 20, 30, 40)), config)
+    steps = (10, 13, 17, 20, 22, 30, 36, 40)
+    interrupted = write_run(tmp_path / "interrupted", dict.fromkeys(steps), config)
+    assert list_steps(steady) == list_steps(interrupted) == [20, 30, 40]
+    write_run(interrupted, {44: None}, config)
+    assert list_steps(interrupted) == [20, 30, 40, 44]  # what training goes on from, too
+    averages = [restore_params(run, "avg:3") for run in (steady, interrupted)]
+    assert averages[0][1] == averages[1][1] == "avg3-40"
+    assert_same(*(jax.tree.map(np.asarray, params) for params, _ in averages))
+
+
+def test_checkpoint_removed_while_it_is_read_is_not_called_damaged(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(folder: Path) -> None:
+        shutil.rmtree(folder.parent)
+        raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "metadata", lambda self, path: remove(path))
+    with pytest.raises(RunError, match=r"20 of .* was removed while it was read"):
+        restore_params(copy, "20")
+    monkeypatch.undo()
+    (copy / "checkpoints" / "30" / "params" / "_METADATA").write_text("{")
+    with pytest.raises(RunError, match=r"30 of .* cannot be read .* the one before it is 10"):
+        restore_params(copy, "30")

@@ -58,8 +58,8 @@ class Run:
         self.workdir = workdir
         self.config = TrainingConfig(steps=steps, validate_every=4)
         self.validated: list[int] = []
-        config = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
-        save_config(config, workdir / "config.json")
+        self.all = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
+        save_config(self.all, workdir / "config.json")
 
     def validate(self, params: Params, step: int) -> dict[str, float]:
         self.validated.append(step)
@@ -70,7 +70,7 @@ class Run:
         self, step: Callable[[TrainState, DeviceBatch], Any] = add
     ) -> tuple[TrainState, bool]:
         with contextlib.ExitStack() as stack:
-            checkpoints = Checkpoints(self.workdir, CheckpointConfig(every=4))
+            checkpoints = Checkpoints(self.workdir, self.all)
             stack.callback(checkpoints.close)
             state = checkpoints.restore(make_state())
             first = int(state.step)

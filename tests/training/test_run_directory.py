@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from t2t.config import CheckpointConfig, Config
+from t2t.config import Config
 from t2t.config_json import save_config
 from t2t.training.checkpoint import Checkpoints, restore_params
 from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
@@ -101,7 +101,7 @@ def test_half_written_checkpoint_is_ignored_and_removed(run: Path) -> None:
 
 
 def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(run: Path) -> None:
-    checkpoints = Checkpoints(run, CheckpointConfig())
+    checkpoints = Checkpoints(run, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
         with pytest.raises(RunError, match=r"cannot be written .* room .* checkpoint 30 is whole"):
@@ -115,7 +115,7 @@ def test_room_is_checked_before_anything_is_written(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(run)._replace(free=1000)
-    with contextlib.closing(Checkpoints(run, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(Checkpoints(run, CONFIG)) as checkpoints:
         checkpoints.save(make_state(40))
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "disk_usage", lambda path: usage)
@@ -126,7 +126,7 @@ def test_room_is_checked_before_anything_is_written(
 
 
 def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> None:
-    checkpoints = Checkpoints(run, CheckpointConfig())
+    checkpoints = Checkpoints(run, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
         with pytest.raises(RunError, match=r"cannot be written .* checkpoint 30 is whole"):

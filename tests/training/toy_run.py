@@ -15,7 +15,11 @@ from t2t.config_json import save_config
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.state import TrainState, make_optimizer
 
-CONFIG = Config(training=TrainingConfig(clip_norm=1.0))  # its optimiser's state is the deepest
+CONFIG = Config(
+    # With clipping, for then the optimiser's state is the deepest.
+    training=TrainingConfig(clip_norm=1.0, validate_every=1),
+    checkpoints=CheckpointConfig(every=10),
+)
 OPTIMIZER = make_optimizer(CONFIG)
 Scores = Mapping[str, float] | None
 
@@ -50,17 +54,17 @@ def assert_same(one: Any, other: Any) -> None:
 def write_run(
     workdir: Path, scores: Mapping[int, Scores], config: CheckpointConfig | None = None
 ) -> Path:
-    """A run directory with a checkpoint for each step."""
-    config = config or CheckpointConfig()
-    training = dataclasses.replace(CONFIG.training, bleu_every=1000)
+    """A run directory with a checkpoint for each step; by default each tenth is a regular one."""
+    training = dataclasses.replace(CONFIG.training, bleu_every=1)
+    own = Config(training=training, checkpoints=config or CONFIG.checkpoints)
     workdir.mkdir(exist_ok=True)
-    save_config(Config(training=training, checkpoints=config), workdir / "config.json")
-    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+    save_config(own, workdir / "config.json")
+    with contextlib.closing(Checkpoints(workdir, own)) as checkpoints:
         for step, metrics in scores.items():
             checkpoints.save(make_state(step), metrics)
     return workdir
 
 
 def restore_state(workdir: Path) -> TrainState:
-    with contextlib.closing(Checkpoints(workdir, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(Checkpoints(workdir, CONFIG)) as checkpoints:
         return checkpoints.restore(make_state(0))
