@@ -5,18 +5,26 @@ Each operand is an arm: a run directory, whose newest evaluation of --split coun
 comma. Every arm is compared with the first, over the saved hypotheses; nothing is translated.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from absl import flags
 
 from t2t import cli
 from t2t.config import ConfigError
-from t2t.evaluation.arms import Arm, check_comparable, list_changes, read_arm
+from t2t.evaluation.arms import Arm, check_comparable, count_references, list_changes, read_arm
 from t2t.evaluation.bleu import MEASURES, make_measure
 from t2t.evaluation.by_length import Bucket, plot_by_length, score_by_length
-from t2t.evaluation.significance import LEVEL, ArmScore, Interval, compare_arms, score_arm
-from t2t.evaluation.verdict import say
+from t2t.evaluation.significance import (
+    ArmScore,
+    Interval,
+    judge,
+    mean_nats,
+    measure_sentences,
+    sacrebleu_score,
+)
+from t2t.evaluation.verdict import describe_all
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -37,34 +45,50 @@ def compare(
     result = arms[0].evaluations[0].result
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(arms, measure, chosen)
-    references = test_set.references
-    scores = {arm.name: score_arm(chosen, arm.hypotheses, references) for arm in arms}
-    texts = {arm.name: arm.hypotheses for arm in arms}
-    buckets = score_by_length(chosen, texts, test_set.sources, references)
+    counted = {
+        arm.name: measure_sentences(chosen, arm.hypotheses, test_set.references) for arm in arms
+    }
+    score = sacrebleu_score(chosen.metric)
+    judgement = judge(counted, score, higher_is_better=chosen.higher_is_better)
+    buckets = score_by_length(score, counted, test_set.sources)
     if plot:
         plot_by_length(buckets, measure, plot)
-    first, *others = arms
+    number = len(test_set.references)
     lines = [
-        f"{result['split']}, {len(references)} sentences, {measure}: "
+        f"{result['split']}, {number} sentences, {measure}: "
         f"{result['measures'][measure]['definition']}",
         "",
-        *format_scores(arms, scores, measure),
+        *format_scores(arms, judgement.scores, measure),
         "",
+        *describe_all(judgement, measure, number),
     ]
-    for other in others:
-        comparison = compare_arms(chosen, first.hypotheses, other.hypotheses, references)
-        seeds = len(first.hypotheses), len(other.hypotheses)
-        lines.append(say(comparison, (first.name, other.name), measure, len(references), seeds))
-    if len(others) > 1:
-        lines.append(
-            f"{len(others)} comparisons, each wrong {LEVEL:.0%} of the time where the arms do not "
-            f"differ: expect {LEVEL * len(others):.2g} false alarms."
-        )
+    if len(arms) > 1:
+        lines += ["", *describe_log_probs(arms, test_set.references)]
     lines += ["", f"{measure} by words in the source, with 95% over sentences", ""]
     return "\n".join([*lines, *format_buckets(buckets)])
 
 
-def format_scores(arms: Sequence[Arm], scores: dict[str, ArmScore], measure: str) -> list[str]:
+def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[str]:
+    """Verdicts by the references' log-probability, which see smaller differences."""
+    found = count_references(arms, references)
+    if found is None:
+        return [
+            "No verdict by the references' log-probability: a run was evaluated without it; "
+            "evaluate that run again."
+        ]
+    counted, unit = found
+    judgement = judge(counted, mean_nats, higher_is_better=False)
+    number = len(next(iter(counted.values()))[0])
+    perplexities = ", ".join(
+        f"{name} {math.exp(score.value):.4g}" for name, score in judgement.scores.items()
+    )
+    return [
+        f"by the references' log-probability, perplexity per {unit}: {perplexities}",
+        *describe_all(judgement, f"nats per {unit}", number),
+    ]
+
+
+def format_scores(arms: Sequence[Arm], scores: Mapping[str, ArmScore], measure: str) -> list[str]:
     """A line for each arm: what it is, its score and intervals, what differs from the first."""
     rows = [["arm", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]]
     for arm in arms:

@@ -17,6 +17,7 @@ from absl import flags
 from t2t import cli
 from t2t.config import ConfigError
 from t2t.data.sources import open_split
+from t2t.evaluation.bleu import MEASURES
 from t2t.experiments.progress import Progress
 from t2t.experiments.report import write_report
 from t2t.experiments.rows import Run, make_runs, read_rows, select
@@ -38,7 +39,7 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
-        with contextlib.closing(Progress(workdir, chosen)) as progress:
+        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
             Scheduler(programs, workers, lock, progress).work(chosen)
     return not any(find_failure(workdir, run).exists() for run in chosen)
 
@@ -52,17 +53,18 @@ def main() -> int:
     if idle:
         _log.info("left out, for the base is like them: %s", ", ".join(idle))
     if values.report:
-        print(write_report(workdir, list_begun(workdir, runs)))
+        print(write_report(workdir, list_begun(workdir, runs), values.measure))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: there are the runs 0 to {len(runs) - 1}")
     # What would stop every run is found out before the first.
     open_split(base.data, values.split)
     share(0, values.workers, os.environ)
-    programs = Programs(workdir, *cli.read_recipe(), Protocol(values.split, values.checkpoint))
+    protocol = Protocol(values.split, values.checkpoint, values.measure)
+    programs = Programs(workdir, *cli.read_recipe(), protocol)
     good = sweep(programs, runs, values.workers, values.index)
     if values.index is None:
-        print(write_report(workdir, list_begun(workdir, runs)))
+        print(write_report(workdir, list_begun(workdir, runs), values.measure))
     return 0 if good else 1
 
 
@@ -74,6 +76,9 @@ if __name__ == "__main__":
     flags.DEFINE_integer("workers", 1, "So many runs side by side.", lower_bound=1)
     flags.DEFINE_integer("index", None, "One run alone, by its number: a task of an array.")
     flags.DEFINE_bool("report", False, "The report alone, of what is there.")
-    flags.DEFINE_string("split", "test", "On which split the rows are compared.")
+    flags.DEFINE_string(
+        "split", "validation", "The split on which rows are compared; keep test for what is chosen."
+    )
+    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are judged.")
     flags.DEFINE_string("checkpoint", "last", "Which is scored, as t2t.evaluate takes it.")
     cli.run(main)

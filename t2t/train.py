@@ -23,7 +23,7 @@ from t2t.data.pipeline import Loader
 from t2t.data.sources import list_splits, open_split, open_training
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.bleu import score_bleu
+from t2t.evaluation.bleu import make_measure, score_bleu
 from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.sharding import check_divisibility, make_mesh
@@ -157,7 +157,10 @@ def make_validate(
     scorer = CorpusScorer(structure, tokenized, config.data, mesh)
     sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
+    language = config.data.tgt_language
     translator = Translator(config, vocabulary) if every else None
+    if translator:
+        make_measure("bleu", language)  # what it lacks is found out before training
     started = time.perf_counter()
     scorer.compile(params)
     if translator:
@@ -169,7 +172,9 @@ def make_validate(
         scores = {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
         if translator and step % every == 0:
             hypotheses = [best.text for best in translator.translate(params, sources)]
-            scores |= {name: s.value for name, s in score_bleu(hypotheses, references).items()}
+            scores |= {
+                name: s.value for name, s in score_bleu(hypotheses, references, language).items()
+            }
         return scores
 
     return validate

@@ -38,10 +38,11 @@ def test_table_sentence_and_buckets_tell_arms_apart(runs: Path, tmp_path: Path) 
     assert "one_head: model.num_heads default -> 1" in lines
     [one_head] = [line for line in lines if line.startswith("one_head is")]
     assert one_head.startswith("one_head is worse than base-0: -")
-    assert "paired bootstrap over 24 sentences" in one_head
+    assert "from 24 sentences)" in one_head
     [near] = [line for line in lines if line.startswith("near is")]
-    assert near.startswith("near is not distinguishable from base-0 with these 24 sentences")
-    assert any(line.startswith("2 comparisons, each wrong 5% of the time") for line in lines)
+    assert near.startswith("near is not distinguishable from base-0: ")
+    assert any(line.startswith("These 2 comparisons are judged together") for line in lines)
+    assert any(line.startswith("No verdict by the references' log-probability") for line in lines)
     words = next(line for line in lines if line.startswith("words "))
     assert words.split()[1:3] == ["1-10", "11-20"]
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
@@ -50,10 +51,21 @@ def test_table_sentence_and_buckets_tell_arms_apart(runs: Path, tmp_path: Path) 
 def test_seeds_make_one_arm(runs: Path) -> None:
     text = report(runs, "base-0,base-1", "one_head")
     assert "one_head is worse than base-0 (+1): -" in text
-    assert "t-test over 1 and 2 seeds)" in text
+    assert "from 2 and 1 seeds)" in text
     alone = report(runs, "base-0,base-1")
     assert "base-0 (+1)  test-100    2" in alone
     assert "one run" not in alone
+
+
+def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
+    for name, nats in (("first", 0.70), ("second", 0.72)):
+        save(tmp_path / name, spoil(8), nats=nats)
+    save(tmp_path / "third", spoil(8))
+    text = report(tmp_path, "first", "second")
+    assert "second is not distinguishable from first: +0 bleu" in text
+    assert "perplexity per sub-word: first 2.036, second 2.077" in text
+    assert "second is worse than first: +0.02 nats per sub-word" in text
+    assert "a run was evaluated without it" in report(tmp_path, "first", "third")
 
 
 def test_fewer_errors_are_better(runs: Path) -> None:

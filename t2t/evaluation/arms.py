@@ -8,8 +8,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from t2t.evaluation.bleu import Measure
 from t2t.evaluation.records import Evaluation, EvaluationError, find_evaluation
+from t2t.evaluation.significance import Statistics
 
 # What may differ between the seeds of one arm: where things lie, and how they are computed.
 _FREE = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
@@ -102,6 +105,36 @@ def check_comparable(arms: Sequence[Arm], measure: str, chosen: Measure) -> Test
         for each, hypotheses in zip(arm.evaluations, arm.hypotheses, strict=True):
             check_definition(each, hypotheses, test_set, measure, chosen)
     return test_set
+
+
+def count_references(
+    arms: Sequence[Arm], references: Sequence[str]
+) -> tuple[dict[str, Statistics], str] | None:
+    """(nats, tokens) of each reference under each run, by arm, and what a token is.
+
+    Tokens are sub-words where all runs have the same, else words between blanks. References that
+    one of the runs could not take are left out of all. None where a run was evaluated without its
+    log-probabilities.
+    """
+    evaluations = [each for arm in arms for each in arm.evaluations]
+    if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
+        return None
+    found = {
+        arm.name: np.array([each.read_log_probs() for each in arm.evaluations]) for arm in arms
+    }
+    every = np.concatenate([*found.values()])
+    taken = np.isfinite(every[..., 0]).all(axis=0)
+    if not taken.any():
+        return None
+    unit = "sub-word"
+    if (every[..., 1] != every[0, :, 1])[:, taken].any():
+        unit = "word"
+        words = [len(line.split()) for line in references]
+        for counts in found.values():
+            counts[..., 1] = words
+    for counts in found.values():
+        counts[..., 0] *= -1
+    return {name: counts[:, taken] for name, counts in found.items()}, unit
 
 
 def check_definition(

@@ -28,6 +28,10 @@ INTERVAL_DEFINITION = (
 )
 
 
+class MeasureError(RuntimeError):
+    """A measure that cannot be computed here; the message says what would help."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Score:
     """One measure of one corpus."""
@@ -80,10 +84,14 @@ class Measure:
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:
-    """One of `MEASURES`; the language is that of the hypotheses."""
+    """One of `MEASURES`; the language is that of the hypotheses.
+
+    Raises:
+        MeasureError: sacreBLEU cuts words of this language with a package that is not installed.
+    """
     match name:
         case "bleu" | "bleu_lowercase":
-            return Measure(BLEU(lowercase=name.endswith("lowercase")))
+            return Measure(_make_bleu(tgt_language, lowercase=name.endswith("lowercase")))
         case "chrf" | "chrf_lowercase":
             return Measure(CHRF(lowercase=name.endswith("lowercase")))
         case "ter":  # is lower-cased by definition
@@ -95,7 +103,9 @@ def make_measure(name: str, tgt_language: str) -> Measure:
             tokenise = _make_multi30k_tokeniser(tgt_language)
             return Measure(_make_plain_bleu(), f"{treatment} ({tgt_language})", tokenise)
         case "bleu_paper":
-            treatment = f"Unicode punctuation replaced, Moses tokenised ({tgt_language})"
+            treatment = (
+                f"both sides: Unicode punctuation replaced, Moses tokenised ({tgt_language})"
+            )
             treatment += ", compounds split at hyphens" if tgt_language == "de" else ""
             return Measure(_make_plain_bleu(), treatment, _make_paper_tokeniser(tgt_language))
         case _:
@@ -116,12 +126,26 @@ def score_corpus(
     }
 
 
-def score_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
+def score_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], tgt_language: str
+) -> dict[str, Score]:
     """The two that are quick enough to validate with: bleu and chrf."""
     return {
-        "bleu": Measure(BLEU()).score(hypotheses, references),
-        "chrf": Measure(CHRF()).score(hypotheses, references),
+        name: make_measure(name, tgt_language).score(hypotheses, references)
+        for name in ("bleu", "chrf")
     }
+
+
+def _make_bleu(tgt_language: str, *, lowercase: bool) -> BLEU:
+    """BLEU with the tokeniser that sacreBLEU chooses for the language, of "zh_TW" that of "zh"."""
+    language = re.split("[-_]", tgt_language.lower())[0]
+    try:
+        return BLEU(lowercase=lowercase, trg_lang=language)
+    except (ImportError, RuntimeError):
+        raise MeasureError(
+            f"BLEU of data.tgt_language={tgt_language} needs a package that cuts its words: "
+            f"pip install 'sacrebleu[{language}]'"
+        ) from None
 
 
 def _make_plain_bleu() -> BLEU:
@@ -142,7 +166,13 @@ def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
 
 
 def _make_paper_tokeniser(language: str) -> Callable[[str], str]:
-    """As in the paper's table 2: "rot-weiß" counts as three words in German."""
+    """The steps of tensor2tensor's `utils/get_ende_bleu.sh`: "rot-weiß" is three words in German.
+
+    There are several revisions of that script. Its last one replaces Unicode punctuation and
+    tokenises the hypotheses alone, since its references are tokenised before, and splits compounds
+    on both sides; an earlier one replaces no punctuation. Here both sides are raw text and go
+    through all steps. Which revision gave the paper's table 2 is not known.
+    """
     normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
     @functools.lru_cache(1 << 16)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from t2t.evaluation.bleu import Measure
-from t2t.evaluation.significance import ArmScore, Texts, score_arm
+from t2t.evaluation.significance import ArmScore, ScoreOf, Statistics, score_arm
 from t2t.files import drafting
 
 WIDTH = 10  # words of a bucket
@@ -24,7 +23,7 @@ class Bucket:
 
 
 def score_by_length(
-    measure: Measure, arms: Mapping[str, Texts], sources: Sequence[str], references: Sequence[str]
+    score: ScoreOf, arms: Mapping[str, Statistics], sources: Sequence[str]
 ) -> list[Bucket]:
     """The arms' scores in each bucket that is not empty, the shortest sentences first."""
     members: dict[int, list[int]] = {}
@@ -34,14 +33,7 @@ def score_by_length(
     buckets = []
     for number, indices in sorted(members.items()):
         first = number * WIDTH + 1
-        scores = {
-            name: score_arm(
-                measure,
-                [[lines[index] for index in indices] for lines in arm],
-                [references[index] for index in indices],
-            )
-            for name, arm in arms.items()
-        }
+        scores = {name: score_arm(score, arm[:, indices]) for name, arm in arms.items()}
         words = f"{first}+" if number == LAST else f"{first}-{first + WIDTH - 1}"
         buckets.append(Bucket(words, indices, scores))
     return buckets

@@ -2,6 +2,7 @@
 
     NAME.json           scores, each with its definition, and what they are scores of
     NAME.txt            the hypotheses
+    NAME.log_probs.txt  of each reference its log-probability in nats, and its sub-words with EOS
     SPLIT-HASH.src.txt  the raw sources, SPLIT-HASH.ref.txt the raw references: of all evaluations
                         of this test set
 
@@ -14,6 +15,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from t2t.files import write_file
 
@@ -48,7 +52,7 @@ class Evaluation:
         return str(self.result.get("date", ""))
 
     def read_lines(self, text: str) -> list[str]:
-        """`hypotheses`, `sources` or `references`, one line a sentence.
+        """`hypotheses`, `sources`, `references` or `log_probs`, one line a sentence.
 
         Raises:
             EvaluationError: they are not there, or are not as many as were scored.
@@ -72,12 +76,28 @@ class Evaluation:
             )
         return lines
 
+    def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
+        """Of each reference the model's log-probability in nats, and its sub-words with EOS.
+
+        A reference that the model cannot take has NaN.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
+        lines = self.read_lines("log_probs")
+        try:
+            return np.array([line.split(" ") for line in lines], float)
+        except ValueError as error:
+            path = self.path.with_name(self.result["texts"]["log_probs"])
+            raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
+
 
 def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
     """The texts' file names beside the scores at `path`; `corpus` is the test set's hash."""
     test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
         "hypotheses": f"{path.stem}.txt",
+        "log_probs": f"{path.stem}.log_probs.txt",
         "sources": f"{test_set}.src.txt",
         "references": f"{test_set}.ref.txt",
     }

@@ -2,61 +2,76 @@
 
 import math
 
-from t2t.evaluation.significance import Comparison, Evidence
+from t2t.evaluation.significance import LEVEL, Comparison, Judgement
 
 
-def say(
-    comparison: Comparison,
-    names: tuple[str, str],
-    measure: str,
-    num_sentences: int,
-    num_seeds: tuple[int, int],
+def describe(
+    comparison: Comparison, names: tuple[str, str], measure: str, num_sentences: int
 ) -> str:
-    """Better, worse or not distinguishable: the second arm against the first, and why."""
+    """Better, worse or not distinguishable: the second arm against the first, and how sure."""
     first, second = names
-    sentences, seeds = comparison.sentences, comparison.seeds
-    evidence = f"{_describe(sentences)}, paired bootstrap over {num_sentences} sentences"
-    if seeds:
-        evidence += f"; {_describe(seeds)}, t-test over {num_seeds[1]} and {num_seeds[0]} seeds"
-    facts = f"{comparison.difference:+.2f} {measure} ({evidence})"
+    low, high = comparison.interval
+    p_values = f"p = {comparison.p_value:.3g}"
+    if comparison.adjusted != comparison.p_value:
+        p_values += f", {comparison.adjusted:.3g} with Holm's correction"
+    facts = (
+        f"{comparison.difference:+.4g} {measure} (95% interval {low:+.4g} to {high:+.4g}, "
+        f"two-sided {p_values}; standard error {comparison.sentence_error:.2g} from "
+        f"{num_sentences} sentences"
+    )
+    if comparison.seed_error is not None:
+        seeds = " and ".join(map(str, comparison.num_seeds))
+        facts += f", {comparison.seed_error:.2g} from {seeds} seeds"
+    facts += ")."
     if comparison.distinguishable:
-        direction = "better" if comparison.better else "worse"
-        return f"{second} is {direction} than {first}: {facts}. {_describe_reach(comparison)}"
-    culprits = []
-    if not sentences.convincing:
-        culprits.append(f"with these {num_sentences} sentences")
-    if seeds and not seeds.convincing:
-        culprits.append("with so few seeds")
-    advice = _advise(comparison, num_sentences)
-    return (
-        f"{second} is not distinguishable from {first} {' and '.join(culprits)}: {facts}. {advice}"
-    ).rstrip()
-
-
-def _describe(evidence: Evidence) -> str:
-    low, high = evidence.interval
-    return f"95% interval {low:+.2f} to {high:+.2f}, p = {evidence.p_value:.3f}"
+        verdict = f"{second} is {'better' if comparison.better else 'worse'} than {first}"
+    else:
+        verdict = f"{second} is not distinguishable from {first}"
+    sentences = [
+        f"{verdict}: {facts}",
+        _advise(comparison, num_sentences),
+        _describe_reach(comparison),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _describe_reach(comparison: Comparison) -> str:
     """Which chance the verdict covers."""
-    if comparison.seeds:
+    if comparison.seed_error is not None:
         return "This covers the choice of the sentences and of the seeds."
     return (
-        "This covers the choice of the sentences, not that of the seed: with one run an arm, "
-        "another seed may give another verdict."
+        "This covers the choice of the sentences alone: with one run an arm nothing is known of "
+        "the seeds, and another seed may give another verdict."
     )
 
 
 def _advise(comparison: Comparison, num_sentences: int) -> str:
     """What it would take to see a difference of this size."""
-    low, high = comparison.sentences.interval
-    if comparison.sentences.convincing:
-        return "More seeds would tell."
-    if low <= 0 <= high and comparison.difference:
-        ratio = (high - low) / 2 / abs(comparison.difference)
-        digits = 10 ** max(math.floor(math.log10(num_sentences * ratio**2)) - 1, 0)
-        needed = math.ceil(num_sentences * ratio**2 / digits) * digits
-        if num_sentences < needed <= 1_000_000:
-            return f"To show a difference of this size would take about {needed:,} sentences."
-    return ""
+    if comparison.distinguishable or not comparison.difference:
+        return ""
+    if (comparison.seed_error or 0.0) > comparison.sentence_error:
+        return "More seeds would tell more than more sentences."
+    half = (comparison.interval[1] - comparison.interval[0]) / 2
+    needed = num_sentences * (half / comparison.difference) ** 2
+    if not num_sentences < needed <= 1_000_000:
+        return ""
+    digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
+    return (
+        f"To show a difference of this size would take about "
+        f"{math.ceil(needed / digits) * digits:,} sentences."
+    )
+
+
+def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list[str]:
+    """A line for each arm against the first, and how often such verdicts are wrong."""
+    first = next(iter(judgement.scores))
+    lines = [
+        describe(comparison, (first, name), measure, num_sentences)
+        for name, comparison in judgement.comparisons.items()
+    ]
+    if len(lines) > 1:
+        lines.append(
+            f"These {len(lines)} comparisons are judged together (Holm's correction): the chance "
+            f"that any of them is wrong, where no arm differs from {first}, is {LEVEL:.0%}."
+        )
+    return lines

@@ -24,8 +24,8 @@ def plot_curves(curves: Mapping[str, Curve], measure: str, path: Path) -> None:
     _save(figure, axes, path)
 
 
-def plot_costs(rows: Mapping[str, tuple[int, ArmScore]], path: Path) -> None:
-    """BLEU with its 95% interval over sentences against the training's FLOPs."""
+def plot_costs(rows: Mapping[str, tuple[int, ArmScore]], measure: str, path: Path) -> None:
+    """The measure with its 95% interval over sentences against the training's FLOPs."""
     figure, axes = _make_axes()
     for number, (name, (flops, score)) in enumerate(rows.items()):
         low, high = score.over_sentences
@@ -33,7 +33,7 @@ def plot_costs(rows: Mapping[str, tuple[int, ArmScore]], path: Path) -> None:
         marker = "osD^v"[number // 10 % 5]
         axes.errorbar([flops], [score.value], yerr=errors, marker=marker, capsize=3, label=name)
     axes.set_xlabel("FLOPs of the training")
-    axes.set_ylabel("BLEU")
+    axes.set_ylabel(measure)
     _save(figure, axes, path)
 
 

@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 class Progress:
     """The view of a sweep at work."""
 
-    def __init__(self, workdir: Path, runs: Sequence[Run]):
+    def __init__(self, workdir: Path, runs: Sequence[Run], measure: str):
         """Shows what is finished already."""
-        self._workdir = workdir
+        self._workdir, self._measure = workdir, measure
         self._sizes: dict[str, int] = {}  # of metrics.jsonl when it was read last
         width = max(len(run.name) for run in runs)
         self._bars = {
@@ -69,5 +69,5 @@ class Progress:
         """A run has its score."""
         bar = self._bars[run.name]
         bar.n = run.config.training.steps
-        score = load_evaluation(find_score(self._workdir, run)).result["measures"]["bleu"]["value"]
-        self.say(run, f"finished, BLEU {score:.2f}")
+        measures = load_evaluation(find_score(self._workdir, run)).result["measures"]
+        self.say(run, f"finished, {self._measure} {measures[self._measure]['value']:.2f}")

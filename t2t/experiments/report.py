@@ -8,10 +8,17 @@ from pathlib import Path
 from t2t.config import Config
 from t2t.config_json import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.arms import Arm, check_comparable, read_arm
+from t2t.evaluation.arms import Arm, check_comparable, count_references, read_arm
 from t2t.evaluation.bleu import make_measure
-from t2t.evaluation.significance import LEVEL, ArmScore, Comparison, compare_arms, score_arm
-from t2t.evaluation.verdict import say
+from t2t.evaluation.significance import (
+    ArmScore,
+    Judgement,
+    judge,
+    mean_nats,
+    measure_sentences,
+    sacrebleu_score,
+)
+from t2t.evaluation.verdict import describe_all
 from t2t.experiments.pages import Page, format_table, write_pages
 from t2t.experiments.plots import plot_costs, plot_curves
 from t2t.experiments.rows import BASE, LENGTH, Run
@@ -20,14 +27,14 @@ from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import read_metrics
 
-MEASURE = "bleu"
 PAPERS_BASE = 65  # million parameters
 HEADER = (
-    "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "BLEU",
-    "paper", "verdict",
+    "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "MEASURE",
+    "paper", "verdict", "by log-probability",
 )  # fmt: skip
 NOTES = (
-    "Verdicts are against base. Brackets are 95% intervals over sentences.",
+    "Verdicts are against base, judged together (Holm's correction). Brackets are 95% intervals "
+    "over sentences. Perplexity: exp of the mean nats per sub-word over the seeds.",
     "Paper: perplexity, BLEU, and millions of parameters more than base, of newstest2013 by the "
     "paper's measure. Compare differences from base, not values.",
     f"FLOPs: of the whole training in closed form, each batch as full of sentences of {LENGTH} "
@@ -36,8 +43,6 @@ NOTES = (
     "either side (table 1 of the paper).",
     "Tokens/s: of the target, median over the training, beside whatever else ran.",
 )
-Scores = Mapping[str, ArmScore]
-Comparisons = Mapping[str, Comparison]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +63,14 @@ class Outcome:
 
     @property
     def perplexity(self) -> float | None:
-        """The mean over the runs; None where a model's loss was not finite."""
+        """exp of the mean nats over the runs; None where a model's loss was not finite."""
         evaluations = self.arm.evaluations if self.arm else []
         measures = [each.result["measures"] for each in evaluations]
         values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
-        return statistics.fmean(values) if values else None
+        return statistics.geometric_mean(values) if values else None
 
 
-def write_report(workdir: Path, runs: Sequence[Run]) -> str:
+def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     """Writes report.md, report.html and the plots; the table and where it is.
 
     Raises:
@@ -76,14 +81,16 @@ def write_report(workdir: Path, runs: Sequence[Run]) -> str:
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
     arms = {name: outcome.arm for name, outcome in outcomes.items() if outcome.arm}
-    scores, comparisons, sentences = judge(arms)
-    table = [HEADER, *(describe(name, outcomes, scores, comparisons) for name in outcomes)]
-    plots = draw(workdir, runs, outcomes, scores)
+    judgement, by_loss, sentences = judge_rows(arms, measure)
+    header = [measure if name == "MEASURE" else name for name in HEADER]
+    rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
+    table = [header, *rows]
+    plots = draw(workdir, runs, outcomes, judgement, measure)
     page = Page(
         f"Sweep {workdir.resolve().name}",
         table,
         sentences,
-        [*define_scores(arms), *NOTES, *trace_origin(workdir, runs)],
+        [*define_scores(arms, measure), *NOTES, *trace_origin(workdir, runs)],
         plots,
     )
     return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
@@ -127,11 +134,12 @@ def find_state(workdir: Path, run: Run) -> str:
     return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
 
 
-def define_scores(arms: Mapping[str, Arm]) -> list[str]:
-    """What the BLEU of all arms is; nothing of no arm."""
+def define_scores(arms: Mapping[str, Arm], measure: str) -> list[str]:
+    """The definition of the scores of all arms; nothing of no arm."""
     return [
-        f"BLEU on {result['split']}, checkpoint {result['checkpoint']}, "
-        f"{result['num_sentences']} sentences: {result['measures'][MEASURE]['definition']}"
+        f"Scored on the {result['split']} split, checkpoint {result['checkpoint']}, "
+        f"{result['num_sentences']} sentences. {measure}: "
+        f"{result['measures'][measure]['definition']}"
         for result in [arm.evaluations[0].result for arm in arms.values()][:1]
     ]
 
@@ -155,35 +163,43 @@ def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def judge(arms: Mapping[str, Arm]) -> tuple[Scores, Comparisons, list[str]]:
-    """Scores of the arms, how they compare with base, and that in words."""
+def judge_rows(
+    arms: Mapping[str, Arm], measure_name: str
+) -> tuple[Judgement | None, Judgement | None, list[str]]:
+    """The rows by the measure and by the references' log-probability, and both in words.
+
+    Base comes first, and the others are compared with it; without base there are no verdicts.
+    """
     if not arms:
-        return {}, {}, []
+        return None, None, []
     first = next(iter(arms.values()))
-    measure = make_measure(MEASURE, first.evaluations[0].result["tgt_language"])
-    references = check_comparable([*arms.values()], MEASURE, measure).references
-    scores = {name: score_arm(measure, arm.hypotheses, references) for name, arm in arms.items()}
+    measure = make_measure(measure_name, first.evaluations[0].result["tgt_language"])
+    references = check_comparable([*arms.values()], measure_name, measure).references
+    named = [dataclasses.replace(arm, name=name) for name, arm in arms.items()]
+    counted = {arm.name: measure_sentences(measure, arm.hypotheses, references) for arm in named}
+    score = sacrebleu_score(measure.metric)
+    by_measure = judge(counted, score, higher_is_better=measure.higher_is_better)
     if BASE not in arms:
-        return scores, {}, ["No verdicts: base has no evaluation."]
-    base, comparisons, sentences = arms[BASE].hypotheses, {}, []
-    for name, arm in arms.items():
-        if name != BASE:
-            comparisons[name] = compare_arms(measure, base, arm.hypotheses, references)
-            seeds = len(base), len(arm.hypotheses)
-            sentences.append(say(comparisons[name], (BASE, name), MEASURE, len(references), seeds))
-    if len(sentences) > 1:
-        sentences.append(
-            f"{len(sentences)} comparisons, each wrong {LEVEL:.0%} of the time where the row does "
-            f"not differ from base: expect {LEVEL * len(sentences):.2g} false alarms."
-        )
-    return scores, comparisons, sentences
+        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
+    sentences = describe_all(by_measure, measure_name, len(references))
+    found = count_references(named, references)
+    if found is None:
+        return by_measure, None, sentences
+    losses, unit = found
+    by_loss = judge(losses, mean_nats, higher_is_better=False)
+    number = len(next(iter(losses.values()))[0])
+    return by_measure, by_loss, sentences + describe_all(by_loss, f"nats per {unit}", number)
 
 
 def describe(
-    name: str, outcomes: Mapping[str, Outcome], scores: Scores, comparisons: Comparisons
+    name: str,
+    outcomes: Mapping[str, Outcome],
+    judgement: Judgement | None,
+    by_loss: Judgement | None,
 ) -> list[str]:
     """The table's line of a row."""
     outcome, base = outcomes[name], outcomes.get(BASE)
+    score = judgement.scores.get(name) if judgement else None
     changes = differences(base.config, outcome.config) if base else []
     return [
         name,
@@ -193,15 +209,17 @@ def describe(
         str(count_sequential_operations(outcome.config.model, LENGTH, LENGTH)),
         f"{outcome.speed:.0f}" if outcome.speed else "",
         f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
-        _format_score(scores[name]) if name in scores else "",
+        _format_score(score) if score else "",
         _format_paper(outcome.runs[0]),
-        "; ".join([*_judge_in_a_word(comparisons.get(name)), *dict.fromkeys(outcome.states)]),
+        "; ".join([*_judge_in_a_word(judgement, name), *dict.fromkeys(outcome.states)]),
+        "".join(_judge_in_a_word(by_loss, name)),
     ]
 
 
-def _judge_in_a_word(comparison: Comparison | None) -> list[str]:
-    if comparison is None:
+def _judge_in_a_word(judgement: Judgement | None, name: str) -> list[str]:
+    if judgement is None or name not in judgement.comparisons:
         return []
+    comparison = judgement.comparisons[name]
     word = "better" if comparison.better else "worse"
     return [word if comparison.distinguishable else "not distinguishable"]
 
@@ -228,27 +246,32 @@ def _format_paper(run: Run) -> str:
 
 
 def draw(
-    workdir: Path, runs: Sequence[Run], outcomes: Mapping[str, Outcome], scores: Scores
+    workdir: Path,
+    runs: Sequence[Run],
+    outcomes: Mapping[str, Outcome],
+    judgement: Judgement | None,
+    measure: str,
 ) -> dict[str, Path]:
     """The plots that there are figures for, by what they show."""
     plots = {}
-    for measure, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
+    for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
         curves = {
             run.name: [
-                (line["step"], line[f"validation/{measure}"])
+                (line["step"], line[f"validation/{name}"])
                 for line in read_metrics(workdir / run.name)
-                if line.get(f"validation/{measure}") is not None
+                if line.get(f"validation/{name}") is not None
             ]
             for run in runs
         }
-        if drawn := {name: curve for name, curve in curves.items() if curve}:
-            plots[title] = workdir / f"{measure}.svg"
+        if drawn := {run: curve for run, curve in curves.items() if curve}:
+            plots[title] = workdir / f"{name}.svg"
             plot_curves(drawn, title, plots[title])
+    scores = judgement.scores if judgement else {}
     costs = {
         name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
     }
     if costs:
-        title = "BLEU against the FLOPs of the training"
+        title = f"{measure} against the FLOPs of the training"
         plots[title] = workdir / "cost.svg"
-        plot_costs(costs, plots[title])
+        plot_costs(costs, measure, plots[title])
     return plots

@@ -40,7 +40,8 @@ class Programs:
     def evaluate(self, run: Run) -> list[str]:
         """`t2t.evaluate`."""
         score = find_score(self.workdir, run)
-        flags = [f"--{name}={value}" for name, value in vars(self.protocol).items()]
+        protocol = self.protocol
+        flags = [f"--split={protocol.split}", f"--checkpoint={protocol.checkpoint}"]
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:

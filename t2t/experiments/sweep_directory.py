@@ -1,6 +1,6 @@
 """The directory of a sweep: whose it is, and how far its runs are.
 
-    sweep.json      what is compared: the config of each run, split, checkpoint
+    sweep.json      what is compared: the config of each run, split, checkpoint, measure
     ROW-seedN/      a run directory; what its programs said is in its output.log
     report.md ...   made from the rest, as often as one likes
 
@@ -27,10 +27,11 @@ PLACES = ("mesh.", "data.directory", "data.cache_directory")  # where and how, n
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """How each run is scored."""
+    """How each run is scored, and by what the rows are judged."""
 
     split: str
     checkpoint: str
+    measure: str = "bleu"
 
 
 def find_score(workdir: Path, run: Run) -> Path:
@@ -81,7 +82,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: Protocol) -> None:
     changed = [
         f"--{name}: {there[name]!r} -> {value!r}"
         for name, value in vars(protocol).items()
-        if there.get(name, value) != value
+        if name != "measure" and there.get(name, value) != value  # every measure is there
     ]
     for name in there["runs"].keys() & wanted.keys():
         old = _flatten(Config()) | there["runs"][name]  # a field that is new has its default

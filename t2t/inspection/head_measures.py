@@ -93,7 +93,8 @@ def measure_importance(
             if measure == "loss":
                 return scorer.score(params).mean
             hypotheses = [found.text for found in translator.translate(params, sources)]
-            return score_bleu(hypotheses, references)["bleu"].value
+            language = config.data.tgt_language
+            return score_bleu(hypotheses, references, language)["bleu"].value
 
         whole, worse = compute(params), 1 if measure == "loss" else -1
         heads = tqdm.tqdm(

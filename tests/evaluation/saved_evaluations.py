@@ -28,9 +28,13 @@ def save(
     sources: Sequence[str] = SOURCES,
     references: Sequence[str] = REFERENCES,
     date: str = "2026-01-01T00:00:00Z",
+    nats: float | None = None,
     **changes: Any,
 ) -> Evaluation:
-    """In `run`/evaluations; `changes` are fields of the JSON."""
+    """In `run`/evaluations; `changes` are fields of the JSON.
+
+    With `nats` each reference has nine sub-words of so many nats, more or less.
+    """
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)])
     scores = score_corpus(hypotheses, references, "de")
     result: dict[str, Any] = {
@@ -50,5 +54,9 @@ def save(
     result |= changes
     result["texts"] = name_texts(path, result["split"], result["corpus"])
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
+    if nats is None:
+        del result["texts"]["log_probs"]
+    else:
+        texts["log_probs"] = [f"{-9 * nats - n % 3 / 10:.6f} 9" for n in range(len(references))]
     save_evaluation(path, result, texts)
     return load_evaluation(path)

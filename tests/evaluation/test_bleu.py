@@ -5,11 +5,18 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from t2t.evaluation.bleu import MEASURES, make_measure, score_bleu, score_corpus
+from t2t.evaluation.bleu import (
+    MEASURES,
+    MeasureError,
+    make_measure,
+    score_bleu,
+    score_corpus,
+)
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
 REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
@@ -38,7 +45,7 @@ def test_bleu_is_the_published_formula() -> None:
     hypotheses, references = (
         [line.replace("-", " ") for line in side] for side in (HYPOTHESES, REFERENCES)
     )
-    score = score_bleu(hypotheses, references)["bleu"]
+    score = score_bleu(hypotheses, references, "de")["bleu"]
     assert score.value == pytest.approx(naive_bleu(hypotheses, references))
     assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
@@ -121,6 +128,40 @@ def test_text_is_tokenised_as_moses_does() -> None:
     assert scores["bleu_paper"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].definition.startswith("lower-cased, Moses punctuation")
     assert "tok:none|smooth:none" in scores["bleu_multi30k"].definition
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-CN", "zh_TW"])
+def test_words_of_a_language_without_blanks_are_cut_as_sacrebleu_cuts_them(language: str) -> None:
+    """13a takes a Chinese sentence for one word, and BLEU for 0."""
+    hypotheses, references = ["两只狗在海边跑。"], ["两只狗在海滩跑。"]
+    for score in (
+        score_bleu(hypotheses, references, language)["bleu"],
+        score_corpus(hypotheses, references, language)["bleu"],
+    ):
+        assert "tok:zh" in score.definition
+        assert score.value > 30
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_package_that_cuts_words_is_named_where_it_is_missing(language: str) -> None:
+    if any(find_spec(name) for name in ("MeCab", "mecab_ko")):
+        pytest.skip("it is installed")
+    with pytest.raises(MeasureError, match=rf"pip install 'sacrebleu\[{language}\]'"):
+        make_measure("bleu", language)
+
+
+@pytest.mark.parametrize(
+    ("line", "treated"),
+    [
+        ("Das rot-weiße Haus.", "Das rot ##AT##-##AT## weiße Haus ."),
+        # The script for punctuation knows neither „ nor a dash.
+        ("„Ja“ \u2013 sagt sie…", '„ Ja " \u2013 sagt sie ...'),
+        ("A-b-c, 1-2", "A ##AT##-##AT## b-c , 1 ##AT##-##AT## 2"),  # as Perl's s///g goes on
+        ("z.B. 3,5 & <b>", "z.B. 3,5 & < b >"),
+    ],
+)
+def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated: str) -> None:
+    assert make_measure("bleu_paper", "de").treat(line) == treated
 
 
 def test_published_measures_are_not_smoothed() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from t2t.evaluation.bleu import make_measure
-from t2t.evaluation.by_length import plot_by_length, score_by_length
+from t2t.evaluation.by_length import Bucket, plot_by_length, score_by_length
+from t2t.evaluation.significance import measure_sentences, sacrebleu_score
 from tests.evaluation.saved_evaluations import spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]
@@ -14,10 +15,15 @@ REFERENCES = [f"Der Hund {length} läuft am Strand ." for length in LENGTHS]
 EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 
 
+def score_buckets(name: str, arms: dict[str, list[list[str]]]) -> list[Bucket]:
+    measure = make_measure(name, "de")
+    counted = {arm: measure_sentences(measure, texts, REFERENCES) for arm, texts in arms.items()}
+    return score_by_length(sacrebleu_score(measure.metric), counted, SOURCES)
+
+
 def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
     arms = {"good": [REFERENCES], "bad": [spoil(2, REFERENCES), REFERENCES]}
-    measure = make_measure("exact_match", "de")
-    buckets = score_by_length(measure, arms, SOURCES, REFERENCES)
+    buckets = score_buckets("exact_match", arms)
     assert {bucket.words: bucket.indices for bucket in buckets} == EXPECTED
     for bucket in buckets:
         wrong = sum(index % 2 == 0 for index in bucket.indices)
@@ -30,7 +36,7 @@ def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_plot_is_a_file_of_the_kind_that_its_name_says(tmp_path: Path, suffix: str) -> None:
     arms = {"base": [REFERENCES], "other": [spoil(2, REFERENCES)]}
-    buckets = score_by_length(make_measure("bleu", "de"), arms, SOURCES, REFERENCES)
+    buckets = score_buckets("bleu", arms)
     path = tmp_path / f"plot.{suffix}"
     plot_by_length(buckets, "bleu", path)
     content = path.read_bytes()

@@ -1,18 +1,25 @@
-"""Verdicts against sacreBLEU's test called by hand, against SciPy and against known tables."""
+"""Verdicts against sacreBLEU's bootstrap, against SciPy, and by how often they are wrong."""
 
+import dataclasses
 import math
 import random
-from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from sacrebleu.significance import PairedTest, Result
 from scipy import stats
 
-from t2t.evaluation.bleu import RESAMPLES, make_measure
+from t2t.evaluation.bleu import RESAMPLES, Measure, make_measure
 from t2t.evaluation.significance import (
+    LEVEL,
+    ArmScore,
+    Comparison,
+    adjust,
     compare_arms,
-    compare_over_seeds,
+    draw_sentences,
     estimate_over_seeds,
+    judge,
+    measure_sentences,
+    sacrebleu_score,
     score_arm,
 )
 
@@ -38,83 +45,184 @@ GOOD = [spoil(REFERENCES, 0.1, seed) for seed in (1, 2, 3)]
 BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 
 
-@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "bleu_paper"])
-def test_two_runs_are_tested_as_sacrebleu_tests_them(name: str) -> None:
-    measure = make_measure(name, "de")
-    lines = [[*map(measure.treat, text)] for text in (GOOD[0], GOOD[1])]
-    named: list[tuple[str, Sequence[str]]] = [("first", lines[0]), ("second", lines[1])]
-    references = [*map(measure.treat, REFERENCES)]
-    _, results = PairedTest(named, {"x": measure.metric}, [references], "bs", RESAMPLES)()
-    (first, second) = next(found for key, found in results.items() if key != "System")
-    assert isinstance(first, Result)
-    assert isinstance(second, Result)
+BLEU = make_measure("bleu", "de")
 
-    comparison = compare_arms(measure, GOOD[:1], GOOD[1:2], REFERENCES)
-    assert comparison.sentences.p_value == second.p_value
-    assert comparison.difference == pytest.approx(second.score - first.score)
-    assert comparison.seeds is None
-    score = score_arm(measure, GOOD[:1], REFERENCES)
-    assert score.value == pytest.approx(first.score)
-    assert score.over_sentences == pytest.approx(
-        (first.mean - first.ci, first.mean + first.ci)  # type: ignore[operator]
+
+def score(arm: list[list[str]], measure: Measure = BLEU) -> ArmScore:
+    counted = measure_sentences(measure, arm, REFERENCES)
+    return score_arm(sacrebleu_score(measure.metric), counted)
+
+
+def compare(first: list[list[str]], second: list[list[str]], measure: Measure = BLEU) -> Comparison:
+    return compare_arms(
+        score(first, measure), score(second, measure), higher_is_better=measure.higher_is_better
     )
-    interval = measure.score(GOOD[0], REFERENCES, RESAMPLES).interval
-    assert score.over_sentences == pytest.approx(interval)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "bleu_paper"])
+def test_scores_and_intervals_are_those_of_sacrebleu(name: str) -> None:
+    measure = make_measure(name, "de")
+    arm, expected = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, RESAMPLES)
+    assert arm.value == pytest.approx(expected.value)
+    assert expected.interval
+    width = expected.interval[1] - expected.interval[0]
+    assert arm.over_sentences == pytest.approx(expected.interval, abs=0.15 * width)
 
 
 def test_arm_of_several_seeds_scores_their_mean() -> None:
-    measure = make_measure("bleu", "de")
-    scores = [measure.score(text, REFERENCES).value for text in GOOD]
-    arm = score_arm(measure, GOOD, REFERENCES)
+    scores = [BLEU.score(text, REFERENCES).value for text in GOOD]
+    arm = score(GOOD)
     assert arm.seeds == pytest.approx(scores)
     assert arm.value == pytest.approx(sum(scores) / 3)
-    comparison = compare_arms(measure, GOOD, BAD, REFERENCES)
-    bad = [measure.score(text, REFERENCES).value for text in BAD]
-    assert comparison.difference == pytest.approx(sum(bad) / 2 - sum(scores) / 3)
+    bad = [BLEU.score(text, REFERENCES).value for text in BAD]
+    assert compare(GOOD, BAD).difference == pytest.approx(sum(bad) / 2 - sum(scores) / 3)
 
 
 def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     """Of exact matches the standard error is known: sqrt(p (1 - p) / n)."""
     references = [str(number) for number in range(1000)]
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
-    arm = score_arm(make_measure("exact_match", "de"), [hypotheses], references)
-    low, high = arm.over_sentences
+    measure = make_measure("exact_match", "de")
+    counted = measure_sentences(measure, [hypotheses], references)
+    low, high = score_arm(sacrebleu_score(measure.metric), counted).over_sentences
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 
 
 @pytest.mark.parametrize(("name", "higher_is_better"), [("bleu", True), ("ter", False)])
 def test_clearly_better_arm_is_better_by_every_measure(name: str, higher_is_better: bool) -> None:
     measure = make_measure(name, "de")
-    comparison = compare_arms(measure, BAD, GOOD, REFERENCES)
+    comparison = compare(BAD, GOOD, measure)
     assert comparison.distinguishable
     assert comparison.better
     assert (comparison.difference > 0) == higher_is_better
-    assert not compare_arms(measure, GOOD, BAD, REFERENCES).better
+    assert not compare(GOOD, BAD, measure).better
 
 
 def test_arms_that_differ_by_chance_alone_are_not_distinguishable() -> None:
-    measure = make_measure("bleu", "de")
     for first, second in ((GOOD[:1], GOOD[1:2]), (GOOD[:1], GOOD[:1]), (GOOD[:2], GOOD[2:])):
-        comparison = compare_arms(measure, first, second, REFERENCES)
-        assert not comparison.distinguishable
-        assert not comparison.sentences.interval[0] > 0
+        assert not compare(first, second).distinguishable
+    same = compare(GOOD[:1], GOOD[:1])
+    assert (same.difference, same.p_value) == (0, 1)
 
 
-def test_verdict_needs_both_the_sentences_and_the_seeds() -> None:
-    """The sentences speak for the arm, but its seeds scatter too much."""
+def test_scatter_of_the_seeds_takes_a_verdict_back() -> None:
+    """The sentences speak for the arm, but its seeds differ as much."""
     mixed = [GOOD[0], spoil(REFERENCES, 0.45, 6)]
-    comparison = compare_arms(make_measure("bleu", "de"), BAD[:1] + GOOD[1:2], mixed, REFERENCES)
-    assert comparison.seeds
-    assert comparison.sentences.convincing
-    assert not comparison.seeds.convincing
-    assert not comparison.distinguishable
+    scattered = compare([BAD[0], GOOD[1]], mixed)
+    assert scattered.seed_error
+    assert scattered.seed_error > scattered.sentence_error
+    assert not scattered.distinguishable
+    assert compare(BAD[:1], GOOD[:1]).distinguishable
 
 
-def test_bootstrap_gives_the_same_each_time() -> None:
-    first, second = (
-        compare_arms(make_measure("chrf", "de"), GOOD[:2], BAD, REFERENCES) for _ in range(2)
+def test_comparison_is_the_same_each_time() -> None:
+    assert compare(GOOD[:2], BAD) == compare(GOOD[:2], BAD)
+
+
+def test_paired_test_of_single_runs_is_the_normal_one_over_sentences() -> None:
+    """Two-sided; against the textbook's paired test of exact matches."""
+    measure = make_measure("exact_match", "de")
+    comparison = compare(GOOD[:1], GOOD[1:2], measure)
+    matches = [
+        np.array([line == wanted for line, wanted in zip(text, REFERENCES, strict=True)], float)
+        for text in (GOOD[0], GOOD[1])
+    ]
+    expected = stats.ttest_rel(matches[1], matches[0])
+    assert comparison.seed_error is None
+    assert comparison.p_value == pytest.approx(expected.pvalue, rel=0.2)
+    assert comparison.interval == pytest.approx(
+        [100 * bound for bound in expected.confidence_interval()], abs=1.0
     )
-    assert first == second
+
+
+def make_arm(values: np.ndarray) -> ArmScore:
+    """Of each seed's value for each sentence; the score is their mean."""
+    scores = tuple(values.mean(axis=1).tolist())
+    count = values.shape[1]
+    resampled = draw_sentences(count) @ values.T / count
+    return ArmScore(float(np.mean(scores)), scores, (0.0, 0.0), None, resampled)
+
+
+def test_without_sentences_that_differ_it_is_students_test() -> None:
+    """All that varies is the seed; also where one arm has a single run."""
+    for sizes in ((3, 2), (3, 1)):
+        first, second = (
+            np.random.default_rng(size).normal(size=(size, 1)) + np.zeros((size, 50))
+            for size in sizes
+        )
+        found = compare_arms(make_arm(first), make_arm(second), higher_is_better=True)
+        if sizes[1] > 1:
+            expected = stats.ttest_ind(second[:, 0], first[:, 0])
+            assert found.p_value == pytest.approx(expected.pvalue)
+            assert found.interval == pytest.approx([*expected.confidence_interval()])
+        half = stats.t.ppf(0.975, sum(sizes) - 2) * (found.seed_error or 0)
+        assert found.interval[1] - found.difference == pytest.approx(half)
+
+
+def simulate(
+    seeds: tuple[int, int], seed_noise: float, difference: float = 0.0, trials: int = 1000
+) -> float:
+    """The share of trials in which two arms are called different.
+
+    A sentence has a difficulty that all runs share, one for each arm, and one for each run. The
+    noise of the seeds and the difference are in standard errors of the arm's own part.
+    """
+    random_, count = np.random.default_rng(0), 100
+    arm = np.repeat([0, 1], seeds)
+    runs, error = len(arm), 1 / math.sqrt(count)
+    called = 0
+    for _ in range(trials):
+        values = random_.normal(0, 3, (1, count)) + random_.normal(size=(2, count))[arm]
+        values += random_.normal(size=(runs, count))
+        values += error * (seed_noise * random_.normal(size=(runs, 1)) + difference * arm[:, None])
+        first, second = (make_arm(values[arm == which]) for which in (0, 1))
+        called += compare_arms(first, second, higher_is_better=True).distinguishable
+    return called / trials
+
+
+@pytest.mark.parametrize("seeds", [(2, 2), pytest.param((1, 3), marks=pytest.mark.slow), (3, 3)])
+@pytest.mark.parametrize("seed_noise", [0.5, 1.0, pytest.param(3.0, marks=pytest.mark.slow)])
+def test_verdict_on_equal_arms_is_wrong_in_three_to_six_percent(
+    seeds: tuple[int, int], seed_noise: float
+) -> None:
+    assert 0.03 <= simulate(seeds, seed_noise) <= 0.06
+
+
+def test_more_seeds_find_a_known_difference_more_often() -> None:
+    power = [simulate(seeds, 0.5, difference=5, trials=100) for seeds in ((2, 2), (5, 5))]
+    assert power[0] > 0.5
+    assert power[1] > 0.8
+
+
+def test_single_runs_know_nothing_of_the_seeds() -> None:
+    """As the verdict says of itself; the rate grows with the noise."""
+    assert simulate((1, 1), 0.0) < 0.08
+    assert simulate((1, 1), 3.0, trials=200) > 0.25
+
+
+def test_holms_correction_is_that_of_the_textbook() -> None:
+    like = compare(GOOD[:1], BAD[:1])
+    comparisons = [dataclasses.replace(like, p_value=p) for p in (0.01, 0.04, 0.03, 0.005)]
+    assert [each.adjusted for each in adjust(comparisons)] == pytest.approx(
+        [0.03, 0.06, 0.06, 0.02]
+    )
+    assert [each.distinguishable for each in adjust(comparisons)] == [True, False, False, True]
+    assert adjust([]) == []
+
+
+def test_rows_are_judged_together() -> None:
+    """One difference in twenty rows of chance is expected, and is no verdict."""
+    random_ = np.random.default_rng(7)
+    base = random_.normal(size=(1, 100, 1))
+    rows = {str(row): base + 0.5 * random_.normal(size=(1, 100, 1)) for row in range(20)}
+
+    def mean(sums: np.ndarray) -> float:
+        return float(sums[0]) / 100
+
+    judgement = judge({"base": base, **rows}, mean, higher_is_better=True)
+    comparisons = judgement.comparisons.values()
+    assert any(each.p_value < LEVEL for each in comparisons)
+    assert not any(each.distinguishable for each in comparisons)
 
 
 def test_interval_over_seeds_is_students() -> None:
@@ -122,30 +230,3 @@ def test_interval_over_seeds_is_students() -> None:
     interval = estimate_over_seeds([30.0, 31.0, 32.0])
     assert interval == pytest.approx((31 - 4.303 / math.sqrt(3), 31 + 4.303 / math.sqrt(3)), 1e-4)
     assert estimate_over_seeds([30.0]) is None
-
-
-def test_seeds_are_compared_by_students_test() -> None:
-    first, second = [30.0, 31.0, 32.5], [33.0, 34.5]
-    expected = stats.ttest_ind(second, first)
-    evidence = compare_over_seeds(first, second)
-    assert evidence
-    assert evidence.p_value == pytest.approx(expected.pvalue)
-    interval = expected.confidence_interval()
-    assert evidence.interval == pytest.approx((interval.low, interval.high))
-
-
-def test_one_run_is_judged_by_the_scatter_of_the_other_arms_seeds() -> None:
-    scattered = compare_over_seeds([30.0, 31.0, 32.0], [33.0])
-    assert scattered
-    half = 4.303 * math.sqrt(1 + 1 / 3)
-    assert scattered.interval == pytest.approx((2 - half, 2 + half), 1e-3)
-    assert not scattered.convincing
-    steady = compare_over_seeds([31.0, 31.1, 30.9], [33.0])
-    assert steady
-    assert steady.convincing
-    assert compare_over_seeds([30.0], [33.0]) is None
-
-
-def test_seeds_without_scatter_make_any_difference_one() -> None:
-    assert compare_over_seeds([30.0, 30.0], [30.0]).p_value == 1  # type: ignore[union-attr]
-    assert compare_over_seeds([30.0, 30.0], [31.0]).p_value == 0  # type: ignore[union-attr]

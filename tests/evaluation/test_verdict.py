@@ -1,45 +1,49 @@
 """The sentence that people read."""
 
-from t2t.evaluation.significance import Comparison, Evidence
-from t2t.evaluation.verdict import say
+import dataclasses
 
-CLEAR = Evidence((0.5, 2.5), 0.002)
-UNCLEAR = Evidence((-1.5, 2.0), 0.4)
+from t2t.evaluation.significance import ArmScore, Comparison, Judgement
+from t2t.evaluation.verdict import describe, describe_all
+
+CLEAR = Comparison(1.5, True, (1, 1), 0.5, None, (0.52, 2.48), 0.0027, 0.0027)
+UNCLEAR = Comparison(0.25, True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
 
 
-def judge(
-    sentences: Evidence, seeds: Evidence | None = None, better: bool = True, difference: float = 1.5
-) -> str:
-    comparison = Comparison(difference, better, sentences, seeds)
-    return say(comparison, ("old", "new"), "bleu", 1000, (3, 1) if seeds else (1, 1))
+def say(comparison: Comparison) -> str:
+    return describe(comparison, ("old", "new"), "bleu", 1000)
 
 
 def test_single_runs_say_that_the_seed_is_not_covered() -> None:
-    assert judge(CLEAR) == (
-        "new is better than old: +1.50 bleu (95% interval +0.50 to +2.50, p = 0.002, paired "
-        "bootstrap over 1000 sentences). This covers the choice of the sentences, not that of the "
-        "seed: with one run an arm, another seed may give another verdict."
+    assert say(CLEAR) == (
+        "new is better than old: +1.5 bleu (95% interval +0.52 to +2.48, two-sided p = 0.0027; "
+        "standard error 0.5 from 1000 sentences). This covers the choice of the sentences alone: "
+        "with one run an arm nothing is known of the seeds, and another seed may give another "
+        "verdict."
     )
-    assert judge(CLEAR, better=False).startswith("new is worse than old: +1.50 bleu")
+    assert say(dataclasses.replace(CLEAR, better=False)).startswith("new is worse than old: +1.5")
 
 
 def test_seeds_and_sentences_are_both_named() -> None:
-    text = judge(CLEAR, CLEAR)
-    assert "p = 0.002, t-test over 1 and 3 seeds)" in text
+    text = say(UNCLEAR)
+    assert "standard error 0.9 from 1000 sentences, 0.2 from 3 and 1 seeds)" in text
     assert text.endswith("This covers the choice of the sentences and of the seeds.")
 
 
 def test_unclear_difference_says_what_would_show_it() -> None:
-    text = judge(UNCLEAR, difference=0.25)
-    assert text.startswith("new is not distinguishable from old with these 1000 sentences: +0.25")
-    assert text.endswith("To show a difference of this size would take about 49,000 sentences.")
-    assert judge(UNCLEAR, difference=0.0).endswith("sentences).")
-    assert judge(CLEAR, UNCLEAR).endswith("More seeds would tell.")
-    assert "from old with so few seeds: " in judge(CLEAR, UNCLEAR)
-    assert "with these 1000 sentences and with so few seeds: " in judge(UNCLEAR, UNCLEAR)
+    text = say(UNCLEAR)
+    assert text.startswith("new is not distinguishable from old: +0.25 bleu")
+    assert "To show a difference of this size would take about 49,000 sentences." in text
+    seeds = dataclasses.replace(UNCLEAR, seed_error=1.0)
+    assert "More seeds would tell more than more sentences." in say(seeds)
+    assert "would" not in say(dataclasses.replace(UNCLEAR, difference=0.0))
 
 
-def test_interval_and_p_value_have_to_agree() -> None:
-    assert not Evidence((-0.1, 2.0), 0.04).convincing
-    assert not Evidence((0.1, 2.0), 0.06).convincing
-    assert Evidence((-2.0, -0.1), 0.02).convincing
+def test_several_comparisons_are_corrected_and_say_so() -> None:
+    corrected = dataclasses.replace(CLEAR, adjusted=0.0054)
+    arm = ArmScore.__new__(ArmScore)
+    judgement = Judgement(dict.fromkeys("abc", arm), {"b": corrected, "c": UNCLEAR})
+    lines = describe_all(judgement, "bleu", 1000)
+    assert lines[0].startswith("b is better than a: ")
+    assert "two-sided p = 0.0027, 0.0054 with Holm's correction;" in lines[0]
+    assert lines[2].startswith("These 2 comparisons are judged together")
+    assert lines[2].endswith("where no arm differs from a, is 5%.")

@@ -1,6 +1,7 @@
 """What is started when, with programs that take no time."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,18 @@ from t2t.training.early_stop import STOPPED_EARLY
 from t2t.training.run_directory import RunError
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
-SCORE = '{"measures": {"bleu": {"value": 12.5}}, "num_sentences": 1, "split": "test"}'
+SCORE = json.dumps(
+    {
+        "measures": {"bleu": {"value": 12.5}},
+        "num_sentences": 1,
+        "split": "test",
+        "config": {},
+        "checkpoint": "1",
+        "beam_size": 4,
+        "alpha": 0.6,
+        "tgt_language": "de",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +58,7 @@ def runs() -> list[Run]:
 def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
     programs = ShortPrograms(workdir, "recipe.py", {}, Protocol("test", "last"), scripts)
     with lock_sweep(workdir, shared=False) as lock:
-        progress = Progress(workdir, runs)
+        progress = Progress(workdir, runs, "bleu")
         Scheduler(programs, workers, lock, progress).work(runs)
         progress.close()
 
@@ -86,7 +98,7 @@ def test_failed_row_is_told_and_does_not_stop_the_others(
     reason = "training failed: step 3: loss is not finite"
     assert find_failure(tmp_path, runs[1]).read_text() == f"{reason}\n"
     assert f"one_head-seed0: {reason}" in caplog.messages
-    assert "small-seed0: finished, BLEU 12.50" in caplog.messages
+    assert "small-seed0: finished, bleu 12.50" in caplog.messages
 
 
 def test_several_workers_take_the_longest_runs_first(
