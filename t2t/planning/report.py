@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t.planning.chips import Chip
-from t2t.planning.estimate import Estimate
-from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh
+from t2t.planning.estimate import CYCLES_ERROR, Estimate
+from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
 from t2t.planning.topology import Topology
 
 _MEMORY_NOTES = {
@@ -19,7 +19,7 @@ _MEMORY_NOTES = {
 _LIMITS = {
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
-    "network": "bytes sent / bandwidth",
+    "network": "bytes sent / bandwidth of the links that the mesh axis has",
 }
 
 
@@ -42,10 +42,15 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
 def to_search_json(
     plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
 ) -> dict[str, Any]:
-    """The best mesh's figures, then all meshes in their order, and those that cannot be."""
+    """The first mesh's figures, then all meshes in their order, and those that cannot be."""
     entries = [
-        {"mesh": plan.mesh, **_flatten(plan.heaviest), "recipe": to_json(plan, topology)["recipe"]}
-        for plan in plans
+        {
+            "mesh": plan.mesh,
+            "rank": rank,
+            **_flatten(plan.heaviest),
+            "recipe": to_json(plan, topology)["recipe"],
+        }
+        for plan, rank in zip(plans, rank_plans(plans), strict=True)
     ]
     return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
 
@@ -58,21 +63,28 @@ def _flatten(one: ShapePlan) -> dict[str, Any]:
 
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
-    """A table of meshes, the best first."""
-    lines = ["data fsdp tensor      memory         sent  lower bound     estimate   tokens/s"]
-    for plan in plans:
+    """A table of meshes, the best first, with equal ranks for what lies within the error."""
+    lines = ["rank data fsdp tensor      memory         sent     estimate          range   tokens/s"]
+    for plan, rank in zip(plans, rank_plans(plans), strict=True):
         one = plan.heaviest
-        line = f"{plan.mesh['data']:4} {plan.mesh['fsdp']:4} {plan.mesh['tensor']:6} "
-        line += f"{_bytes(one.memory_bytes):>11} "
+        line = f"{rank or '-':>4} {plan.mesh['data']:4} {plan.mesh['fsdp']:4} "
+        line += f"{plan.mesh['tensor']:6} {_bytes(one.memory_bytes):>11} "
         if plan.recipe is None or one.estimate is None:
             lines.append(f"{line} does not fit")
             continue
         own, rate = one.estimate, plan.recipe.tokens_per_second
         sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
-        times = (own.step_seconds_lower_bound, own.step_seconds_estimate)
-        figures = "".join(f"{figure:>13}" for figure in (_bytes(sent), *map(_time, times)))
+        figures = f"{_bytes(sent):>12} {_time(own.step_seconds_estimate):>12} {_range(own):>14}"
         lines.append(f"{line}{figures} {rate:10,.0f}")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            "Meshes of one rank are equal: their ranges overlap that of the first of them, with or "
+            "without",
+            f"asynchronous collectives hidden, and {CYCLES_ERROR:.0%} for the error of the cycles, "
+            "which no run on a TPU has tested.",
+        ]
+    )
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
@@ -91,7 +103,9 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
         lines += _describe_work(one, one.estimate)
         lines += ["", "time of a step", *_describe_time(one, one.estimate, topology.chip)]
         lines += ["", *_describe_operations(one.estimate)]
-        lines += [f"  ({remark})" for remark in one.estimate.remarks]
+        if one.estimate.remarks:
+            lines += ["", "NOT COUNTED, or not exactly"]
+            lines += [f"  {remark}" for remark in one.estimate.remarks]
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
@@ -122,21 +136,21 @@ def _describe_memory(one: ShapePlan, chip: Chip) -> list[str]:
 
 
 def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
-    times, waste = own.flops / one.padded_flops, 1 - one.model_flops / own.flops
+    waste = 1 - one.model_flops / own.flops
     lines = [
-        _line("FLOPs", f"{own.flops:.4g}", "of the products that were compiled"),
-        _line(
-            "  closed form", f"{one.padded_flops:.4g}", f"of all positions; {times:.3f} times it"
-        ),
-        _line(
-            "  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding or waste"
-        ),
-        _line("HBM traffic", _bytes(own.hbm_bytes)),
+        _line("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
+        _line("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
     ]
+    if own.compiled_flops:
+        times = own.compiled_flops / own.flops
+        note = f"{times:.3f} times the closed form; with what is no product, loops once"
+        lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
+    lines += [
+        _line("HBM traffic", _bytes(own.hbm_bytes))]
     for kind, sums in own.collectives.items():
         note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
-        if sums["overlapped_sent_bytes"]:
-            share = sums["overlapped_sent_bytes"] / sums["sent_bytes"]
+        if sums["overlapped_seconds"]:
+            share = sums["overlapped_seconds"] / sums["seconds"]
             note += f"; {share:.0%} while computing"
         lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
     return lines
@@ -150,6 +164,7 @@ def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
     if own.estimated_cycles is not None:
         how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
     lines.append(_line("estimate", _time(own.step_seconds_estimate), how))
+    lines.append(_line("  range", _range(own), "by the error that is assumed"))
     share = one.model_flops / own.step_seconds_estimate / chip.flops
     return [*lines, _line("  of the peak", f"{share:.1%}", "model FLOPs in that time")]
 
@@ -205,6 +220,11 @@ def _bytes(count: float | None) -> str:
 
 def _time(seconds: float) -> str:
     return f"{1000 * seconds:.4g} ms"
+
+
+def _range(own: Estimate) -> str:
+    low, high = own.step_seconds_range
+    return f"{1000 * low:.3g}-{1000 * high:.3g} ms"
 
 
 def _list_versions() -> dict[str, str]:
