@@ -64,7 +64,9 @@ def _flatten(one: ShapePlan) -> dict[str, Any]:
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
     """A table of meshes, the best first, with equal ranks for what lies within the error."""
-    lines = ["rank data fsdp tensor      memory         sent     estimate          range   tokens/s"]
+    lines = [
+        "rank data fsdp tensor      memory         sent     estimate          range   tokens/s"
+    ]
     for plan, rank in zip(plans, rank_plans(plans), strict=True):
         one = plan.heaviest
         line = f"{rank or '-':>4} {plan.mesh['data']:4} {plan.mesh['fsdp']:4} "
@@ -145,8 +147,7 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
         times = own.compiled_flops / own.flops
         note = f"{times:.3f} times the closed form; with what is no product, loops once"
         lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
-    lines += [
-        _line("HBM traffic", _bytes(own.hbm_bytes))]
+    lines += [_line("HBM traffic", _bytes(own.hbm_bytes))]
     for kind, sums in own.collectives.items():
         note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
         if sums["overlapped_seconds"]:
