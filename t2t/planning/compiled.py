@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ class Program:
     text: str  # HLO
     memory: Memory
     flops: float | None = None  # by XLA's own analysis, which enters the body of a loop once
-    coordinates: list[Coordinates] | None = None  # of the devices in their torus, if it is one
+    coordinates: Sequence[Coordinates] | None = None  # of the devices in their torus, if it is one
 
 
 class OutOfMemoryError(RuntimeError):
@@ -73,12 +74,12 @@ def compile_step(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemoryError(str(error)) from None
-    places = [getattr(device, "coords", None) for device in mesh.devices.flat]
+    places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
     return Program(
         text=compiled.as_text(),
         memory=_divide_memory(compiled, state, batch),
         flops=(compiled.cost_analysis() or {}).get("flops"),
-        coordinates=None if None in places else [tuple(place) for place in places],
+        coordinates=places if all(places) else None,
     )
 
 

@@ -15,7 +15,8 @@ _NO_DATA = {"token", "opaque"}
 _ARRAY = re.compile(r"\b(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,<=]*)\](?:\{(?P<layout>[^}]*)\})?")
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
 _LINE = re.compile(
-    r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>.+?) (?P<opcode>[a-z][\w\-]*)\("
+    r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>.+?) (?P<opcode>[a-z][\w\-]*)"
+    r"\((?P<arguments>.*?)\)(?P<attributes>,.*)?$"
 )
 _CALLED = re.compile(
     r"\b(?P<role>calls|to_apply|body|condition|branch_computations|true_computation|"
@@ -135,26 +136,12 @@ def _read_array(match: re.Match[str]) -> Array:
 
 def _parse_line(line: str) -> Instruction | None:
     match = _LINE.match(line)
-    if match is None:
-        return None
-    end = _find_closing(line, match.end())
-    arguments = line[match.end() : end]
-    return Instruction(
+    return match and Instruction(
         name=match["name"],
         opcode=match["opcode"],
         type=match["type"],
-        operands=tuple(re.findall(r"%([\w.\-]+)", arguments)),
-        arguments=arguments,
-        attributes=line[end + 1 :],
+        operands=tuple(re.findall(r"%([\w.\-]+)", match["arguments"])),
+        arguments=match["arguments"],
+        attributes=match["attributes"] or "",
         is_root=match["root"] is not None,
     )
-
-
-def _find_closing(line: str, start: int) -> int:
-    """Where the parenthesis closes that opened before `start`."""
-    depth = 1
-    for index in range(start, len(line)):
-        depth += (line[index] == "(") - (line[index] == ")")
-        if depth == 0:
-            return index
-    return len(line)

@@ -105,7 +105,9 @@ class _Walk:
         name = own.origin or own.opcode
         for array in own.arrays:
             if count_bits(array.dtype) is None:
-                self._remark(f"arrays of dtype {array.dtype}, whose size is unknown, count nothing")
+                self.cost.remarks.add(
+                    f"arrays of dtype {array.dtype}, whose size is unknown, count nothing"
+                )
         hbm_bytes = times * self._count_bytes(own, scope, started)
         operation = self.cost.operations.setdefault(name, Operation(name))
         operation.executions += times
@@ -130,7 +132,9 @@ class _Walk:
         ):
             return 0
         if target:
-            self._remark(f"calls of {target} count with their traffic alone: it states no FLOPs")
+            self.cost.remarks.add(
+                f"calls of {target} count with their traffic alone: it states no FLOPs"
+            )
         cycles = round(hbm_bytes / bytes_per_cycle)
         if self.cost.has_cycles and own.num_bytes >= _SMALL:
             self.cost.unestimated[name] = self.cost.unestimated.get(name, 0) + cycles
@@ -167,7 +171,9 @@ class _Walk:
             sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
             return walk.cost.cycles or 0, walk.cost.hbm_bytes + sent
 
-        self._remark("of a conditional's branches the costliest counts, as if always taken")
+        self.cost.remarks.add(
+            "of a conditional's branches the costliest counts, as if always taken"
+        )
         roles = ("branch_computations", "true_computation", "false_computation")
         return max(own.called(*roles), key=measure)
 
@@ -182,7 +188,7 @@ class _Walk:
             limit = scope[root.operands[1]]
             if limit.opcode == "constant" and limit.arguments.isdigit():
                 return int(limit.arguments)
-        self._remark("loops of unknown length count as one round")
+        self.cost.remarks.add("loops of unknown length count as one round")
         return 1
 
     def _count_bytes(self, own: Instruction, scope: Scope, started: bool | None) -> int:
@@ -208,28 +214,17 @@ class _Walk:
             read[0], written = 0, [sources[1].num_bytes]
         return sum(read) + sum(written)
 
-    def _remark(self, text: str) -> None:
-        self.cost.remarks.add(text)
-
 
 def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
-    """(operand -> bytes of it that are read, bytes of the result that are written).
-
-    Only for operands that are nothing but sliced or updated in place, and for a result that is such
-    an update.
-    """
+    """(operand -> bytes that are read, if it is only sliced; bytes written, if in place)."""
     read: dict[int, int] = {}
-    for own in fusion.values():
+    for own in (i for i in fusion.values() if i.opcode == "parameter"):
         users = [user for user in fusion.values() if own.name in user.operands]
-        if own.opcode != "parameter" or not users:
-            continue
-        if all(
-            user.operands[0] == own.name
-            and own.name not in user.operands[1:]
-            and user.opcode in _SLICES | {"dynamic-update-slice"}
-            for user in users
-        ):
-            read[int(own.arguments)] = sum(u.num_bytes for u in users if u.opcode in _SLICES)
+        places = {place for user in users for place in user.operands[1:]}
+        updates = [user for user in users if user.opcode == "dynamic-update-slice"]
+        slices = [user for user in users if user.opcode in _SLICES]
+        if users and len(slices) + len(updates) == len(users) and own.name not in places:
+            read[int(own.arguments)] = sum(user.num_bytes for user in slices)
     root = next(i for i in fusion.values() if i.is_root)
     while root.opcode == "bitcast":
         root = fusion[root.operands[0]]

@@ -11,12 +11,10 @@ from t2t.planning.estimate import CYCLES_ERROR, Estimate
 from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
 from t2t.planning.topology import Topology
 
-_MEMORY_NOTES = {
+_NOTES = {
     "optimizer": "moments, counters, key",
     "activations": "with gradients and all else within a step",
     "other": "metrics, padding to whole tiles",
-}
-_LIMITS = {
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
     "network": "bytes sent / bandwidth of the links that the mesh axis has",
@@ -91,29 +89,11 @@ def describe_search(plans: Sequence[MeshPlan]) -> str:
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
     """All there is to say about one mesh."""
-    one = plan.heaviest
+    one, shape = plan.heaviest, plan.heaviest.shape
     versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
-    devices = len(topology.devices)
     lines = [
-        f"{topology.name}: {devices} devices, mesh {describe_mesh(plan.mesh)}; {versions}",
-        *_describe_shape(plan),
-        "",
-        "per device and step",
-        *_describe_memory(one, topology.chip),
-    ]
-    if one.estimate is not None:
-        lines += _describe_work(one, one.estimate)
-        lines += ["", "time of a step", *_describe_time(one, one.estimate, topology.chip)]
-        lines += ["", *_describe_operations(one.estimate)]
-        if one.estimate.remarks:
-            lines += ["", "NOT COUNTED, or not exactly"]
-            lines += [f"  {remark}" for remark in one.estimate.remarks]
-    return "\n".join([*lines, "", *_describe_recipe(plan)])
-
-
-def _describe_shape(plan: MeshPlan) -> list[str]:
-    shape = plan.heaviest.shape
-    lines = [
+        f"{topology.name}: {len(topology.devices)} devices, mesh {describe_mesh(plan.mesh)}; "
+        + versions,
         f"heaviest of {len(plan.shapes)} batch shapes, {shape.share:.1%} of the steps: "
         f"{shape.rows} rows of {shape.src_length} source and {shape.tgt_length} target positions",
     ]
@@ -122,19 +102,20 @@ def _describe_shape(plan: MeshPlan) -> list[str]:
             f"  {empty} of the rows are empty, so that each device has as many; more "
             "data.batch_tokens, or fewer of data x fsdp, would fill them"
         )
-    return lines
-
-
-def _describe_memory(one: ShapePlan, chip: Chip) -> list[str]:
     verdict = "fits" if one.fits else "DOES NOT FIT"
-    note = f"of {_bytes(chip.memory_bytes)}: {verdict}"
-    lines = [_line("memory", _bytes(one.memory_bytes), note)]
-    if one.estimate is not None:
+    memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
+    lines += ["", "per device and step", _line("memory", _bytes(one.memory_bytes), memory)]
+    if own := one.estimate:
         lines += [
-            _line(f"  {name}", _bytes(size), _MEMORY_NOTES.get(name, ""))
-            for name, size in dataclasses.asdict(one.estimate.memory).items()
+            _line(f"  {name}", _bytes(size), _NOTES.get(name, ""))
+            for name, size in dataclasses.asdict(own.memory).items()
         ]
-    return lines
+        lines += _describe_work(one, own)
+        lines += ["", "time of a step", *_describe_time(one, own, topology.chip)]
+        lines += ["", *_describe_operations(own)]
+        if own.remarks:
+            lines += ["", "NOT COUNTED, or not exactly", *(f"  {text}" for text in own.remarks)]
+    return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
 def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
@@ -144,30 +125,30 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
         _line("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
     ]
     if own.compiled_flops:
-        times = own.compiled_flops / own.flops
-        note = f"{times:.3f} times the closed form; with what is no product, loops once"
+        note = f"{own.compiled_flops / own.flops:.3f} times that; with what is no product"
         lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
-    lines += [_line("HBM traffic", _bytes(own.hbm_bytes))]
+    lines.append(_line("HBM traffic", _bytes(own.hbm_bytes)))
     for kind, sums in own.collectives.items():
         note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
-        if sums["overlapped_seconds"]:
-            share = sums["overlapped_seconds"] / sums["seconds"]
-            note += f"; {share:.0%} while computing"
+        if hidden := sums["overlapped_seconds"]:
+            note += f"; {hidden / sums['seconds']:.0%} while computing"
         lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
     return lines
 
 
 def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
-    lines = [_line(f"  {name}", _time(own.seconds[name]), note) for name, note in _LIMITS.items()]
     limit = max(own.seconds, key=own.seconds.__getitem__)
-    lines.append(_line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"))
     how = "compute, memory and network one after the other"
     if own.estimated_cycles is not None:
         how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
-    lines.append(_line("estimate", _time(own.step_seconds_estimate), how))
-    lines.append(_line("  range", _range(own), "by the error that is assumed"))
     share = one.model_flops / own.step_seconds_estimate / chip.flops
-    return [*lines, _line("  of the peak", f"{share:.1%}", "model FLOPs in that time")]
+    return [
+        *(_line(f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
+        _line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
+        _line("estimate", _time(own.step_seconds_estimate), how),
+        _line("  range", _range(own), "by the error that is assumed"),
+        _line("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
+    ]
 
 
 def _describe_operations(own: Estimate) -> list[str]:

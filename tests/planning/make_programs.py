@@ -2,8 +2,8 @@
 
     python -m tests.planning.make_programs        # requirements-tpu.txt; on a CPU, two minutes
 
-What the readers skip is left out, since it is most of the text: kernels' code, stack frames, layouts
-of the program, all of `backend_config` but the estimates. The programs here are of libtpu 0.0.48.1.
+What the readers skip is left out, since it is most of the text: kernels' code, stack frames, the
+program's layouts, all of `backend_config` but the estimates. The programs are of libtpu 0.0.48.1.
 """
 
 import lzma

@@ -87,7 +87,7 @@ def test_range_hides_asynchronous_collectives_at_its_lower_end() -> None:
 
 
 def test_axis_of_a_torus_has_only_the_links_of_its_dimension() -> None:
-    """Four of 16 x 16 chips in a line: one link of four, so the network takes four times as long."""
+    """Four of 16 x 16 chips in a line have one link of four, and take four times as long."""
     coordinates = [(x, y) for x in range(16) for y in range(16)]
     program = dataclasses.replace(read(cycles=25), coordinates=coordinates)
     own = estimate(program, BALANCED, FLOPS, (64, 64))

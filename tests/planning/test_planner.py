@@ -140,9 +140,9 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     def compile_step(config: Config, *_: object) -> Program:
         if config.mesh.fsdp < 4:
             raise OutOfMemoryError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm.")
-        count = 10 * config.mesh.fsdp + config.mesh.tensor
-        text = f"HloModule m\nENTRY %m (a: f32[]) -> f32[] {{\n  ROOT %b = f32[{count}000000] copy(%a)\n"
-        return Program(text.replace("(%a)", "()"), Memory(1, 2, 3, 4, 5, 6))
+        count = 10**6 * (10 * config.mesh.fsdp + config.mesh.tensor)
+        text = f"HloModule m\nENTRY %m () -> f32[] {{\n  ROOT %b = f32[{count}] copy()\n"
+        return Program(text, Memory(1, 2, 3, 4, 5, 6))
 
     monkeypatch.setattr(planner, "compile_step", compile_step)
     plans, refused = search_meshes(CONFIG, open_topology("cpu:8"), mean_length=8)

@@ -1,4 +1,4 @@
-"""The readers on train steps that the TPU compiler made (make_programs.py), without the compiler."""
+"""The readers on train steps that the TPU compiler made (make_programs.py), without it."""
 
 import functools
 import lzma
