@@ -111,7 +111,7 @@ def _remark(cost: Cost, fill: float, flops: float, compiled_flops: float | None)
         share = cost.kernel_cycles / cost.cycles
         remarks.append(
             f"kernels, {share:.1%} of the cycles, have no estimate by the compiler: they count "
-            f"with {fill:.0%} of the chip's peak, as heads are so wide"
+            f"with {fill:.0%} of the chip's peak, as much of a matrix unit as the heads fill"
         )
     if cost.cycles and cost.unestimated:
         names = sorted(cost.unestimated, key=lambda name: -cost.unestimated[name])

@@ -152,9 +152,9 @@ class _Walk:
         for one, inner in scopes:
             if one.opcode.removesuffix("-start") in KINDS:
                 chain = one.attribute(r'chain_id="(\d+)"')
-                found = chain not in chains
+                found = chain is None or chain not in chains
                 if found:
-                    chains |= {chain} - {None}  # type: ignore[arg-type]
+                    chains.add(chain or "")
                     devices = self.module.num_devices
                     self.cost.collectives.append(
                         read_collective(one, inner, devices, times, overlaps=overlaps)
@@ -208,7 +208,7 @@ class _Walk:
             used, update = _find_parts(self.module.computations[called])
             read = [min(size, used.get(number, size)) for number, size in enumerate(read)]
             written = written if update is None else [min(sum(written), update)]
-        elif own.opcode in _SLICES:
+        elif own.opcode in _SLICES and read:
             read[0] = min(read[0], own.num_bytes)
         elif own.opcode == "dynamic-update-slice":
             read[0], written = 0, [sources[1].num_bytes]
