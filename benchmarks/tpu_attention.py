@@ -58,7 +58,7 @@ def measure(length: int, heads: int, *, fused: bool) -> dict[str, Any]:
     topology = open_topology("v5e:2x2")
     mesh = make_mesh(MeshConfig(), topology.devices)
     cost = measure_cost(str(compile_attention(mesh, length, heads, fused=fused).as_text()))
-    kernel = sum(one.cycles for one in cost.operations if one.name.endswith("pallas_call"))
+    kernel = sum(one.cycles for one in cost.operations.values() if one.name.endswith("pallas_call"))
     products = 2 + 5  # forward, backward; all of length x length x width
     flops = 2 * products * POSITIONS * length * heads * WIDTH
     found: dict[str, Any] = {

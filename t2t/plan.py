@@ -54,6 +54,7 @@ def main(
 def run() -> int:
     """Plans what the flags say; 1 if it does not fit."""
     jax.config.update("jax_platforms", "cpu")  # accelerators that are here have no part in this
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
     values = flags.FLAGS.flag_values_dict()
     fits = main(
         cli.read_config(),

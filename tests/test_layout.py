@@ -35,7 +35,7 @@ evaluation/by_length evaluation/records evaluation/arms evaluation/curves
 evaluation/head_roles evaluation/attention_page
 evaluator watching scans
 inspection/head_measures
-planning/chips planning/hlo planning/hlo_flops planning/hlo_collectives planning/hlo_cost
+planning/chips planning/network planning/hlo planning/hlo_collectives planning/hlo_cost
 planning/topology planning/workload planning/compiled planning/estimate planning/planner
 planning/report
 cli
@@ -61,7 +61,7 @@ STRANGERS = {
     "experiments": ("decoding", "sharding", "hosts", "planning", "cli"),
     **{
         f"planning/{room}": ("data", "model", "training", "sharding")
-        for room in "chips hlo hlo_flops hlo_collectives hlo_cost topology estimate".split()
+        for room in "chips network hlo hlo_collectives hlo_cost topology estimate".split()
     },
     "cli": ("data", "model", "training", "decoding", "evaluation", "sharding", "hosts", "planning"),
 }

@@ -7,7 +7,8 @@ the sum of all links of a chip in one direction, half of the "bidirectional" fig
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 _GIB = 2**30
 
@@ -18,11 +19,19 @@ class Chip:
 
     name: str
     flops: float  # per second, of bfloat16 products with float32 sums
-    flops_per_cycle: float  # of all its matrix units
+    matrix_units: int
+    matrix_width: int  # a unit multiplies width x width numbers in a cycle
     memory_bytes: float  # that a program may use
     memory_bandwidth: float  # bytes per second, between that memory and the chip
-    network_bandwidth: float  # bytes per second that it can send to its neighbours
+    network_bandwidth: float  # bytes per second that it can send to its neighbours, on all links
+    dimensions: int = 2  # of the torus of chips, with two links in each
+    ring: int = 16  # a dimension of so many chips, or a multiple, is closed to a ring
     topology_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def flops_per_cycle(self) -> float:
+        """Of all matrix units."""
+        return self.matrix_units * 2 * self.matrix_width**2
 
     @property
     def clock(self) -> float:
@@ -33,24 +42,28 @@ class Chip:
         """
         return self.flops / self.flops_per_cycle
 
+    def fill(self, widths: Sequence[int]) -> float:
+        """Share of the peak that products reach which are so wide: 64 fills half of 128."""
+        passes = sum(math.ceil(width / self.matrix_width) for width in widths)
+        return sum(widths) / (passes * self.matrix_width)
+
 
 CHIPS = {
     chip.name: chip
     for chip in (
-        # 4 matrix units of 128 x 128; 400 GB/s in both directions.
-        Chip("v5e", 197e12, 4 * 2 * 128**2, 15.75 * _GIB, 819e9, 200e9),
-        # 2 cores with 4 units of 128 x 128, which JAX sees as one device; 1,200 GB/s.
-        Chip("v5p", 459e12, 8 * 2 * 128**2, 95.74 * _GIB, 2765e9, 600e9),
-        # The compiler reckons with 4 x 2 * 256^2 FLOPs a cycle; 800 GB/s.
-        Chip("v6e", 918e12, 4 * 2 * 256**2, 31.25 * _GIB, 1638e9, 400e9),
-        # 2 cores with 4 units of 128 x 128, one device if the compiler is told so; links of
-        # 2,400 Gbit/s in one direction.
+        # 400 GB/s in both directions; only the whole pod of 16 x 16 is a torus.
+        Chip("v5e", 197e12, 4, 128, 15.75 * _GIB, 819e9, 200e9),
+        # 2 cores with 4 units, which JAX sees as one device; 1,200 GB/s.
+        Chip("v5p", 459e12, 8, 128, 95.74 * _GIB, 2765e9, 600e9, 3, 4),
+        # 4 units by the compiler's reckoning; 800 GB/s.
+        Chip("v6e", 918e12, 4, 256, 31.25 * _GIB, 1638e9, 400e9),
+        # 2 cores with 4 units, one device if the compiler is told so; 2,400 Gbit/s one way.
         Chip(
-            "v4", 275e12, 8 * 2 * 128**2, 30.75 * _GIB, 1200e9, 300e9,
+            "v4", 275e12, 8, 128, 30.75 * _GIB, 1200e9, 300e9, 3, 4,
             {"chip_config_name": "megacore"},
         ),
         # Nominal, so that meshes can be compared where there is no TPU compiler: a server's core
         # with 16 GiB, 100 GFLOP/s, 10 GB/s of memory and 1 GB/s of network.
-        Chip("cpu", 100e9, 2 * 32, 16 * _GIB, 10e9, 1e9),
+        Chip("cpu", 100e9, 1, 4, 16 * _GIB, 10e9, 1e9),
     )
 }  # fmt: skip

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.batch import Batch
 from t2t.config import Config
 from t2t.model.encoder_decoder import EncoderDecoder
+from t2t.planning.network import Coordinates
 from t2t.sharding import RULES
 from t2t.training.state import TrainState, init_state, make_optimizer
 from t2t.training.step import make_train_step
@@ -41,6 +43,8 @@ class Program:
 
     text: str  # HLO
     memory: Memory
+    flops: float | None = None  # by XLA's own analysis, which enters the body of a loop once
+    coordinates: Sequence[Coordinates] | None = None  # of the devices in their torus, if it is one
 
 
 class OutOfMemoryError(RuntimeError):
@@ -70,7 +74,13 @@ def compile_step(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemoryError(str(error)) from None
-    return Program(compiled.as_text(), _divide_memory(compiled, state, batch))
+    places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
+    return Program(
+        text=compiled.as_text(),
+        memory=_divide_memory(compiled, state, batch),
+        flops=(compiled.cost_analysis() or {}).get("flops"),
+        coordinates=places if all(places) else None,
+    )
 
 
 def describe_state(config: Config, mesh: Mesh) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:

@@ -1,26 +1,22 @@
 """Reads the text of optimised HLO, as `compiled.as_text()` gives it, into its instructions.
 
-What an instruction costs is in `hlo_cost.py`. Fields of the text that are not needed are skipped,
-so that other versions of the compiler, which write others, are read as well.
+jaxlib's own HloModule has neither types nor called computations of an instruction. What an
+instruction costs is in `hlo_cost.py`. Fields of the text that are not needed are skipped, so that
+other versions of the compiler, which write others, are read as well.
 """
 
 import dataclasses
+import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-_ITEM_BITS = {
-    "pred": 8, "bf16": 16, "token": 0, "opaque": 0,
-    **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
-    **{f"f{bits}": bits for bits in (16, 32, 64)},
-    "c64": 64, "c128": 128,
-}  # fmt: skip
-_FLOAT8 = re.compile(r"f8e\w+")
+_NO_DATA = {"token", "opaque"}
 _ARRAY = re.compile(r"\b(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,<=]*)\](?:\{(?P<layout>[^}]*)\})?")
-_MEMORY_SPACE = re.compile(r"S\((\d+)\)")
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
 _LINE = re.compile(
-    r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>.+?) (?P<opcode>[a-z][\w\-]*)\("
+    r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>.+?) (?P<opcode>[a-z][\w\-]*)"
+    r"\((?P<arguments>.*?)\)(?P<attributes>,.*)?$"
 )
 _CALLED = re.compile(
     r"\b(?P<role>calls|to_apply|body|condition|branch_computations|true_computation|"
@@ -30,17 +26,16 @@ _CALLED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array's type; `memory_space` 0 is the device's large memory, others are on the chip."""
+    """An array of a result; without the padding of tiles."""
 
     dtype: str
-    shape: tuple[int, ...]
-    memory_space: int = 0
+    num_elements: int
+    in_hbm: bool  # in the device's large memory, not on the chip
 
     @property
     def num_bytes(self) -> int:
-        """Size without the padding of tiles."""
-        bits = 8 if _FLOAT8.fullmatch(self.dtype) else _ITEM_BITS[self.dtype]
-        return math.prod(self.shape) * bits // 8
+        """Size; 0 where the dtype is not known."""
+        return self.num_elements * (count_bits(self.dtype) or 0) // 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +46,24 @@ class Instruction:
     opcode: str
     type: str
     operands: tuple[str, ...]
-    arguments: str  # what stands between the parentheses
-    attributes: str  # what follows them
+    arguments: str  # between the parentheses
+    attributes: str  # after them
     is_root: bool
 
+    @functools.cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """The result, or the leaves of a tuple in order."""
+        return tuple(_read_array(match) for match in _ARRAY.finditer(self.type))
+
     @property
-    def arrays(self) -> list[Array]:
-        """The result, or those of a tuple, in order, without their nesting."""
-        return list(read_arrays(self.type))
+    def num_bytes(self) -> int:
+        """Size of the result, wherever it is."""
+        return sum(array.num_bytes for array in self.arrays)
+
+    @property
+    def hbm_bytes(self) -> list[int]:
+        """Bytes of each array of the result that are in HBM."""
+        return [array.num_bytes * array.in_hbm for array in self.arrays]
 
     def attribute(self, pattern: str) -> str | None:
         """The first group of `pattern` in the attributes."""
@@ -96,6 +101,14 @@ class Module:
         return next(i for i in self.computations[computation].values() if i.is_root)
 
 
+def count_bits(dtype: str) -> int | None:
+    """Bits of an element, which XLA's names state (bf16, s4, f8e4m3fn); None: unknown."""
+    if dtype in _NO_DATA:
+        return 0
+    found = re.fullmatch(r"(?:bf|[cfsu])(\d+)(?:e\d+m\d+\w*)?", dtype)
+    return 8 if dtype == "pred" else int(found[1]) if found else None
+
+
 def parse_module(text: str) -> Module:
     """Raises ValueError: the text has no entry computation, so it is no HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
@@ -115,37 +128,20 @@ def parse_module(text: str) -> Module:
     return Module(entry, computations, math.prod(map(int, counts)))
 
 
-def read_arrays(type_text: str) -> Iterator[Array]:
-    """All arrays in the text of a type."""
-    for match in _ARRAY.finditer(type_text):
-        if match["dtype"] in _ITEM_BITS or _FLOAT8.fullmatch(match["dtype"]):
-            space = _MEMORY_SPACE.search(match["layout"] or "")
-            shape = tuple(int(size.lstrip("<=")) for size in match["shape"].split(",") if size)
-            yield Array(match["dtype"], shape, int(space[1]) if space else 0)
+def _read_array(match: re.Match[str]) -> Array:
+    shape = [int(size.lstrip("<=")) for size in match["shape"].split(",") if size]
+    space = re.search(r"S\((\d+)\)", match["layout"] or "")
+    return Array(match["dtype"], math.prod(shape), space is None or space[1] == "0")
 
 
 def _parse_line(line: str) -> Instruction | None:
     match = _LINE.match(line)
-    if match is None:
-        return None
-    end = _find_closing(line, match.end())
-    arguments = line[match.end() : end]
-    return Instruction(
+    return match and Instruction(
         name=match["name"],
         opcode=match["opcode"],
         type=match["type"],
-        operands=tuple(re.findall(r"%([\w.\-]+)", arguments)),
-        arguments=arguments,
-        attributes=line[end + 1 :],
+        operands=tuple(re.findall(r"%([\w.\-]+)", match["arguments"])),
+        arguments=match["arguments"],
+        attributes=match["attributes"] or "",
         is_root=match["root"] is not None,
     )
-
-
-def _find_closing(line: str, start: int) -> int:
-    """Where the parenthesis closes that opened before `start`."""
-    depth = 1
-    for index in range(start, len(line)):
-        depth += (line[index] == "(") - (line[index] == ")")
-        if depth == 0:
-            return index
-    return len(line)

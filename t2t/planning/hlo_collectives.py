@@ -3,6 +3,8 @@
 import dataclasses
 import re
 
+import numpy as np
+
 from t2t.planning.hlo import Instruction, Scope
 
 KINDS = (
@@ -17,14 +19,14 @@ class Collective:
 
     kind: str
     num_bytes: int  # of a device's operand, or of the result where that is larger
-    group_size: int  # devices that take part
+    members: tuple[int, ...]  # of the first group, as positions in the program's devices
     times: int
     overlaps: bool  # asynchronous: products that do not need it are computed meanwhile
 
     @property
     def sent_bytes(self) -> int:
         """What a device sends in one execution, in a ring of n: a share (n - 1) / n, or twice."""
-        n = self.group_size
+        n = len(self.members)
         if n == 1:
             return 0
         if self.kind in ("collective-permute", "collective-broadcast"):
@@ -33,35 +35,59 @@ class Collective:
         return passes * self.num_bytes * (n - 1) // n
 
 
-def read_collective(own: Instruction, scope: Scope, num_devices: int, times: int) -> Collective:
+def read_collective(
+    own: Instruction, scope: Scope, num_devices: int, times: int, *, overlaps: bool = False
+) -> Collective:
     """The instruction's, which is one of `KINDS` or the `-start` of one."""
     kind = own.opcode.removesuffix("-start")
-    size = sum(array.num_bytes for name in own.operands for array in scope[name].arrays)
-    group = _count_group(own, num_devices)
+    size = sum(scope[name].num_bytes for name in own.operands)
+    members = _read_group(own, num_devices)
     if kind == "all-gather":
-        size *= group
+        size *= len(members)
     root = next((i for i in scope.values() if i.is_root), own)
     if kind == "all-reduce" and root.opcode == "dynamic-slice":
         kind = "reduce-scatter"  # a fusion that keeps this device's slice alone
     # The TPU compiler cuts an asynchronous one into a chain of fusions with other work.
-    overlaps = own.opcode.endswith("-start") or "chain_id=" in own.attributes
-    return Collective(kind, size, group, times, overlaps)
+    overlaps |= own.opcode.endswith("-start") or "chain_id=" in own.attributes
+    return Collective(kind, size, members, times, overlaps)
 
 
-def _count_group(collective: Instruction, num_devices: int) -> int:
-    """Devices in a replica group, of which the text has four forms."""
-    text = collective.attribute(r"replica_groups=(.*)") or ""
-    if mesh := re.match(r"mesh\[([^\]]*)\][^{]*\{([^}]*)\}", text):
-        sizes = dict(re.findall(r"'?([\w.\-]+)'?=(\d+)", mesh[1]))
-        group = 1
-        for axis in mesh[2].split(","):
-            name, _, part = axis.strip().replace("'", "").partition(":")
-            group *= int(part.split(")")[-1]) if part else int(sizes.get(name, 1))
-        return group
-    if listed := re.match(r"\[(\d+),(\d+)\]<=", text):
-        return int(listed[2])
+def _read_group(collective: Instruction, num_devices: int) -> tuple[int, ...]:
+    """The first replica group, which the text may list, or cut out of a grid of devices."""
+    text = collective.attribute(r"(?:replica_groups|source_target_pairs)=(.*)") or ""
     if members := re.match(r"\{\{([\d,]+)\}", text):
-        return len(members[1].split(","))
-    if collective.opcode.startswith("collective-permute"):
-        return 2
-    return num_devices
+        return tuple(map(int, members[1].split(",")))
+    if grid := re.match(r"\[\d+,(\d+)\]<=(\[.*)", text):
+        return tuple(map(int, _read_devices(grid[2])[: int(grid[1])]))
+    if mesh := re.match(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? ?\{([^}]*)\}", text):
+        return _read_mesh_group(mesh[1], mesh[2], mesh[3])
+    return tuple(range(num_devices))
+
+
+def _read_devices(text: str) -> np.ndarray:
+    """`[4,2]T(1,0)`: the numbers from 0 as an array of this shape, transposed; in one row."""
+    shape, axes = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()  # type: ignore[union-attr]
+    devices = np.arange(np.prod(_read_sizes(shape))).reshape(_read_sizes(shape))
+    return devices.transpose(_read_sizes(axes) if axes else None).ravel()
+
+
+def _read_mesh_group(axes: str, devices: str | None, taken: str) -> tuple[int, ...]:
+    """`'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`: all of `a`, and of `b` 4 steps of what is 2 in."""
+    sizes = {name: int(size) for name, size in re.findall(r"'?([\w.\-]+)'?=(\d+)", axes)}
+    shape: list[int] = []
+    inside: list[bool] = []
+    parts = {
+        name: (int(before or 1), int(part or sizes[name]))
+        for name, before, part in re.findall(r"'?([\w.\-]+)'?(?::\((\d+)\)(\d+))?", taken)
+    }
+    for name, size in sizes.items():
+        before, part = parts.get(name, (size, 1))
+        shape += [before, part, size // (before * part)]
+        inside += [False, True, False]
+    ids = np.arange(np.prod(shape)) if devices is None else _read_devices(devices)
+    index = tuple(slice(None) if whole else 0 for whole in inside)
+    return tuple(map(int, ids.reshape(shape)[index].ravel()))
+
+
+def _read_sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]

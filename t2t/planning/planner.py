@@ -26,7 +26,6 @@ class ShapePlan:
     fits: bool
     memory_bytes: int | None  # None: too many for the compiler to say
     model_flops: float  # of real tokens, by the closed form
-    padded_flops: float  # of all positions, by the closed form
     estimate: Estimate | None  # None: the compiler refused, since it does not fit
     compile_seconds: float
 
@@ -58,6 +57,16 @@ class MeshPlan:
         return self.compiled[0]
 
     @property
+    def step_seconds_range(self) -> tuple[float, float] | None:
+        """What the mean step may take, by the heaviest shape's error; None: it does not fit."""
+        own = self.heaviest.estimate
+        if self.recipe is None or own is None:
+            return None
+        scale = self.recipe.mean_step_seconds / own.step_seconds_estimate
+        low, high = own.step_seconds_range
+        return scale * low, scale * high
+
+    @property
     def fits(self) -> bool:
         """Whether all that were compiled fit."""
         return all(one.fits for one in self.compiled)
@@ -84,7 +93,10 @@ def plan_mesh(
 def search_meshes(
     config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
 ) -> tuple[list[MeshPlan], dict[str, str]]:
-    """(plans, those that fit first and the fastest first among them; mesh -> why it cannot be)."""
+    """(plans, those that fit first and the fastest first among them; mesh -> why it cannot be).
+
+    The order of plans with the same rank (`rank_plans`) means nothing.
+    """
     plans, refused = [], {}
     for mesh in list_meshes(len(topology.devices)):
         own = dataclasses.replace(config, mesh=mesh)
@@ -94,6 +106,24 @@ def search_meshes(
             refused[describe_mesh(dataclasses.asdict(mesh))] = str(error)
     plans.sort(key=lambda plan: plan.recipe.mean_step_seconds if plan.recipe else math.inf)
     return plans, refused
+
+
+def rank_plans(plans: Sequence[MeshPlan]) -> list[int | None]:
+    """Ranks of sorted plans, equal for those whose error lets them be as fast as the first of them.
+
+    None: it does not fit.
+    """
+    ranks: list[int | None] = []
+    rank, slowest = 0, -math.inf
+    for number, plan in enumerate(plans, start=1):
+        if plan.step_seconds_range is None:
+            ranks.append(None)
+            continue
+        low, high = plan.step_seconds_range
+        if low > slowest:
+            rank, slowest = number, high
+        ranks.append(rank)
+    return ranks
 
 
 def list_meshes(num_devices: int) -> list[MeshConfig]:
@@ -124,13 +154,13 @@ def _plan_shape(config: Config, topology: Topology, mesh: Mesh, shape: PlannedSh
         needed = error.num_bytes
     else:
         needed = program.memory.total
-        own = estimate(program, topology.chip)
+        flops, model = shape.padded_flops / len(topology.devices), config.model
+        own = estimate(program, topology.chip, flops, (model.key_width, model.value_width))
     plan = ShapePlan(
         shape=shape,
         fits=own is not None and own.memory.total <= topology.chip.memory_bytes,
         memory_bytes=needed,
         model_flops=shape.model_flops / len(topology.devices),
-        padded_flops=shape.padded_flops / len(topology.devices),
         estimate=own,
         compile_seconds=time.perf_counter() - started,
     )

@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t.planning.chips import Chip
-from t2t.planning.estimate import Estimate
-from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh
+from t2t.planning.estimate import CYCLES_ERROR, Estimate
+from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
 from t2t.planning.topology import Topology
 
-_MEMORY_NOTES = {
+_NOTES = {
     "optimizer": "moments, counters, key",
     "activations": "with gradients and all else within a step",
     "other": "metrics, padding to whole tiles",
-}
-_LIMITS = {
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
-    "network": "bytes sent / bandwidth",
+    "network": "bytes sent / bandwidth of the links that the mesh axis has",
 }
 
 
@@ -42,10 +40,15 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
 def to_search_json(
     plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
 ) -> dict[str, Any]:
-    """The best mesh's figures, then all meshes in their order, and those that cannot be."""
+    """The first mesh's figures, then all meshes in their order, and those that cannot be."""
     entries = [
-        {"mesh": plan.mesh, **_flatten(plan.heaviest), "recipe": to_json(plan, topology)["recipe"]}
-        for plan in plans
+        {
+            "mesh": plan.mesh,
+            "rank": rank,
+            **_flatten(plan.heaviest),
+            "recipe": to_json(plan, topology)["recipe"],
+        }
+        for plan, rank in zip(plans, rank_plans(plans), strict=True)
     ]
     return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
 
@@ -58,46 +61,39 @@ def _flatten(one: ShapePlan) -> dict[str, Any]:
 
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
-    """A table of meshes, the best first."""
-    lines = ["data fsdp tensor      memory         sent  lower bound     estimate   tokens/s"]
-    for plan in plans:
+    """A table of meshes, the best first, with equal ranks for what lies within the error."""
+    lines = [
+        "rank data fsdp tensor      memory         sent     estimate          range   tokens/s"
+    ]
+    for plan, rank in zip(plans, rank_plans(plans), strict=True):
         one = plan.heaviest
-        line = f"{plan.mesh['data']:4} {plan.mesh['fsdp']:4} {plan.mesh['tensor']:6} "
-        line += f"{_bytes(one.memory_bytes):>11} "
+        line = f"{rank or '-':>4} {plan.mesh['data']:4} {plan.mesh['fsdp']:4} "
+        line += f"{plan.mesh['tensor']:6} {_bytes(one.memory_bytes):>11} "
         if plan.recipe is None or one.estimate is None:
             lines.append(f"{line} does not fit")
             continue
         own, rate = one.estimate, plan.recipe.tokens_per_second
         sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
-        times = (own.step_seconds_lower_bound, own.step_seconds_estimate)
-        figures = "".join(f"{figure:>13}" for figure in (_bytes(sent), *map(_time, times)))
+        figures = f"{_bytes(sent):>12} {_time(own.step_seconds_estimate):>12} {_range(own):>14}"
         lines.append(f"{line}{figures} {rate:10,.0f}")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            "Meshes of one rank are equal: their ranges overlap that of the first of them, with or "
+            "without",
+            f"asynchronous collectives hidden, and {CYCLES_ERROR:.0%} for the error of the cycles, "
+            "which no run on a TPU has tested.",
+        ]
+    )
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
     """All there is to say about one mesh."""
-    one = plan.heaviest
+    one, shape = plan.heaviest, plan.heaviest.shape
     versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
-    devices = len(topology.devices)
     lines = [
-        f"{topology.name}: {devices} devices, mesh {describe_mesh(plan.mesh)}; {versions}",
-        *_describe_shape(plan),
-        "",
-        "per device and step",
-        *_describe_memory(one, topology.chip),
-    ]
-    if one.estimate is not None:
-        lines += _describe_work(one, one.estimate)
-        lines += ["", "time of a step", *_describe_time(one, one.estimate, topology.chip)]
-        lines += ["", *_describe_operations(one.estimate)]
-        lines += [f"  ({remark})" for remark in one.estimate.remarks]
-    return "\n".join([*lines, "", *_describe_recipe(plan)])
-
-
-def _describe_shape(plan: MeshPlan) -> list[str]:
-    shape = plan.heaviest.shape
-    lines = [
+        f"{topology.name}: {len(topology.devices)} devices, mesh {describe_mesh(plan.mesh)}; "
+        + versions,
         f"heaviest of {len(plan.shapes)} batch shapes, {shape.share:.1%} of the steps: "
         f"{shape.rows} rows of {shape.src_length} source and {shape.tgt_length} target positions",
     ]
@@ -106,52 +102,53 @@ def _describe_shape(plan: MeshPlan) -> list[str]:
             f"  {empty} of the rows are empty, so that each device has as many; more "
             "data.batch_tokens, or fewer of data x fsdp, would fill them"
         )
-    return lines
-
-
-def _describe_memory(one: ShapePlan, chip: Chip) -> list[str]:
     verdict = "fits" if one.fits else "DOES NOT FIT"
-    note = f"of {_bytes(chip.memory_bytes)}: {verdict}"
-    lines = [_line("memory", _bytes(one.memory_bytes), note)]
-    if one.estimate is not None:
+    memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
+    lines += ["", "per device and step", _line("memory", _bytes(one.memory_bytes), memory)]
+    if own := one.estimate:
         lines += [
-            _line(f"  {name}", _bytes(size), _MEMORY_NOTES.get(name, ""))
-            for name, size in dataclasses.asdict(one.estimate.memory).items()
+            _line(f"  {name}", _bytes(size), _NOTES.get(name, ""))
+            for name, size in dataclasses.asdict(own.memory).items()
         ]
-    return lines
+        lines += _describe_work(one, own)
+        lines += ["", "time of a step", *_describe_time(one, own, topology.chip)]
+        lines += ["", *_describe_operations(own)]
+        if own.remarks:
+            lines += ["", "NOT COUNTED, or not exactly", *(f"  {text}" for text in own.remarks)]
+    return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
 def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
-    times, waste = own.flops / one.padded_flops, 1 - one.model_flops / own.flops
+    waste = 1 - one.model_flops / own.flops
     lines = [
-        _line("FLOPs", f"{own.flops:.4g}", "of the products that were compiled"),
-        _line(
-            "  closed form", f"{one.padded_flops:.4g}", f"of all positions; {times:.3f} times it"
-        ),
-        _line(
-            "  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding or waste"
-        ),
-        _line("HBM traffic", _bytes(own.hbm_bytes)),
+        _line("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
+        _line("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
     ]
+    if own.compiled_flops:
+        note = f"{own.compiled_flops / own.flops:.3f} times that; with what is no product"
+        lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
+    lines.append(_line("HBM traffic", _bytes(own.hbm_bytes)))
     for kind, sums in own.collectives.items():
         note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
-        if sums["overlapped_sent_bytes"]:
-            share = sums["overlapped_sent_bytes"] / sums["sent_bytes"]
-            note += f"; {share:.0%} while computing"
+        if hidden := sums["overlapped_seconds"]:
+            note += f"; {hidden / sums['seconds']:.0%} while computing"
         lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
     return lines
 
 
 def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
-    lines = [_line(f"  {name}", _time(own.seconds[name]), note) for name, note in _LIMITS.items()]
     limit = max(own.seconds, key=own.seconds.__getitem__)
-    lines.append(_line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"))
     how = "compute, memory and network one after the other"
     if own.estimated_cycles is not None:
         how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
-    lines.append(_line("estimate", _time(own.step_seconds_estimate), how))
     share = one.model_flops / own.step_seconds_estimate / chip.flops
-    return [*lines, _line("  of the peak", f"{share:.1%}", "model FLOPs in that time")]
+    return [
+        *(_line(f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
+        _line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
+        _line("estimate", _time(own.step_seconds_estimate), how),
+        _line("  range", _range(own), "by the error that is assumed"),
+        _line("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
+    ]
 
 
 def _describe_operations(own: Estimate) -> list[str]:
@@ -205,6 +202,11 @@ def _bytes(count: float | None) -> str:
 
 def _time(seconds: float) -> str:
     return f"{1000 * seconds:.4g} ms"
+
+
+def _range(own: Estimate) -> str:
+    low, high = own.step_seconds_range
+    return f"{1000 * low:.3g}-{1000 * high:.3g} ms"
 
 
 def _list_versions() -> dict[str, str]:

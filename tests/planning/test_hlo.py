@@ -1,6 +1,6 @@
 import pytest
 
-from t2t.planning.hlo import Array, parse_module, read_arrays
+from t2t.planning.hlo import Array, count_bits, parse_module
 
 TEXT = """\
 HloModule jit_step, is_scheduled=true, replica_count=1, num_partitions=4
@@ -41,8 +41,8 @@ def test_instruction_knows_its_operands_origin_and_calls() -> None:
 def test_types_are_read_with_their_memory() -> None:
     scope = parse_module(TEXT).computations["body.1"]
     counter, table = scope["arg.1"].arrays
-    assert (counter, counter.num_bytes) == (Array("s32", ()), 4)
-    assert (table, table.num_bytes) == (Array("f32", (2, 3), memory_space=1), 24)
+    assert (counter, counter.num_bytes) == (Array("s32", 1, in_hbm=True), 4)
+    assert (table, table.num_bytes) == (Array("f32", 6, in_hbm=False), 24)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,24 @@ def test_types_are_read_with_their_memory() -> None:
         ("pred[3]{0}", 3),
         ("bf16[2,5]{1,0:T(8,128)(2,1)}", 20),
         ("f8e4m3fn[7]", 7),
+        ("f4e2m1fn[10]", 5),
+        ("f8e8m0fnu[7]", 7),
         ("s4[10]", 5),
+        ("u1[16]", 2),
+        ("c64[2]", 16),
         ("f32[<=6,2]", 48),
         ("token[]", 0),
         ("f32[0,4]", 0),
     ],
 )
 def test_size_of_an_array(text: str, num_bytes: int) -> None:
-    (array,) = read_arrays(text)
-    assert array.num_bytes == num_bytes
+    line = f"  %p.1 = {text} parameter(1)"
+    module = parse_module("ENTRY %m () -> f32[] {\n" + line + "\n}")
+    assert module.computations["m"]["p.1"].num_bytes == num_bytes
+
+
+def test_unknown_dtype_has_no_size() -> None:
+    assert count_bits("q9") is None
 
 
 def test_other_text_is_refused() -> None:

@@ -19,20 +19,25 @@ ENTRY %main (p: f32[6,4]) -> f32[6,4] {{
 
 
 @pytest.mark.parametrize(
-    ("groups", "size"),
+    ("groups", "members"),
     [
-        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", 2),
-        ("replica_groups=[2,4]<=[4,2]T(1,0)", 4),
-        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}", 2),
-        ("replica_groups=mesh['a'=2,'b'=2,'c'=2], device_ids=([8]T(0)) {'a','c'}", 4),
-        ("replica_groups=mesh['a'=8] {'a':(2)4}", 4),
-        ("replica_groups={}", 8),
-        ("channel_id=1", 8),
+        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", (0, 1)),
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", (0, 4)),
+        ("replica_groups=[2,4]<=[8]", (0, 1, 2, 3)),
+        ("replica_groups=[2,4]<=[4,2]T(1,0)", (0, 2, 4, 6)),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}", (0, 1)),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", (0, 2, 4, 6)),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2], device_ids=([8]T(0)) {'a','c'}", (0, 1, 4, 5)),
+        ("replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b'}", (0, 4)),
+        ("replica_groups=mesh['a'=8] {'a':(2)4}", (0, 1, 2, 3)),
+        ("replica_groups=mesh['a'=8] {'a':(1)2}", (0, 4)),
+        ("replica_groups={}", tuple(range(8))),
+        ("channel_id=1", tuple(range(8))),
     ],
 )
-def test_group_is_read_from_all_its_forms(groups: str, size: int) -> None:
+def test_group_is_read_from_all_its_forms(groups: str, members: tuple[int, ...]) -> None:
     found = read(f"f32[6,4]{{1,0}} all-reduce(%p), channel_id=1, {groups}, to_apply=%add")
-    assert (found.group_size, found.num_bytes, found.times) == (size, 96, 3)
+    assert (found.members, found.num_bytes, found.times) == (members, 96, 3)
 
 
 @pytest.mark.parametrize(

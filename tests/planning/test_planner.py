@@ -16,8 +16,8 @@ from t2t.config import (
 )
 from t2t.planning import planner
 from t2t.planning.compiled import Memory, OutOfMemoryError, Program
-from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
-from t2t.planning.report import describe, describe_search, to_json
+from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, rank_plans, search_meshes
+from t2t.planning.report import describe, describe_search, to_json, to_search_json
 from t2t.planning.topology import open_topology
 
 CONFIG = Config(
@@ -28,7 +28,7 @@ CONFIG = Config(
 )
 KEYS = """
     fits memory_bytes flops model_flops hbm_bytes estimated_cycles collectives
-    step_seconds_lower_bound step_seconds_estimate
+    step_seconds_lower_bound step_seconds_estimate step_seconds_range
 """.split()
 
 
@@ -39,14 +39,14 @@ def plan(fsdp: int) -> MeshPlan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fsdp", [1, 8])
-def test_compiled_products_are_those_of_the_closed_form(fsdp: int) -> None:
-    heaviest = plan(fsdp).heaviest
+def test_compiler_counts_the_flops_of_the_closed_form() -> None:
+    """Of a wide model: what is elementwise is in the compiler's count, and nearly none of it."""
+    model = dataclasses.replace(CONFIG.model, d_model=512, d_ff=2048)
+    config = dataclasses.replace(CONFIG, model=model)
+    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
     assert heaviest.estimate is not None
-    # jaxlib 0.11 computes attention's logits again in the backward pass, as it is told, where 0.10
-    # kept them on a CPU: 2% of so small a model, and not in the closed form.
-    assert heaviest.estimate.flops == pytest.approx(heaviest.padded_flops, rel=0.03)
-    assert heaviest.model_flops < heaviest.padded_flops
+    assert heaviest.estimate.compiled_flops == pytest.approx(heaviest.estimate.flops, rel=0.03)
+    assert heaviest.model_flops < heaviest.estimate.flops
 
 
 def test_parameters_are_cut_by_fsdp_and_what_updates_them_by_data_too() -> None:
@@ -72,16 +72,15 @@ def test_collectives_are_those_of_the_mesh() -> None:
 
 @pytest.mark.slow
 def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
-    """And not in each round; its products are counted round by round."""
+    """And not in each round."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
     config = dataclasses.replace(CONFIG, model=model)
     heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
     own = heaviest.estimate
     assert own is not None
-    assert own.flops == pytest.approx(heaviest.padded_flops, rel=0.02)
     gradients = own.memory.parameters
     assert gradients <= own.collectives["all-reduce"]["bytes"] < 1.5 * gradients
-    assert own.remarks[:-1] == []  # no loop of unknown length
+    assert not any("unknown" in remark for remark in own.remarks)  # of the length of loops
 
 
 def test_recipe_follows_from_the_step() -> None:
@@ -102,13 +101,14 @@ def test_json_has_what_is_promised() -> None:
     assert {key: type(result[key]).__name__ for key in KEYS} == {
         "fits": "bool",
         "memory_bytes": "int",
-        "flops": "int",
+        "flops": "float",
         "model_flops": "float",
         "hbm_bytes": "int",
         "estimated_cycles": "NoneType",  # only the TPU compiler has them
         "collectives": "dict",
         "step_seconds_lower_bound": "float",
         "step_seconds_estimate": "float",
+        "step_seconds_range": "tuple",
     }
     assert result["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
     assert 0 < result["step_seconds_lower_bound"] <= result["step_seconds_estimate"]
@@ -132,14 +132,17 @@ def test_meshes_are_all_products_that_cover_the_devices() -> None:
 
 
 def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if parameters had to be cut in four, and each further cut made the step slower."""
+    """As if parameters had to be cut in four, and each further cut made the step slower.
+
+    Two meshes differ by 2%, which is less than the error.
+    """
 
     def compile_step(config: Config, *_: object) -> Program:
         if config.mesh.fsdp < 4:
             raise OutOfMemoryError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm.")
-        count = 10 * config.mesh.fsdp + config.mesh.tensor
-        text = f"HloModule m\nENTRY %m (a: f32[]) -> f32[] {{\n  ROOT %b = f32[{count}] copy(%a)\n"
-        return Program(text.replace("(%a)", "()"), Memory(1, 2, 3, 4, 5, 6))
+        count = 10**6 * (10 * config.mesh.fsdp + config.mesh.tensor)
+        text = f"HloModule m\nENTRY %m () -> f32[] {{\n  ROOT %b = f32[{count}] copy()\n"
+        return Program(text, Memory(1, 2, 3, 4, 5, 6))
 
     monkeypatch.setattr(planner, "compile_step", compile_step)
     plans, refused = search_meshes(CONFIG, open_topology("cpu:8"), mean_length=8)
@@ -150,9 +153,14 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert plans[-1].recipe is None
     assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # of four heads
     assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
-    lines = describe_search(plans).splitlines()
-    assert len(lines) == 1 + 9
+    assert rank_plans(plans) == [1, 1, 3] + [None] * 6
+    _, *lines, _, error = describe_search(plans).splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "1", "3"] + ["-"] * 6
     assert lines[-1].endswith("22.01 GB  does not fit")
+    assert "10%" in describe_search(plans)
+    assert "no run on a TPU has tested" in error
+    ranks = [entry["rank"] for entry in to_search_json(plans, {}, open_topology("cpu:8"))["search"]]
+    assert ranks == rank_plans(plans)
     entry = to_json(plans[-1], open_topology("cpu:8"))
     assert (entry["fits"], entry["flops"], entry["recipe"]) == (False, None, None)
     assert "does not fit" in describe(plans[-1], open_topology("cpu:8"))

@@ -1,0 +1,77 @@
+"""Makes `programs/*.hlo.xz`, optimised HLO of small train steps, with the TPU compiler.
+
+    python -m tests.planning.make_programs        # requirements-tpu.txt; on a CPU, two minutes
+
+What the readers skip is left out, since it is most of the text: kernels' code, stack frames, the
+program's layouts, all of `backend_config` but the estimates. The programs are of libtpu 0.0.48.1.
+"""
+
+import lzma
+import re
+from pathlib import Path
+
+import jax
+
+from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig, TrainingConfig
+from t2t.planning.compiled import compile_step
+from t2t.planning.topology import open_topology
+from t2t.sharding import make_mesh
+
+FOLDER = Path(__file__).parent / "programs"
+PROGRAMS = {  # name -> topology, mesh.fsdp, training.accumulation_steps
+    "v5e-2x2": ("v5e:2x2", 2, 1),
+    "v5e-4x4-accumulation": ("v5e:4x4", 4, 2),
+}
+ROWS, LENGTH = 32, 128
+_ESTIMATES = r'"estimated_cycles":"\d+"|"cost_estimate":\{[^}]*\}|"known_trip_count":\{[^}]*\}'
+
+
+def make_config(fsdp: int, accumulation_steps: int) -> Config:
+    """One layer, as wide as is needed for the attention kernel."""
+    return Config(
+        model=ModelConfig(num_layers=1, d_model=128, d_ff=256, num_heads=2, dropout=0.0),
+        data=DataConfig(packed_length=LENGTH, batch_tokens=ROWS * LENGTH),
+        tokenizer=TokenizerConfig(vocab_size=512),
+        training=TrainingConfig(accumulation_steps=accumulation_steps),
+        mesh=MeshConfig(data=-1, fsdp=fsdp),
+    )
+
+
+def shorten(text: str) -> str:
+    """The lines of instructions, without what the readers skip."""
+    header, *lines = text.splitlines()
+    counts = re.findall(r"(?:num_partitions|replica_count)=\d+", header)
+    kept = [", ".join([header.split(",")[0], *counts])]
+    for line in lines:
+        if line.startswith("  "):
+            kept.append(_shorten_instruction(line))
+        elif re.match(r"ENTRY |%|}", line):
+            kept.append(re.sub(r"^((?:ENTRY )?%[\w.\-]+ ).*\{$", r"\1{", line))
+    return "\n".join(kept) + "\n"
+
+
+def _shorten_instruction(line: str) -> str:
+    line = re.sub(r"/\*index=\d+\*/", "", line)
+    line, _, settings = line.partition(", backend_config={")
+    origin = re.search(r'op_name="[^"]*"', line)
+    named = f", metadata={{{origin[0]}}}" if origin else ""
+    line = re.sub(r', metadata=\{(?:[^"}]|"[^"]*")*\}', lambda _: named, line)
+    estimates = ",".join(re.findall(_ESTIMATES, settings))
+    return f"{line}, backend_config={{{estimates}}}" if estimates else line
+
+
+def main() -> None:
+    """Compiles all, and writes them."""
+    jax.config.update("jax_platforms", "cpu")
+    FOLDER.mkdir(exist_ok=True)
+    for name, (topology, *sizes) in PROGRAMS.items():
+        config = make_config(*sizes)
+        mesh = make_mesh(config.mesh, open_topology(topology).devices)
+        text = shorten(compile_step(config, mesh, ROWS, LENGTH, LENGTH).text)
+        path = FOLDER / f"{name}.hlo.xz"
+        path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The readers on train steps that the TPU compiler made (make_programs.py), without it."""
+
+import functools
+import lzma
+import re
+from pathlib import Path
+
+import pytest
+
+from t2t.planning.chips import CHIPS
+from t2t.planning.hlo import Module, parse_module
+from t2t.planning.hlo_cost import Cost, measure_cost
+
+FOLDER = Path(__file__).parent / "programs"
+PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
+CHIP = CHIPS["v5e"]
+
+
+@functools.cache
+def read(name: str) -> str:
+    return lzma.decompress((FOLDER / f"{name}.hlo.xz").read_bytes()).decode()
+
+
+@functools.cache
+def measure(name: str) -> Cost:
+    return measure_cost(read(name), CHIP.flops_per_cycle / 2, CHIP.memory_bandwidth / CHIP.clock)
+
+
+@functools.cache
+def parse(name: str) -> Module:
+    return parse_module(read(name))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_everything_is_understood(name: str) -> None:
+    assert not measure(name).remarks
+    lines = [line for line in read(name).splitlines() if " = " in line]
+    assert sum(map(len, parse(name).computations.values())) == len(lines)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None:
+    """Of the entry's instructions, and twice those of the loop over parts of the batch."""
+    module, cost = parse(name), measure(name)
+    loops = [i for scope in module.computations.values() for i in scope.values()]
+    bodies = [i.called("body")[0] for i in loops if i.opcode == "while"]
+    assert len(bodies) == ("accumulation" in name)
+
+    def add(computation: str) -> int:
+        lines = module.computations[computation].values()
+        return sum(int(i.attribute(r'"estimated_cycles":"(\d+)') or 0) for i in lines)
+
+    expected = add(module.entry) + 2 * sum(map(add, bodies))
+    others = cost.kernel_cycles + sum(cost.unestimated.values())
+    assert cost.cycles == pytest.approx(expected + others, rel=1e-3)
+    assert 0 < others < 0.05 * expected
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
+    """Each is a chain of fusions that begins with one call of AsyncCollectiveStart."""
+    found = [one for one in measure(name).collectives if one.overlaps]
+    starts = len(re.findall('custom_call_target="AsyncCollectiveStart"', read(name)))
+    started = len(re.findall(r"collective-permute-start\(|all-\w+-start\(", read(name)))
+    assert len(found) == starts + started > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("v5e-2x2", {(0, 1), (0, 2), (0, 1, 2, 3)}),
+        ("v5e-4x4-accumulation", {(0, 1, 2, 3), (0, 4, 8, 12), tuple(range(16))}),
+    ],
+)
+def test_collectives_go_along_the_axes_of_the_mesh(name: str, groups: set[tuple[int, ...]]) -> None:
+    assert {one.members for one in measure(name).collectives} == groups
+
+
+@pytest.mark.parametrize(
+    ("name", "hbm_bytes", "sent"),
+    [
+        (
+            "v5e-2x2",
+            3_196_232,
+            {
+                "all-gather": 1_164_288,
+                "reduce-scatter": 196_608,
+                "all-reduce": 1_785_740,
+            },
+        ),
+        (
+            "v5e-4x4-accumulation",
+            1_210_204,
+            {
+                "all-gather": 2_654_208,
+                "reduce-scatter": 1_376_256,
+                "all-reduce": 2_682_044,
+            },
+        ),
+    ],
+)
+def test_traffic_stays_as_it_was_read(name: str, hbm_bytes: int, sent: dict[str, int]) -> None:
+    cost = measure(name)
+    found: dict[str, int] = {}
+    for one in cost.collectives:
+        found[one.kind] = found.get(one.kind, 0) + one.times * one.sent_bytes
+    assert (cost.hbm_bytes, found) == (hbm_bytes, sent)
