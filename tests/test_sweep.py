@@ -69,7 +69,7 @@ def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) 
         assert status == 2
         time.sleep(1)
     assert status == 0, messages
-    assert messages.splitlines()[0].startswith("base-seed0: finished, BLEU ")
+    assert messages.splitlines()[0].startswith("base-seed0: finished, bleu ")
     assert score.stat().st_mtime_ns == written
     assert [line.split(" | ")[0] for line in output.splitlines()[2:4]] == ["| base", "| one_head"]
     report = (tmp_path / "sweep" / "report.md").read_text()
