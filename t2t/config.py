@@ -63,6 +63,11 @@ class ModelConfig:
         return self.d_model // self.num_heads if self.d_v is None else self.d_v
 
     @property
+    def position_limit(self) -> int | None:
+        """The longest sentence that the model can take, EOS included; None: any."""
+        return self.max_positions if self.position == "learned" else None
+
+    @property
     def kv_heads(self) -> int:
         """Number of key/value heads."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads

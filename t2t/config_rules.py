@@ -208,11 +208,13 @@ def _combination_problems(config: Config) -> list[str]:
             f"data.packed_length={data.packed_length} puts several sentences into a row, and "
             "model.kind='rnn' would carry its state across; set data.packed_length=0"
         )
-    if model.position == "learned" and model.max_positions < data.max_length:
-        problems.append(
-            f"model.max_positions={model.max_positions} is less than data.max_length="
-            f"{data.max_length}; raise it to {data.max_length} or more"
-        )
+    for name in ("max_length", "packed_length"):
+        length = getattr(data, name)
+        if model.position_limit is not None and model.position_limit < length:
+            problems.append(
+                f"model.max_positions={model.max_positions} is less than data.{name}={length}; "
+                f"raise it to {length} or more"
+            )
     if data.rows_multiple % training.accumulation_steps:
         problems.append(
             f"training.accumulation_steps={training.accumulation_steps} does not divide "

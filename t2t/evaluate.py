@@ -197,7 +197,12 @@ def define_flags() -> None:
     flags.DEFINE_string("save_params", "", "A new run directory for the evaluated parameters.")
     flags.DEFINE_integer("beam_size", None, "Instead of the config's; 1 is greedy.")
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty, instead of the config's.")
-    flags.DEFINE_integer("batch_size", None, "Sentences searched together; changes no result.")
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Sentences searched together, instead of the config's. Other shapes round otherwise, which "
+        "may decide between hypotheses that are nearly as probable, mostly in bfloat16.",
+    )
 
 
 def define_modes() -> None:

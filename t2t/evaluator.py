@@ -36,12 +36,12 @@ from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh
 from t2t.training.ledger import find_revision, find_versions, now, read_ledger, trace
 from t2t.training.run_directory import RunError
-from t2t.training.validation import CorpusScorer
+from t2t.training.validation import DTYPE, CorpusScorer
 
 _log = logging.getLogger(__name__)
 
 PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
-_ENGINE = ("name", "compute_type")  # of a backend
+_ENGINE = ("name", "compute_type", "products")  # of a backend: what its results depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,13 +140,16 @@ class Evaluator:
         language = config.data.tgt_language
         definition = make_measure(measure, language).score(["a"], ["a"]).definition
         backend = self._translator.describe()
+        engine = {name: backend.get(name) for name in _ENGINE}
         expected = {
             "split": self.split,
             "corpus": self._corpus.fingerprint(),
             "tgt_language": language,
+            # Rounding follows the batches' shapes and the devices, and may decide between two
+            # hypotheses that are about as probable, mostly in bfloat16.
             **dataclasses.asdict(config.decoding),
+            "devices": [device.device_kind for device in jax.devices()],
         }
-        del expected["batch_size"]  # changes no result
         starts = read_ledger(self._request.workdir)
 
         def is_current(evaluation: Evaluation) -> bool:
@@ -154,7 +157,7 @@ class Evaluator:
             step = result["checkpoint"].rpartition("-")[-1]
             return step.isdecimal() and (
                 all(result.get(name) == value for name, value in expected.items())
-                and all(result.get("backend", {}).get(name) == backend[name] for name in _ENGINE)
+                and {name: result.get("backend", {}).get(name) for name in _ENGINE} == engine
                 and result["measures"].get(measure, {}).get("definition") == definition
                 and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
             )
@@ -192,7 +195,7 @@ class Evaluator:
     @functools.cached_property
     def _reference_loss(self) -> ReferenceLoss | None:
         """None where the model can take no pair with a word in it."""
-        translator, limit = self._translator, self._translator.limit
+        limit = self._translator.limit
         with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives it
             tokenized = tokenize_corpus(
                 self._corpus, self._vocabulary, Path(folder), progress=False
@@ -203,7 +206,7 @@ class Evaluator:
         if not words:
             _log.warning("no perplexity: no pair of at most %d sub-words holds a word", limit)
             return None
-        scorer = CorpusScorer(translator.structure, tokenized, self.config.data, self._mesh, limit)
+        scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
         return ReferenceLoss(scorer, words, int((~fits).sum()))
 
     def _measure_perplexity(self, params: Params) -> dict[str, Score]:
@@ -216,7 +219,8 @@ class Evaluator:
             _log.warning("no perplexity: the model's loss is not finite, or very large")
             return {}
         definition = (
-            "teacher forcing in JAX on the raw references, end marks included, no smoothing"
+            f"teacher forcing in JAX in {DTYPE} on the raw references, end marks included, "
+            "no smoothing"
         )
         if left_out:
             limit = self._translator.limit

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from flax import nnx
 from jax.sharding import Mesh
 
 from t2t import cli
@@ -25,7 +24,7 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.bleu import make_measure, score_bleu
 from t2t.hosts import first_alone, join
-from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.model.encoder_decoder import Params
 from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.early_stop import STOPPED_EARLY, is_stop_requested, obey_stop_request
@@ -33,7 +32,7 @@ from t2t.training.ledger import record_start
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
 from t2t.training.run_directory import list_steps, lock_run, open_run
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.state import describe_state, init_state, make_optimizer
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer, make_loader, put_ahead
 
@@ -71,17 +70,17 @@ def train_on_mesh(
     vocabulary = first_alone(lambda: make_vocabulary(config, workdir, corpora))
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
-    structure, state = init_state(
-        config, optimizer, vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    )
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    structure, described = describe_state(config, optimizer, *sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-        state = checkpoints.restore(state)
+        restored = checkpoints.restore(described)
+        state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
         first = int(state.step)
         checkpoints.check_room(state)
         held_out = {} if validation is None else {"validation": [validation]}
         record_start(workdir, config, vocabulary, {"train": corpora, **held_out}, first)
         _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
-        validate = make_validate(config, vocabulary, mesh, structure, validation, state.params)
+        validate = make_validate(config, vocabulary, mesh, validation, state.params)
         report = Report(
             workdir,
             first=first,
@@ -143,7 +142,6 @@ def make_validate(
     config: Config,
     vocabulary: Vocabulary,
     mesh: Mesh,
-    structure: nnx.GraphDef[EncoderDecoder],
     corpus: Corpus | None,
     params: Params,
 ) -> Validate:
@@ -154,7 +152,13 @@ def make_validate(
     if corpus is None:
         return lambda params, step: {}
     tokenized = tokenize(corpus, vocabulary, config.data)
-    scorer = CorpusScorer(structure, tokenized, config.data, mesh)
+    scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+    if scorer.num_left_out:
+        _log.warning(
+            "validation: %d of %d pairs have more sub-words than model.max_positions=%d, and are "
+            "left out of the loss",
+            scorer.num_left_out, len(corpus), config.model.max_positions,
+        )  # fmt: skip
     sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
     language = config.data.tgt_language

@@ -175,6 +175,10 @@ COMBINATIONS = {
         "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
         "set tokenizer.shared=True or model.tie_embeddings='decoder'",
     ),
+    "learned positions reach through a packed row": (
+        {"model": {"position": "learned"}, "data": {"packed_length": 2048}},
+        "model.max_positions=1024 is less than data.packed_length=2048; raise it to 2048 or more",
+    ),
     "position table holds max_length": (
         {"model": {"position": "learned", "max_positions": 100}},
         "model.max_positions=100 is less than data.max_length=256; raise it to 256 or more",

@@ -66,6 +66,7 @@ def test_other_engine_gives_the_same_and_is_named(
 ) -> None:
     expected, path = evaluation
     assert expected["backend"]["name"] == "jax"
+    assert expected["backend"]["products"] == "float32 operands at full precision"
     result, path = evaluate(Request(run, backend="ctranslate2"))
     assert path.name == "test-best-200-beam4-alpha0.6-ctranslate2-float32.json"
     assert result["backend"]["name"] == "ctranslate2"
@@ -111,6 +112,7 @@ def test_perplexities_share_the_loss_and_count_sub_words_or_words(
     assert token["detail"].endswith(f"nats, {tokens} sub-words, {words} words")
     assert math.log(token["value"]) * tokens == pytest.approx(math.log(word["value"]) * words)
     assert "vocabulary" in token["definition"]
+    assert "in float32" in token["definition"]
     assert "vocabulary" not in word["definition"]
 
 

@@ -1,9 +1,12 @@
 """One run scored in several ways."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
+import jax
 import pytest
 
 from t2t.config import ConfigError
@@ -55,6 +58,21 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
         assert alone.result["seconds"] > 0
         assert found.result["measures"] == alone.result["measures"]
         assert found.read_lines("hypotheses") == alone.read_lines("hypotheses")
+
+
+def test_evaluations_of_other_shapes_or_devices_are_not_taken_for_these(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding depends on both, and so does which of two nearly equal hypotheses is found."""
+    request = Request(Path(shutil.copytree(run, tmp_path / "run")), "last")
+    request = dataclasses.replace(request, decoding={"beam_size": 1})
+    evaluate(request)
+    other = dataclasses.replace(request, decoding={"beam_size": 1, "batch_size": 7})
+    evaluator = Evaluator(request)
+    assert "300" in evaluator.list_saved("bleu")
+    assert not Evaluator(other).list_saved("bleu")
+    monkeypatch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
+    assert not evaluator.list_saved("bleu")
 
 
 def test_what_is_there_is_not_done_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,10 +90,12 @@ def test_loss_falls(uninterrupted: Path) -> None:
 
 
 def test_stopped_and_continued_run_is_the_same_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path
+    uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And where there is a checkpoint, no other state is made before it is read."""
     for steps in (STEPS // 2, STEPS):
         assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
+        monkeypatch.setattr(train, "init_state", None)
     assert_same_run(tmp_path / "run", uninterrupted)
     starts = read_ledger(tmp_path / "run")
     assert [start["step"] for start in starts] == [0, STEPS // 2]
@@ -171,6 +174,30 @@ def test_validation_that_fails_does_so_before_training(
         train.main(asked_for, tmp_path / "run")
     assert list_steps(tmp_path / "run") == []
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(Path(config.data.validation_src).parent, folder)
+    for name, language in (("validation", "en"), ("validation", "de")):
+        with (folder / f"{name}.{language}").open("a") as file:
+            file.write("house " * 40 + "\n")
+    short = change(
+        config,
+        model={"position": "learned", "max_positions": 32},
+        data={
+            "validation_src": f"{folder}/validation.en",
+            "validation_tgt": f"{folder}/validation.de",
+        },
+        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
+        checkpoints={"every": 4},
+    )
+    with caplog.at_level("WARNING"):
+        assert train.main(short, tmp_path / "run")
+    assert "validation: 1 of 9 pairs have more sub-words than model.max_positions=32" in caplog.text
+    assert len(read_figures(tmp_path / "run", "validation/")) == 2
 
 
 def test_without_a_validation_split_training_needs_none(config: Config, tmp_path: Path) -> None:

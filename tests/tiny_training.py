@@ -22,7 +22,7 @@ from t2t.config import (
 from t2t.config_json import load_config, save_config
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.state import describe_state, make_optimizer
 from tests.data.small_corpus import PAIRS
 
 STEPS = 100
@@ -85,9 +85,10 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
     config = load_config(workdir / "config.json")
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
-        _, blank = init_state(config, make_optimizer(config), size, size)
+        _, described = describe_state(config, make_optimizer(config), size, size)
         with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            state = checkpoints.restore(blank)
+            state = checkpoints.restore(described)
+    assert state is not None
     assert int(state.step) == step
     return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]
 

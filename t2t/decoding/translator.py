@@ -19,7 +19,7 @@ from t2t.decoding.grouping import group_by_length
 from t2t.decoding.search import Hypotheses, length_penalty
 from t2t.model.encoder_decoder import Params
 from t2t.model.kinds import describe_model
-from t2t.model.products import compute_dtype
+from t2t.model.products import compute_dtype, describe_products
 from t2t.sharding import put_like
 
 _log = logging.getLogger(__name__)
@@ -58,9 +58,9 @@ class Translator:
         self._dtype = config.model.dtype
         self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
         self._max_length = 2**30  # of hypotheses
-        if config.model.position == "learned":
-            self.limit = min(self.limit, config.model.max_positions)
-            self._max_length = config.model.max_positions
+        if (longest := config.model.position_limit) is not None:
+            self.limit = min(self.limit, longest)
+            self._max_length = longest
 
     @property
     def compile_seconds(self) -> float:
@@ -153,7 +153,12 @@ class Translator:
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
         dtype = self._dtype if self._dtype == "mixed" else str(compute_dtype(self._dtype))
-        return {"name": "jax", "version": jax.__version__, "compute_type": dtype}
+        return {
+            "name": "jax",
+            "version": jax.__version__,
+            "compute_type": dtype,
+            "products": describe_products(self._dtype),
+        }
 
     def _check(self, params: Params) -> None:
         """A checkpoint and a vocabulary from different runs must not meet unnoticed."""

@@ -14,7 +14,8 @@ from t2t.evaluation.bleu import Measure
 from t2t.evaluation.records import Evaluation, EvaluationError, find_evaluation
 from t2t.evaluation.significance import Statistics
 
-# What may differ between the seeds of one arm: where things lie, and how they are computed.
+# What may differ between the seeds of one arm: where things lie, and in which shapes they are
+# computed, whose rounding is chance as the seed is, and much less of it.
 _FREE = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
          "training.log_every", "decoding.batch_size")  # fmt: skip
 

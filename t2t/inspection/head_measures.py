@@ -87,7 +87,7 @@ def measure_importance(
     with jax.set_mesh(mesh), tempfile.TemporaryDirectory() as folder:
         params = translator.place(params)
         tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
-        scorer = CorpusScorer(translator.structure, tokenized, config.data, mesh)
+        scorer = CorpusScorer(config, translator.vocabulary, tokenized, mesh)
 
         def compute(params: Params) -> float:
             if measure == "loss":

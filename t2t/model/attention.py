@@ -15,9 +15,10 @@ from t2t.config import ModelConfig
 from t2t.model.dropout import dropout
 from t2t.model.fused_attention import fused_attention, suits_kernel
 from t2t.model.layers import glorot_limit, init_glorot, init_uniform
-from t2t.model.masks import apply_mask
+from t2t.model.masks import apply_mask, masked_softmax
 from t2t.model.position import Position
 from t2t.model.products import multiply, product_dtype
+from t2t.precision import einsum
 from t2t.sharding import platform, reshard_like, spec
 
 # R heads share the keys of one group, and their T positions lie behind each other: Q = R T rows.
@@ -88,7 +89,7 @@ def _attend_rows(
     """drop(softmax(Q K^T / divisor + bias)) V, and its gradients."""
 
     def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
-        logits = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
+        logits = einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
         logits /= divisor
         return apply_mask(logits if bias is None else logits + bias, mask)
 
@@ -99,7 +100,7 @@ def _attend_rows(
         # with the sum in every column of what it will divide.
         narrow = powers.astype(values.dtype)
         ones = jnp.ones(values.shape[2:], values.dtype)
-        return jnp.einsum("BGQS,SV->BGQV", narrow, ones, preferred_element_type=jnp.float32)
+        return einsum("BGQS,SV->BGQV", narrow, ones, preferred_element_type=jnp.float32)
 
     @jax.custom_vjp
     def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
@@ -112,8 +113,8 @@ def _attend_rows(
         largest = logits.max(axis=-1, keepdims=True)
         powers = jnp.exp(logits - largest)
         narrow = drop(powers).astype(values.dtype)
-        heads = jnp.einsum("BGQS,BGSV->BGQV", narrow, values, preferred_element_type=jnp.float32)
-        sums = sum_rows(powers)
+        heads = einsum("BGQS,BGSV->BGQV", narrow, values, preferred_element_type=jnp.float32)
+        sums = jnp.where(mask.any(axis=-1, keepdims=True), sum_rows(powers), jnp.inf)
         heads = (heads / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
         return heads, (query, keys, values, bias, heads, normalizer)
@@ -123,16 +124,16 @@ def _attend_rows(
         query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         narrow = drop(weights).astype(values.dtype)
-        value_gradient = jnp.einsum("BGQS,BGQV->BGSV", narrow, gradient)
+        value_gradient = einsum("BGQS,BGQV->BGSV", narrow, gradient)
         weight_gradient = drop(
-            jnp.einsum("BGQV,BGSV->BGQS", gradient, values, preferred_element_type=jnp.float32)
+            einsum("BGQV,BGSV->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
         # Of the softmax: P (dP - sum P dP), and the sum is that of the heads times their gradient.
         mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
         wide = weights * (weight_gradient - mean)
         logit_gradient = (wide / divisor).astype(query.dtype)
-        query_gradient = jnp.einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
-        key_gradient = jnp.einsum("BGQS,BGQK->BGSK", logit_gradient, query)
+        query_gradient = einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
+        key_gradient = einsum("BGQS,BGQK->BGSK", logit_gradient, query)
         gradients = query_gradient, key_gradient, value_gradient
         placed = map(reshard_like, gradients, (query, keys, values))  # of one head, JAX forgets it
         return *placed, None if bias is None else reshard_like(wide.sum(axis=0), bias)
@@ -204,7 +205,7 @@ class KVCache(NamedTuple):
         groups, size, value_width = self.values.shape[1:]
         grouped = _reshape_heads(query, batch, length, groups, heads // groups, width)
         rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
-        logits = jnp.einsum(
+        logits = einsum(
             "BGTK,BGKS->BGTS",
             _reshape_heads(rows, batch, groups, -1, width, axis=1),
             self.keys,
@@ -213,8 +214,8 @@ class KVCache(NamedTuple):
         logits /= math.sqrt(width) if scaled else 1.0
         if bias is not None:
             logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
-        weights = jax.nn.softmax(apply_mask(logits, mask[:, :, None])).astype(self.values.dtype)
-        results = jnp.einsum(
+        weights = masked_softmax(logits, mask[:, :, None]).astype(self.values.dtype)
+        results = einsum(
             "BGTS,BGSV->BGTV",
             _reshape_heads(weights, batch, groups, -1, size, axis=1),
             self.values,

@@ -19,7 +19,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
-from t2t.model.masks import apply_mask
+from t2t.model.masks import HIDDEN, apply_mask
+from t2t.precision import choose_precision
 from t2t.sharding import platform, spec
 
 LANES = 128
@@ -148,8 +149,8 @@ def _attend_heads(
     products = [_multiply(keys[0, h], 0, query[0, h], 0) for h in heads]
     powers = [_exponentiate(product * scale, seen) for product in products]
     found = [
-        _multiply(values[0, h], 1, own.astype(values.dtype), 0) / own.sum(axis=0, keepdims=True)
-        for h, own in enumerate(powers)
+        _multiply(values[0, h], 1, own.astype(values.dtype), 0) / sums
+        for h, (own, sums) in enumerate(powers)
     ]
     for h in heads:
         results[0, h] = found[h].astype(results.dtype)
@@ -174,8 +175,8 @@ def _attend_heads_backward(
     ]
     found = []
     for h, (product, weight_gradient) in enumerate(products):
-        powers = _exponentiate(product * scale, seen)
-        weights = powers * (1 / powers.sum(axis=0, keepdims=True))
+        powers, sums = _exponentiate(product * scale, seen)
+        weights = powers * (1 / sums)
         # Of the softmax: P (dP - sum P dP).
         weighted = weights * weight_gradient
         mean = weighted.sum(axis=0, keepdims=True)
@@ -196,10 +197,20 @@ def _attend_heads_backward(
 
 def _multiply(left: Array, left_axis: int, right: Array, right_axis: int) -> Float[Array, "_ _"]:
     """The sum over these axes, in float32."""
-    axes = (left_axis,), (right_axis,)
-    return jax.lax.dot_general(left, right, (axes, ((), ())), preferred_element_type=jnp.float32)
+    return jax.lax.dot_general(
+        left,
+        right,
+        (((left_axis,), (right_axis,)), ((), ())),
+        precision=choose_precision(left, right),
+        preferred_element_type=jnp.float32,
+    )
 
 
-def _exponentiate(logits: Float[Array, "S Q"], seen: Any) -> Float[Array, "S Q"]:
+def _exponentiate(
+    logits: Float[Array, "S Q"], seen: Any
+) -> tuple[Float[Array, "S Q"], Float[Array, "1 Q"]]:
+    """The softmax's numerators and denominators, infinite where all keys are hidden."""
     hidden = apply_mask(logits, seen[0].astype(jnp.int32) != 0)
-    return jnp.exp(hidden - hidden.max(axis=0, keepdims=True))
+    largest = hidden.max(axis=0, keepdims=True)
+    powers = jnp.exp(hidden - largest)
+    return powers, jnp.where(largest > HIDDEN, powers.sum(axis=0, keepdims=True), jnp.inf)

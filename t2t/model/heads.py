@@ -32,7 +32,7 @@ class Head(NamedTuple):
 class HeadWeights(NamedTuple):
     """The softmax of equation 1 in each head, in float32: each row sums to 1.
 
-    Rows of padding, which sees nothing, mean nothing.
+    Rows of padding see nothing and are 0.
     """
 
     encoder: Float[Array, "N B H S S"]

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from t2t.config import ModelConfig
 from t2t.model.dropout import dropout
 from t2t.model.products import multiply, product_dtype
+from t2t.precision import einsum
 from t2t.sharding import spec
 
 
@@ -58,7 +59,7 @@ class Embedding(nnx.Module):
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Logits in float32: x table^T."""
-        return jnp.einsum(
+        return einsum(
             "BTD,VD->BTV",
             x,
             self.table.astype(x.dtype),

@@ -9,6 +9,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 
+HIDDEN = -1e4  # logit of a hidden key
+
 
 def number_sources(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
     """Which sentence of its row a position belongs to: each ends in EOS."""
@@ -60,9 +62,14 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
 
 
 def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Hides keys from the softmax; a row without any visible key gets the uniform one.
+    """Logits in which hidden keys are so low that exp gives 0 beside any visible one."""
+    return jnp.where(mask, logits, HIDDEN)
 
-    exp(-1e4) is 0 beside any key that is seen; a number further away would not feel the sum of a
-    row of hidden keys: log(exp(x) + exp(x)) = x in float32.
+
+def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """The softmax over the visible keys; weights of hidden ones are 0, also where all are hidden.
+
+    So a row without any visible key has the result 0 and gradients of 0. Formulas that do not keep
+    the weights do the same by an infinite denominator.
     """
-    return jnp.where(mask, logits, -1e4)
+    return jnp.where(mask, jax.nn.softmax(apply_mask(logits, mask), axis=-1), 0)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config import ModelConfig
+from t2t.config import ConfigError, ModelConfig
 from t2t.sharding import spec
 
 
@@ -74,7 +74,7 @@ class Learned(Position):
     ) -> Float[Array, "B T D"]:
         """x + sqrt(d_model) * table[positions]: on the scale of the scaled embeddings."""
         if x.shape[1] > self.table.shape[0]:
-            raise ValueError(
+            raise ConfigError(
                 f"{x.shape[1]} positions do not fit model.max_positions={self.table.shape[0]}; "
                 "shorten the input or raise model.max_positions and train again"
             )

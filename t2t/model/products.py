@@ -1,4 +1,4 @@
-"""Products of activations with weights, and in which numbers they are computed."""
+"""Products of activations with weights, and the dtypes in which a model computes."""
 
 import functools
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
+from t2t.precision import einsum
 from t2t.sharding import platform
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
@@ -25,6 +26,14 @@ def product_dtype(name: str) -> jnp.dtype:
     return jnp.dtype("bfloat16") if name == "mixed" else compute_dtype(name)
 
 
+def describe_products(name: str) -> str:
+    """Dtypes and precision of all products under `model.dtype`, as runs and scores record them."""
+    narrow, wide = "bfloat16 operands", "float32 operands at full precision"
+    if compute_dtype(name) == jnp.bfloat16:
+        return narrow
+    return f"{narrow} with weights, else {wide}" if product_dtype(name) == jnp.bfloat16 else wide
+
+
 def multiply(
     subscripts: str,
     x: Float[Array, "..."],
@@ -39,7 +48,7 @@ def multiply(
     do so into float32 alone, and not where one operand is wide, as in JAX's own gradient.
     """
     if x.dtype == dtype:
-        return jnp.einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
+        return einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
     return _multiply_narrow(subscripts, x, weights, dtype, out_sharding)
 
 
@@ -88,9 +97,7 @@ _multiply_narrow.defvjp(_forward, _backward)
 def _sum_wide(
     subscripts: str, x: Float[Array, "..."], y: Float[Array, "..."], out_sharding: Placement
 ) -> Float[Array, "..."]:
-    return jnp.einsum(
-        subscripts, x, y, preferred_element_type=jnp.float32, out_sharding=out_sharding
-    )
+    return einsum(subscripts, x, y, preferred_element_type=jnp.float32, out_sharding=out_sharding)
 
 
 def _placement(x: Float[Array, "..."]) -> Placement:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
 from t2t.model.layers import init_glorot
+from t2t.precision import einsum
 from t2t.sharding import keep_whole, spec
 
 Layer = TypeVar("Layer", bound=nnx.Module)
@@ -107,7 +108,7 @@ class RecurrentLayer(nnx.Module):
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
         """Wx + b of all positions."""
-        projected = jnp.einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
+        projected = einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
         return jnp.add(projected, self.bias.astype(x.dtype))
 
     def step(
@@ -115,7 +116,7 @@ class RecurrentLayer(nnx.Module):
     ) -> Float[Array, "B W X C"]:
         """The states of W hypotheses after one more position."""
         dtype = from_input.dtype
-        from_state = jnp.einsum(
+        from_state = einsum(
             "BWD,DYC->BWYC",
             state[:, :, 0].astype(dtype),
             self.state.astype(dtype),
@@ -153,7 +154,7 @@ class BidirectionalLayer(nnx.Module):
 
     def __call__(self, x: Float[Array, "B S D"], real: Bool[Array, "B S"]) -> Float[Array, "B S D"]:
         """What is up to each position, and what is from there on; padding changes no state."""
-        from_input = jnp.einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
+        from_input = einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
         from_input += self.bias.astype(x.dtype)
 
         def step(
@@ -162,7 +163,7 @@ class BidirectionalLayer(nnx.Module):
             here: tuple[Float[Array, "B 2 Y C"], Bool[Array, "B 2"]],
         ) -> tuple[Float[Array, "B 2 X C"], Float[Array, "B 2 C"]]:
             from_input, real = here
-            from_state = jnp.einsum(
+            from_state = einsum(
                 "BZH,ZHYC->BZYC",
                 state[:, :, 0].astype(x.dtype),
                 layer.state.astype(x.dtype),

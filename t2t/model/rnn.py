@@ -18,8 +18,9 @@ from t2t.config import ModelConfig
 from t2t.model.dropout import dropout, fold
 from t2t.model.encoder_decoder import EncoderDecoder
 from t2t.model.layers import init_glorot
-from t2t.model.masks import apply_mask
+from t2t.model.masks import masked_softmax
 from t2t.model.recurrence import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
+from t2t.precision import einsum
 from t2t.sharding import spec
 
 
@@ -52,20 +53,20 @@ class AdditiveAttention(nnx.Module):
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
         """U h, made once a sentence."""
-        return jnp.einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype))
+        return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype))
 
     def __call__(self, state: Float[Array, "B W D"], source: Source) -> Float[Array, "B W D"]:
         """The memory's mean, weighted by the softmax of the scores; that in float32."""
-        query = jnp.einsum("BWD,DK->BWK", state, self.query.astype(state.dtype))
+        query = einsum("BWD,DK->BWK", state, self.query.astype(state.dtype))
         inner = jnp.tanh(query[:, :, None] + source.keys[:, None])
-        scores = jnp.einsum(
+        scores = einsum(
             "BWSK,K->BWS",
             inner,
             self.score.astype(state.dtype),
             preferred_element_type=jnp.float32,
         )
-        weights = jax.nn.softmax(apply_mask(scores, source.real[:, None]), axis=-1)
-        return jnp.einsum("BWS,BSD->BWD", weights.astype(state.dtype), source.memory)
+        weights = masked_softmax(scores, source.real[:, None])
+        return einsum("BWS,BSD->BWD", weights.astype(state.dtype), source.memory)
 
 
 class AttentiveLayer(nnx.Module):
@@ -86,7 +87,7 @@ class AttentiveLayer(nnx.Module):
         """(states, contexts) after one more word; `from_word` is `recurrence.project(words)`."""
         context = self.attention(state[:, :, 0].astype(from_word.dtype), source)
         weights = self.context.astype(context.dtype)
-        from_context = jnp.einsum("BWD,DYC->BWYC", context, weights)
+        from_context = einsum("BWD,DYC->BWYC", context, weights)
         return self.recurrence.step(from_word + from_context, state), context
 
     def __call__(
@@ -191,7 +192,7 @@ class RNN(EncoderDecoder):
     def _start(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
         """tanh(W h_1 + b), where h_1 is the way back's end: it has read the whole sentence."""
         end = memory[:, 0, self.start.shape[0] :]
-        start = jnp.einsum(
+        start = einsum(
             "BH,HNXC->BNXC",
             end,
             self.start.astype(memory.dtype),
@@ -214,7 +215,7 @@ class RNN(EncoderDecoder):
         words: Float[Array, "B T D"],
     ) -> Float[Array, "B T D"]:
         """tanh(W [x; contexts; words] + b), whose products with the output table are the logits."""
-        joined = jnp.einsum(
+        joined = einsum(
             "BTZD,ZDE->BTE",
             jnp.stack([x, contexts, words], axis=2),
             self.readout.astype(x.dtype),

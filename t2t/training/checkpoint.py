@@ -83,21 +83,28 @@ class Checkpoints:
                 int(state.step),
                 args=ocp.args.Composite(
                     params=ocp.args.StandardSave(state.params),
-                    training=ocp.args.StandardSave(_without_params(state)),
+                    training=ocp.args.StandardSave(
+                        _drop_params(state._replace(key=jax.random.key_data(state.key)))
+                    ),
                 ),
                 metrics=metrics or None,
             )
         except Exception as error:
             raise _unwritable(self.workdir, _first_line(error)) from error
 
-    def restore(self, state: TrainState) -> TrainState:
-        """The newest checkpoint in the shardings of `state`, or `state` where there is none."""
+    def restore(self, described: TrainState) -> TrainState | None:
+        """The newest checkpoint, or None where there is none.
+
+        `described` has the shapes, dtypes and shardings to restore to. Of an array nothing else is
+        read, so that no second state has to be in memory.
+        """
         step = self._manager.latest_step()
         if step is None:
-            return state
+            return None
+        abstract = jax.tree.map(_describe, described)
         args = ocp.args.Composite(
-            params=ocp.args.StandardRestore(_abstract(state.params)),
-            training=ocp.args.StandardRestore(_abstract(_without_params(state))),
+            params=ocp.args.StandardRestore(abstract.params),
+            training=ocp.args.StandardRestore(_drop_params(abstract)),
         )
         try:
             saved = self._manager.restore(step, args=args)
@@ -156,14 +163,18 @@ class _KeepLast:
         return [step in kept for step in steps]
 
 
-def _without_params(state: TrainState) -> dict[str, Any]:
-    rest = state._replace(key=jax.random.key_data(state.key))._asdict()
+def _drop_params(state: TrainState) -> dict[str, Any]:
+    rest = state._asdict()
     del rest["params"]
     return rest
 
 
-def _abstract(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and sharding; of a random key, those of its data."""
+    saved = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        saved = jax.eval_shape(jax.random.key_data, saved)
+    return jax.ShapeDtypeStruct(saved.shape, saved.dtype, sharding=leaf.sharding)
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:

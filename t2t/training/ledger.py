@@ -23,6 +23,7 @@ from t2t.config_json import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.hosts import is_first
+from t2t.model.products import compute_dtype, describe_products
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,10 @@ def record_start(
             name: value
             for name, value in sorted(os.environ.items())
             if name.startswith(_ENVIRONMENT)
+        },
+        "compute": {
+            "activations": str(compute_dtype(config.model.dtype)),
+            "products": describe_products(config.model.dtype),
         },
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),

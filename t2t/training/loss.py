@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t2t.precision import einsum
 from t2t.sharding import platform, spec
 
 # Target positions whose logits exist at once on a device. On a CPU they should stay in its cache;
@@ -63,7 +64,7 @@ def smoothed_cross_entropy(
         def add(totals: Totals, chunk: _Chunks) -> tuple[Totals, Float[Array, "B t D"]]:
             total, table_gradient = totals
             loss, logits_gradient, hidden_gradient = _differentiate(chunk, narrow, smoothing)
-            table_gradient += jnp.einsum(
+            table_gradient += einsum(
                 "BtV,BtD->VD",
                 logits_gradient,
                 chunk.hidden,
@@ -105,7 +106,7 @@ def _differentiate(
     """
     rows = table[:, :-1]
     narrow = table.dtype
-    logits = jnp.einsum(
+    logits = einsum(
         "BtD,VD->BtV",
         chunk.hidden,
         rows,
@@ -113,7 +114,7 @@ def _differentiate(
         out_sharding=spec("batch", None, "vocabulary"),
     )
     largest = logits.max(axis=-1, keepdims=True).astype(jnp.float32)
-    sums = jnp.einsum(
+    sums = einsum(
         "BtV,VE->BtE",
         jnp.exp(logits.astype(jnp.float32) - largest).astype(narrow),
         table,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
 from t2t.config import Config
@@ -52,3 +53,27 @@ def init_state(
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
     opt_state = jax.jit(lambda params: optimizer.init(jax.tree.map(share, params)))(params)
     return structure, TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)
+
+
+def describe_state(
+    config: Config,
+    optimizer: optax.GradientTransformation,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
+    """As `init_state`, with shapes, dtypes and shardings on the mesh in use instead of values."""
+    structure: nnx.GraphDef[EncoderDecoder] | None = None
+    mesh = jax.sharding.get_mesh()
+
+    def init() -> TrainState:
+        nonlocal structure
+        structure, state = init_state(config, optimizer, src_vocab_size, tgt_vocab_size)
+        return state
+
+    def place(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        spec = leaf.sharding.spec if leaf.sharding else PartitionSpec()
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
+
+    state: TrainState = jax.tree.map(place, jax.eval_shape(init))
+    assert structure is not None
+    return structure, state

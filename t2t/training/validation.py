@@ -1,23 +1,27 @@
 """The loss of a whole corpus under teacher forcing, and the batches that it and training take."""
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from flax import nnx
 from jax.sharding import Mesh
 
 from t2t.batch import DeviceBatch, HostBatch
-from t2t.config import DataConfig
+from t2t.config import Config, ConfigError
 from t2t.data.cache import TokenizedCorpus
 from t2t.data.pipeline import Loader
 from t2t.data.plan import Plan
-from t2t.model.encoder_decoder import EncoderDecoder, Params
+from t2t.data.tokenizer import Vocabulary
+from t2t.model.encoder_decoder import Params
+from t2t.model.kinds import describe_model
 from t2t.sharding import find_row_shards, put_batch
 from t2t.training.step import make_eval_step
+
+DTYPE = "float32"  # of all that a loss to compare is computed in
 
 
 class CorpusLoss(NamedTuple):
@@ -42,20 +46,39 @@ class CorpusScorer:
 
     def __init__(
         self,
-        structure: nnx.GraphDef[EncoderDecoder],
+        config: Config,
+        vocabulary: Vocabulary,
         corpus: TokenizedCorpus,
-        data: DataConfig,
         mesh: Mesh,
         max_length: int | None = None,
     ):
         """Every pair counts, whatever training leaves out; an empty sentence is its end mark.
 
-        Only pairs of more than `max_length` sub-words on a side do not, where that is given.
+        Only pairs of more sub-words on a side than the model has positions, or than `max_length`,
+        are left out. All is computed in `DTYPE`, whatever `config.model.dtype` is.
+
+        Raises:
+            ConfigError: no pair is left.
         """
         # To the plan a sentence of one sub-word were empty, and it would leave the pair out.
         lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
-        limit = max_length or int(max(side.max() for side in lengths))
-        data = dataclasses.replace(data, max_length=limit, max_length_ratio=0.0, num_shapes=4)
+        longer = np.maximum(*lengths)
+        positions = config.model.position_limit
+        limit = min(x for x in (max_length, positions, int(longer.max())) if x is not None)
+        self.num_left_out = int((longer > limit).sum())
+        if self.num_left_out == len(longer):
+            raise ConfigError(
+                f"each of the {len(longer)} pairs to score has more than {limit} sub-words, the "
+                f"shortest {longer.min()}, but model.max_positions={config.model.max_positions}; "
+                f"raise it to {longer.min()} or more, or split the sentences"
+            )
+        data = dataclasses.replace(
+            config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
+        )
+        if positions is not None:  # padding may not go beyond them, either
+            data.length_multiple = math.gcd(data.length_multiple, limit)
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
         self._plan = Plan([(lengths[0], lengths[1])], data, seed=0)
         self._loader = make_loader(self._plan, [corpus], mesh)
         self._eval_step = make_eval_step(structure)

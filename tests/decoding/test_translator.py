@@ -76,6 +76,21 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
+@pytest.mark.parametrize(("dtype", "batch_size"), [("float32", 4), ("bfloat16", 12)], ids=str)
+def test_translations_of_a_larger_model_depend_on_no_order(
+    vocabulary: Vocabulary, dtype: str, batch_size: int
+) -> None:
+    """In float32 not on the batches' shapes either; in bfloat16 these round otherwise."""
+    config = make_config()
+    config.model = ModelConfig(num_layers=2, d_model=64, d_ff=256, num_heads=4, dtype=dtype)
+    params = make_params(config, vocabulary)
+    sentences = [*SENTENCES, *(f"{one} {other}" for one, _ in PAIRS for other, _ in PAIRS)][-12:]
+    expected = Translator(config, vocabulary).translate(params, sentences)
+    config.decoding.batch_size = batch_size
+    found = Translator(config, vocabulary).translate(params, sentences[::-1])
+    assert_same(found[::-1], expected)
+
+
 def test_what_is_compiled_ahead_serves_the_translation(
     vocabulary: Vocabulary, params: Params, translations: list[Translation]
 ) -> None:

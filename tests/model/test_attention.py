@@ -111,15 +111,40 @@ def test_weights_are_not_kept_for_the_backward_pass() -> None:
     assert max(leaf.size for leaf in jax.tree.leaves(pull_back)) < 64 * 64
 
 
-def test_query_without_visible_key_stays_finite_with_its_gradient() -> None:
-    query, memory = draw(1, 2, 1, 4), KeyValue(draw(1, 3, 1, 4), draw(1, 3, 1, 4))
-    mask = jnp.zeros((1, 1, 1, 3), bool)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "path", ["cpu", "cpu with bias", "cpu with dropout", "tpu", "kernel", "cache"]
+)
+def test_query_without_visible_key_has_the_result_0_and_gradients_of_0(
+    path: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cotangent is 1 everywhere: the loss of a model would never look at such a row."""
+    monkeypatch.setattr(attention, "platform", lambda: path[:3])
+    monkeypatch.setattr(attention, "suits_kernel", lambda *_: path == "kernel")
+    query = draw(BATCH, QUERIES, 4, 6).astype(dtype)
+    memory = KeyValue(draw(BATCH, KEYS, 2, 6, seed=2), draw(BATCH, KEYS, 2, 5))
+    memory = jax.tree.map(lambda x: x.astype(dtype), memory)
+    bias = draw(4, QUERIES, KEYS, seed=3) if path == "cpu with bias" else None
+    rate, key = (0.5, jax.random.key(0)) if path == "cpu with dropout" else (0.0, None)
+    hidden = np.array([[True, True, True], [False, True, False]])  # a whole sentence, and a query
+    mask = jnp.asarray(draw_mask() & ~hidden[:, None, :, None])
 
-    def sum_attended(query: Float[Array, "B T H K"], memory: KeyValue) -> Float[Array, ""]:
-        return dot_product_attention(query, memory, mask).sum()
+    def run(query: Float[Array, "B T H K"], memory: KeyValue, bias: jax.Array | None) -> jax.Array:
+        if path == "cache":
+            return KVCache.arrange(memory).attend(query, mask, bias)
+        return dot_product_attention(query, memory, mask, bias, rate, key)
 
-    gradients = jax.jit(jax.value_and_grad(sum_attended, argnums=(0, 1)))(query, memory)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+    results, pull_back = jax.vjp(run, query, memory, bias)
+    gradients = pull_back(jnp.ones_like(results))
+    assert not np.asarray(results)[hidden].any()
+    assert not np.asarray(gradients[0])[hidden].any()
+    assert all(np.isfinite(np.asarray(x, float)).all() for x in jax.tree.leaves(gradients))
+    for found in gradients[1]:
+        assert not found[0].any()
+        assert found[1].any()
+    # Keys, values and bias get from the other queries alone what they get from all.
+    others = jnp.where(hidden[..., None, None], 0, jnp.ones_like(results))
+    jax.tree.map(np.testing.assert_array_equal, gradients, pull_back(others))
 
 
 def test_softmax_is_in_float32() -> None:

@@ -125,13 +125,6 @@ def test_results_are_the_same_on_any_mesh(
     jax.tree.map(compare, found, wanted)
 
 
-def test_query_without_visible_key_gets_the_mean_of_the_values() -> None:
-    query, keys, values, mask = draw_inputs()
-    found = attend(query, keys, values, jnp.zeros_like(mask[:1, :, :1]))
-    mean = values.mean(axis=2, keepdims=True)
-    np.testing.assert_allclose(found, jnp.broadcast_to(mean, found.shape), atol=1e-6)
-
-
 # Attention of the encoder, of the decoder, and from one to the other.
 @pytest.mark.parametrize(("kernel", "calls"), [(True, 3), (False, 0)])
 @pytest.mark.parametrize("variant", ["paper", "today's"])

@@ -40,9 +40,19 @@ def test_additive_attention_agrees_with_naive_numpy() -> None:
         np.testing.assert_allclose(found[row, slot], wanted, atol=1e-5)
 
 
-def test_attention_to_nothing_stays_finite() -> None:
-    _, found = attend(draw(2, 3, 16), draw(2, 5, 16), jnp.zeros((2, 5), bool))
-    assert np.isfinite(found).all()
+def test_attention_to_nothing_has_the_result_0_and_gradients_of_0() -> None:
+    real = jnp.array([[False] * 5, [True] * 3 + [False] * 2])
+
+    def run(state: Float[Array, "B W D"], memory: Float[Array, "B S D"]) -> Float[Array, "B W D"]:
+        _, found = attend(state, memory, real)
+        assert isinstance(found, jax.Array)
+        return found
+
+    result, pull_back = jax.vjp(run, draw(2, 3, 16), draw(2, 5, 16, seed=1))
+    for found in (result, *pull_back(jnp.ones_like(result))):
+        assert np.isfinite(found).all()
+        assert not found[0].any()
+        assert found[1].any()
 
 
 def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

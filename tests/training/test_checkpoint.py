@@ -1,6 +1,7 @@
 """Checkpoints: bit for bit, kept by rule, restored onto any mesh and by any name."""
 
 import contextlib
+import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +13,15 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config import CheckpointConfig, Config, MeshConfig, TrainingConfig
+from t2t.config import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config_json import save_config
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
-from t2t.training.state import TrainState
+from t2t.training.state import TrainState, describe_state, init_state
 from tests.training.toy_run import (
     CONFIG,
+    OPTIMIZER,
     Scores,
     assert_same,
     make_state,
@@ -46,8 +48,8 @@ def test_newest_state_returns_bit_for_bit(run: Path) -> None:
     assert_same(plain(restore_state(run)), plain(make_state(30)))
 
 
-def test_without_a_checkpoint_the_state_stays(tmp_path: Path) -> None:
-    assert_same(plain(restore_state(write_run(tmp_path / "run", {}))), plain(make_state(0)))
+def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
+    assert restore_state(write_run(tmp_path / "run", {})) is None
 
 
 def test_copied_run_directory_is_restored(copy: Path) -> None:
@@ -76,10 +78,32 @@ def test_checkpoint_is_restored_onto_another_mesh(tmp_path: Path, devices: int) 
     with contextlib.closing(Checkpoints(tmp_path, CONFIG)) as checkpoints:
         state = checkpoints.restore(blank)
     assert_same(plain(state), plain(make_state(7)))
+    assert state is not None
     for leaf, expected in zip(
         jax.tree.leaves(state[1:3]), jax.tree.leaves(blank[1:3]), strict=True
     ):
         assert leaf.sharding == expected.sharding
+
+
+@pytest.mark.parametrize("config", [MeshConfig(), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str)
+def test_training_restores_without_making_another_state(tmp_path: Path, config: MeshConfig) -> None:
+    model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
+    training = dataclasses.replace(CONFIG, model=model)
+    save_config(training, tmp_path / "config.json")
+    with jax.set_mesh(make_mesh(config)):
+        _, saved = init_state(training, OPTIMIZER, 48, 48)
+        with contextlib.closing(Checkpoints(tmp_path, training)) as checkpoints:
+            checkpoints.save(saved._replace(step=saved.step + 7))
+        before = len(jax.live_arrays())
+        _, described = describe_state(training, OPTIMIZER, 48, 48)
+        assert len(jax.live_arrays()) == before
+        assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(described))
+        with contextlib.closing(Checkpoints(tmp_path, training)) as checkpoints:
+            restored = checkpoints.restore(described)
+    assert restored is not None
+    assert_same(plain(restored), plain(saved._replace(step=saved.step + 7)))
+    for one, other in zip(jax.tree.leaves(restored), jax.tree.leaves(saved), strict=True):
+        assert one.sharding.is_equivalent_to(other.sharding, one.ndim)
 
 
 LOSSES: dict[int, Scores] = {

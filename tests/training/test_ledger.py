@@ -47,6 +47,10 @@ def test_start_is_recorded_with_what_made_it(
     assert entry["vocabulary"] == vocabulary.fingerprint()
     assert entry["versions"]["jax"] == jax.__version__
     assert entry["environment"]["XLA_FLAGS"] == "--xla_something"
+    assert entry["compute"] == {
+        "activations": "float32",
+        "products": "float32 operands at full precision",
+    }
     assert entry["device"] == "cpu"
     assert (entry["devices"], entry["processes"]) == (8, 1)
     assert sys.orig_argv[0] in entry["command"]

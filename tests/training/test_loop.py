@@ -72,7 +72,7 @@ class Run:
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(self.workdir, self.all)
             stack.callback(checkpoints.close)
-            state = checkpoints.restore(make_state())
+            state = checkpoints.restore(make_state()) or make_state()
             first = int(state.step)
             report = Report(
                 self.workdir, first=first, last=self.config.steps, every=1, max_nonfinite=2

@@ -7,11 +7,18 @@ import numpy as np
 import pytest
 
 from t2t.batch import Batch
-from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.data.cache import tokenize_corpus
+from t2t.config import (
+    Config,
+    ConfigError,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+)
+from t2t.data.cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.corpus import ListCorpus
 from t2t.data.pipeline import make_batch
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.model.kinds import describe_model
 from t2t.sharding import make_mesh, put_like
 from t2t.training.state import init_state, make_optimizer
@@ -19,6 +26,7 @@ from t2t.training.step import make_eval_step
 from t2t.training.validation import CorpusLoss, CorpusScorer
 from tests.data.small_corpus import PAIRS as MANY
 
+TOKENIZER = TokenizerConfig(vocab_size=400)
 PAIRS = [*MANY[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
 
 
@@ -29,7 +37,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     config = Config(
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, dropout=0.5),
         data=DataConfig(max_length=4, max_length_ratio=1.1, batch_tokens=64, rows_multiple=4),
-        tokenizer=TokenizerConfig(vocab_size=400),
+        tokenizer=TOKENIZER,
     )
     corpus = ListCorpus("toy", PAIRS)
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
@@ -38,7 +46,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = put_like(state.params, describe_model(config.model, 400, 400)[1])
-        scorer = CorpusScorer(structure, tokenized, config.data, mesh, max_length)
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh, max_length)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
             loss = scorer.score(params)
@@ -57,6 +65,60 @@ def test_every_pair_counts_once_even_an_empty_one(
             nats, tokens = nats + float(twice) / 2, tokens + int(count) // 2
     assert loss.tokens == tokens
     assert loss.nats == pytest.approx(nats, rel=1e-5)
+
+
+@pytest.fixture
+def corpus_of_unequal_pairs(tmp_path: Path) -> tuple[Vocabulary, TokenizedCorpus]:
+    corpus = ListCorpus("toy", [("Dogs run.", "Hunde laufen."), ("Dogs " * 30, "Hunde " * 30)])
+    vocabulary = train_vocabulary([ListCorpus("many", MANY)], TOKENIZER, tmp_path / "vocab")
+    return vocabulary, tokenize_corpus(corpus, vocabulary, tmp_path)
+
+
+def make_learned(max_positions: int) -> Config:
+    """A config whose batches would be padded beyond its positions."""
+    model = ModelConfig(
+        num_layers=1,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        position="learned",
+        max_positions=max_positions,
+    )
+    return Config(model=model, data=DataConfig(length_multiple=16, max_length=16))
+
+
+def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
+) -> None:
+    vocabulary, tokenized = corpus_of_unequal_pairs
+    config, mesh = make_learned(20), make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        _, state = init_state(config, make_optimizer(config), 400, 400)
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+        loss = scorer.score(state.params)
+    assert scorer.num_left_out == 1
+    assert loss.tokens == len(tokenized.pair(0)[1])
+
+
+def test_no_pair_within_the_learned_positions_is_an_error(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
+) -> None:
+    shortest = max(map(len, corpus_of_unequal_pairs[1].pair(0)))
+    with pytest.raises(ConfigError, match=f"max_positions=3; raise it to {shortest} or more"):
+        CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed"])
+def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus], dtype: str
+) -> None:
+    config, mesh = Config(model=ModelConfig(num_layers=1, d_model=16)), make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        _, state = init_state(config, make_optimizer(config), 400, 400)
+        wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score(state.params)
+        config.model.dtype = dtype
+        found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score(state.params)
+    assert found == wanted
 
 
 def test_perplexity_of_a_diverged_model_is_infinite() -> None:

@@ -38,8 +38,9 @@ def make_state(step: int) -> TrainState:
     return TrainState(jnp.asarray(step), params, opt_state, jax.random.key(step), skipped, in_a_row)
 
 
-def plain(state: TrainState) -> Any:
+def plain(state: TrainState | None) -> Any:
     """The state as NumPy arrays."""
+    assert state is not None
     return jax.tree.map(np.asarray, state._replace(key=jax.random.key_data(state.key)))
 
 
@@ -65,6 +66,6 @@ def write_run(
     return workdir
 
 
-def restore_state(workdir: Path) -> TrainState:
+def restore_state(workdir: Path) -> TrainState | None:
     with contextlib.closing(Checkpoints(workdir, CONFIG)) as checkpoints:
         return checkpoints.restore(make_state(0))
