@@ -23,7 +23,7 @@ from t2t.config_json import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.hosts import is_first
-from t2t.training.run_directory import RunError
+from t2t.training.run_directory import RunError, list_measures, list_steps
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +33,56 @@ PACKAGES = (
     "tensorflow-datasets",
 )  # fmt: skip
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # variables so named change what is computed
+
+
+_OTHER_TEXT = {
+    "train": (
+        "a run continues with the batches of the text it began with; restore that text, or choose "
+        "another --workdir"
+    ),
+    "validation": (
+        "its checkpoints have validation scores, and the best of them is only found among scores of "
+        "one text; restore that text, choose another --workdir, or score the new text with "
+        "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
+    ),
+}
+
+
+def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:
+    """Refuses to continue a run on other text than that of its last start.
+
+    The training text is bound by any checkpoint, the validation text by one with a score on it.
+    The text alone counts here, not where it lies.
+
+    Raises:
+        RunError: the text of a split has changed.
+    """
+    if not list_steps(workdir):
+        return
+    entries = read_ledger(workdir)
+    if not entries:
+        _log.warning("%s has no ledger: that its text is still the same is not checked", workdir)
+    for split, parts in corpora.items():
+        if split == "validation" and not list_measures(workdir):
+            continue
+        before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
+        found = _describe_corpora(parts)
+        if before and [part["sha256"] for part in before[0]] != [part["sha256"] for part in found]:
+            raise RunError(
+                f"{workdir} was started with another {split} text:\n"
+                f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
+                + _OTHER_TEXT[split]
+            )
+
+
+def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
+    return [{"name": part.name, "pairs": len(part), "sha256": part.fingerprint()} for part in parts]
+
+
+def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n  ".join(
+        f"{part['name']}: {part['pairs']} pairs, sha256 {part['sha256'][:16]}" for part in parts
+    )
 
 
 def record_start(
@@ -56,13 +106,7 @@ def record_start(
         **find_revision(),
         "config": overrides(config),
         "seed": config.seed,
-        "corpora": {
-            split: [
-                {"name": corpus.name, "pairs": len(corpus), "sha256": corpus.fingerprint()}
-                for corpus in parts
-            ]
-            for split, parts in corpora.items()
-        },
+        "corpora": {split: _describe_corpora(parts) for split, parts in corpora.items()},
         "vocabulary": vocabulary.fingerprint(),
         "versions": find_versions(PACKAGES),
         "environment": {

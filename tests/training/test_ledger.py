@@ -14,7 +14,7 @@ from t2t.config import Config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import ledger
-from t2t.training.ledger import find_revision, read_ledger, record_start, trace
+from t2t.training.ledger import check_corpora, find_revision, read_ledger, record_start, trace
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
@@ -74,6 +74,27 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
     assert (traced["started"], traced["starts"]) == (first["date"], 2)
     assert traced["revision"] == last["revision"]
     assert traced["command"] == last["command"]
+
+
+def test_run_without_a_ledger_is_continued_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert caplog.text == ""
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert "has no ledger: that its text is still the same is not checked" in caplog.text
+
+
+def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """The first may have failed before its first checkpoint."""
+    for count in (3, 4):
+        part = ListCorpus("toy", PAIRS[:count])
+        record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]})
+    with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
+        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]})
 
 
 def test_ledger_that_cannot_be_written_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:
