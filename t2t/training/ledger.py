@@ -3,6 +3,7 @@
 Only what cannot be read from the rest of the run directory is here: code, data, packages, machine.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import logging
@@ -32,6 +33,8 @@ PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
+_CODE = ("t2t", "configs")  # folders of the checkout that decide what is computed
+_TRACED = ("revision", "changed", "code", "seed", "command")
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # variables so named change what is computed
 
 
@@ -145,7 +148,7 @@ def trace(workdir: Path) -> dict[str, Any] | None:
     entries = read_ledger(workdir)
     if not entries:
         return None
-    last = {name: entries[-1][name] for name in ("revision", "changed", "seed", "command")}
+    last = {name: entries[-1].get(name) for name in _TRACED}
     return {"started": entries[0]["date"], "starts": len(entries)} | last
 
 
@@ -161,16 +164,35 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def find_revision() -> dict[str, Any]:
-    """Commit of the checkout that runs, and which of its programs and recipes differ from it.
+    """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
 
-    Both are None where the code does not run from a checkout, or there is no git.
+    The hash tells two changes of the same files apart, and needs no git. Without git the commit is
+    the one that `git archive` wrote into REVISION, if the code was shipped so, and `changed` is
+    None; `revision` is None, too, where there is neither.
     """
+    code = hash_code()
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != CHECKOUT.resolve():
-        return {"revision": None, "changed": None}
-    status = _git("status", "--porcelain", "--", "t2t", "configs")
+        return {"revision": _read_shipped_revision(), "changed": None, "code": code}
+    status = _git("status", "--porcelain", "--", *_CODE)
     changed = None if status is None else [line.strip() for line in status.splitlines()]
-    return {"revision": _git("rev-parse", "HEAD"), "changed": changed}
+    return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
+
+
+def hash_code() -> str:
+    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not."""
+    digest = hashlib.sha256()
+    for path in sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(CHECKOUT).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _read_shipped_revision() -> str | None:
+    path = CHECKOUT / "REVISION"
+    revision = path.read_text().strip() if path.exists() else ""
+    return None if not revision or revision.startswith("$") else revision
 
 
 def _git(*arguments: str) -> str | None:

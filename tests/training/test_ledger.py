@@ -73,6 +73,7 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
     assert traced
     assert (traced["started"], traced["starts"]) == (first["date"], 2)
     assert traced["revision"] == last["revision"]
+    assert traced["code"] == last["code"] == find_revision()["code"]
     assert traced["command"] == last["command"]
 
 
@@ -126,11 +127,27 @@ def test_revision_says_what_differs_from_it(checkout: Path) -> None:
     (checkout / "runs").mkdir()
     (checkout / "runs" / "result").touch()  # made by the code, no part of it
     changed = find_revision()
-    assert changed == {
-        "revision": clean["revision"],
-        "changed": ["M t2t/train.py", "?? t2t/new.py"],
-    }
+    assert changed["revision"] == clean["revision"]
+    assert changed["changed"] == ["M t2t/train.py", "?? t2t/new.py"]
     json.dumps(changed)
+
+
+def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:
+    codes = [find_revision()["code"]]
+    for name, text in (
+        ("train.py", "one\n"),
+        ("train.py", "two\n"),
+        ("new.py", ""),
+        ("new.py", "x"),
+    ):
+        (checkout / "t2t" / name).write_text(text)
+        codes.append(find_revision()["code"])
+    assert len(set(codes)) == len(codes)
+    (checkout / "t2t" / "new.py").unlink()
+    (checkout / "t2t" / "train.py").write_text("pass\n")
+    (checkout / "t2t" / "__pycache__").mkdir()
+    (checkout / "t2t" / "__pycache__" / "train.pyc").touch()
+    assert find_revision()["code"] == codes[0]
 
 
 @pytest.mark.parametrize("reason", ["part of another checkout", "no checkout", "no git"])
@@ -138,6 +155,7 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     expected: dict[str, Any] = {"revision": None, "changed": None}
+    (checkout / "REVISION").write_text("$Format:%H$\n")  # as in a clone
     match reason:
         case "part of another checkout":
             monkeypatch.setattr(ledger, "CHECKOUT", checkout / "t2t")
@@ -145,4 +163,6 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
             (checkout / ".git").rename(checkout / "gone")
         case "no git":
             monkeypatch.setenv("PATH", "")
-    assert find_revision() == expected
+    found = find_revision()
+    assert len(found.pop("code")) == 64
+    assert found == expected
