@@ -28,6 +28,7 @@ from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.disk_room import warn_of_missing_room
 from t2t.training.early_stop import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.ledger import check_corpora, record_start
 from t2t.training.loop import Validate, train
@@ -80,7 +81,9 @@ def train_on_mesh(
         first = int(state.step)
         checkpoints.check_room(state)
         record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
-        _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
+        size = count_parameters(state.params)
+        _log.info("%d parameters, starting after step %d", size, first)
+        warn_of_missing_room(workdir, config, size)
         validate = make_validate(config, vocabulary, mesh, structure, validation, state.params)
         report = Report(
             workdir,

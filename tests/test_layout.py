@@ -25,7 +25,7 @@ model/fused_attention model/attention model/blocks
 model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
 model/flops
 training/schedule training/loss training/state training/step
-training/run_directory training/interruption training/checkpoint training/report
+training/run_directory training/disk_room training/interruption training/checkpoint training/report
 training/early_stop training/loop
 training/ledger training/validation
 decoding/search decoding/sampling decoding/grouping decoding/batch_search decoding/translator

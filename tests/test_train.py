@@ -4,6 +4,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,6 +198,18 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
 def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -> None:
     with pytest.raises(RunError, match=r"model\.d_ff: 32 -> 64"):
         train.main(change(config, model={"d_ff": 64}), uninterrupted)
+
+
+def test_disk_that_will_be_full_is_said_at_the_start(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # one checkpoint, but not two
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
+    assert "0.0 GB too few for the checkpoints that the config keeps (2 check" in caplog.text
 
 
 @pytest.fixture
