@@ -28,7 +28,8 @@ training/schedule training/loss training/state training/step
 training/run_directory training/disk_room training/interruption training/checkpoint training/report
 training/early_stop training/loop
 training/ledger training/validation
-decoding/search decoding/sampling decoding/grouping decoding/batch_search decoding/translator
+decoding/search decoding/sampling decoding/grouping decoding/cutting decoding/batch_search
+decoding/translator
 decoding/ctranslate2_format decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
 evaluation/by_length evaluation/records evaluation/arms evaluation/curves

@@ -19,19 +19,19 @@ class DiskRoom(NamedTuple):
     """Free room in a run directory, and what the run's checkpoints take."""
 
     free: int  # bytes
-    count: int  # checkpoints that are there at once, at most
+    number: int  # checkpoints that are there at once, at most
     size: int  # bytes of each
     existing: int  # of them are there already
 
     @property
     def missing(self) -> int:
         """Bytes that have to be freed; 0 where all checkpoints fit."""
-        return max(0, max(0, self.count - self.existing) * self.size - self.free)
+        return max(0, max(0, self.number - self.existing) * self.size - self.free)
 
     def describe(self) -> str:
         """The checkpoints in words."""
-        total = self.count * self.size / 1e9
-        return f"{self.count} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
+        total = self.number * self.size / 1e9
+        return f"{self.number} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
 
 
 def measure_room(workdir: Path, config: Config, num_parameters: int) -> DiskRoom:

@@ -44,8 +44,8 @@ _OTHER_TEXT = {
         "another --workdir"
     ),
     "validation": (
-        "its checkpoints have validation scores, and the best of them is only found among scores of "
-        "one text; restore that text, choose another --workdir, or score the new text with "
+        "its checkpoints have validation scores, and scores of different texts do not say which is "
+        "best; restore that text, choose another --workdir, or score the new text with "
         "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
     ),
 }

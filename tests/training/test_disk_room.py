@@ -18,7 +18,8 @@ from tests.training.toy_run import make_state
 
 
 def make_config(steps: int = 100_000, **checkpoints: int) -> Config:
-    return Config(training=TrainingConfig(steps=steps), checkpoints=CheckpointConfig(**checkpoints))
+    kept = CheckpointConfig(**checkpoints)  # type: ignore[arg-type]
+    return Config(training=TrainingConfig(steps=steps), checkpoints=kept)
 
 
 @pytest.mark.parametrize(
