@@ -3,7 +3,7 @@
 #
 #   launch/tpu_pod.sh NAME ZONE t2t.train --config=configs/big.py --workdir=/mnt/runs/big
 #
-# Copies this checkout to the hosts, makes the environment there, and starts. The same command
+# Copies this checkout's last commit to the hosts, makes the environment there, and starts. The same command
 # again continues the run. The run directory has to be seen by all hosts: a mounted bucket or NFS.
 set -euo pipefail
 
@@ -16,6 +16,9 @@ shift 2
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 archive=$(mktemp --suffix=.tar.gz)
 trap 'rm -f "$archive"' EXIT
+if [[ $(git -C "$repository" status --porcelain) ]]; then
+    echo "warning: changes that are not committed are not shipped" >&2
+fi
 git -C "$repository" archive --format=tar.gz --output="$archive" HEAD
 
 gcloud compute tpus tpu-vm scp "$archive" "$name:t2t.tar.gz" --zone="$zone" --worker=all

@@ -5,6 +5,7 @@ each with its entropy, its role and what the model loses without it. It needs no
 """
 
 import dataclasses
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation import head_roles
 from t2t.evaluation.attention_page import HeadView, Page, StackView, render_page
+from t2t.evaluation.bleu import RESAMPLES
 from t2t.evaluation.head_roles import Profile
 from t2t.files import write_file
 from t2t.inspection.head_measures import (
@@ -40,6 +42,8 @@ from t2t.model.heads import Head, HeadWeights
 from t2t.sharding import make_mesh
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+
+_log = logging.getLogger(__name__)
 
 MAX_LENGTH = 256  # sub-words of a sentence, the end mark included: no screen shows more
 _TITLES = {
@@ -58,6 +62,7 @@ class Request:
     checkpoint: str = "best"  # last | best | STEP | avg:COUNT
     importance: int = 100  # validation pairs on which heads are measured; 0: none
     measure: str = "loss"  # loss | bleu
+    seed: int = 0  # draws those pairs
     output: str = ""  # empty: RUN/attention.html
 
 
@@ -77,8 +82,10 @@ def show_attention(request: Request) -> Path:
     translator = Translator(config, vocabulary)
     limit = min(MAX_LENGTH, translator.limit)
     check_sentence(request.sentence, vocabulary, limit)
-    sample = read_sample(config, vocabulary, request.importance, limit)
+    sample = read_sample(config, vocabulary, request.importance, limit, request.seed)
     output = prepare_output(request)
+    if sample:
+        _log.info("heads are measured on %s", name_sample(sample))
     params, label = restore_params(request.workdir, request.checkpoint)
     shown = (request.sentence, translate(translator, params, request.sentence))
     importance = (
@@ -93,7 +100,7 @@ def show_attention(request: Request) -> Path:
         translation=shown[1],
         stacks=make_stacks(vocabulary, shown, weights, profiles, importance),
         sample=describe_sample(sample),
-        measure=describe_importance(importance),
+        measure=describe_importance(importance, sample),
         rules=(head_roles.__doc__ or "").strip(),
     )
     write_page(output, render_page(page))
@@ -123,23 +130,35 @@ def prepare_output(request: Request) -> Path:
         ) from None
 
 
+def name_sample(sample: Sample) -> str:
+    """Which sentences the heads are measured on."""
+    drawn = f"{len(sample.pairs)} of {sample.drawn_from} sentences of the validation split"
+    return f"{drawn}, drawn with seed {sample.seed}"
+
+
 def describe_sample(sample: Sample | None) -> str:
     """On what the heads' profiles rest, as the page says it."""
     if sample is None:
         return "are of this sentence alone; rare tokens are told only with --importance"
-    return f"are means over {len(sample.pairs)} validation sentences, under teacher forcing"
+    return f"are means over {name_sample(sample)}, under teacher forcing"
 
 
-def describe_importance(importance: Importance | None) -> str | None:
+def describe_importance(importance: Importance | None, sample: Sample | None) -> str | None:
     """What a head's importance is, as the page says it."""
-    match importance:
-        case None:
-            return None
-        case Importance(measure="loss"):
-            what = f"what the loss, {importance.whole:.4f} nats a sub-word without smoothing, gains"
-        case _:
-            what = f"what sacreBLEU, {importance.whole:.2f} with all heads, loses"
-    return f"{what} when this head alone is off"
+    if importance is None or sample is None:
+        return None
+    if importance.measure == "loss":
+        what = (
+            f"what the loss under teacher forcing, {importance.whole:.4f} nats a sub-word without "
+            "smoothing, gains"
+        )
+    else:
+        what = f"what sacreBLEU, {importance.whole:.2f} with all heads, loses"
+    return (
+        f"{what} when this head alone is off, on {name_sample(sample)}. In brackets 95% intervals: "
+        f"a paired bootstrap over these sentences ({RESAMPLES} resamples), for one head each, of "
+        "what other sentences would give; not of what another seed of training would give"
+    )
 
 
 def translate(translator: Translator, params: Params, sentence: str) -> str:
@@ -167,7 +186,8 @@ def make_stacks(
     def view(head: Head, own: Float[np.ndarray, "T S"]) -> HeadView:
         profile = profiles[head.stack][head.layer][head.number]
         place = head.stack, head.layer + 1, head.number + 1
-        return HeadView(*place, own, profile, changes.get(head))
+        change = changes.get(head)
+        return HeadView(*place, own, profile, change and change.value, change and change.interval)
 
     return [
         StackView(
@@ -206,6 +226,7 @@ def main(operands: Sequence[str]) -> None:
         values.checkpoint,
         values.importance,
         values.measure,
+        values.seed,
         values.output,
     )
     print(show_attention(request))
@@ -222,5 +243,6 @@ if __name__ == "__main__":
     flags.DEFINE_enum(
         "measure", "loss", ["loss", "bleu"], "What tells a head's importance; bleu takes longer."
     )
+    flags.DEFINE_integer("seed", 0, "Draws the sentences of --importance.", lower_bound=0)
     flags.DEFINE_string("output", "", "Where the page goes; default: RUN/attention.html.")
     cli.run(main, operands="the sentence")

@@ -23,7 +23,7 @@ HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
 
 
-def define_config() -> None:
+def define_config(required: bool = True) -> None:
     """Adds `--config=configs/base.py`, and `--config.SECTION.FIELD=VALUE` for every field."""
     config_flags.DEFINE_config_file(
         "config",
@@ -31,7 +31,8 @@ def define_config() -> None:
         "A recipe, as configs/base.py or configs/multi30k.py:en-de; "
         "--config.SECTION.FIELD=VALUE changes any field of t2t/config.py.",
     )
-    flags.mark_flag_as_required("config")
+    if required:
+        flags.mark_flag_as_required("config")
     _show_in_help("config")
 
 

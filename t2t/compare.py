@@ -73,8 +73,8 @@ def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[s
     found = count_references(arms, references)
     if found is None:
         return [
-            "No verdict by the references' log-probability: a run was evaluated without it; "
-            "evaluate that run again."
+            "No verdict by the references' log-probability: a run was evaluated without it, or has "
+            "none that is finite; evaluate that run again."
         ]
     counted, unit = found
     judgement = judge(counted, mean_nats, higher_is_better=False)

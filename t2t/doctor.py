@@ -1,6 +1,7 @@
 """What each process sees, and what is wrong with it: `python -m t2t.doctor [--workdir=RUN]`.
 
-To be run as training will be, with the same launcher and environment. Exit status 1: something is
+To be run as training will be, with the same launcher and environment. With --config=RECIPE, as
+training takes it, the disk has to hold the checkpoints of that recipe. Exit status 1: something is
 wrong.
 """
 
@@ -9,6 +10,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import runpy
 import secrets
 import shutil
 import sys
@@ -26,13 +28,15 @@ from jax.sharding import PartitionSpec
 
 from t2t import cli
 from t2t.compilation_cache import keep_compiled
-from t2t.config import MeshConfig
+from t2t.config import Config, MeshConfig
 from t2t.hosts import first_alone, is_first, join
+from t2t.model.flops import count_parameters
 from t2t.sharding import make_mesh
+from t2t.training.disk_room import measure_room
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
-ENOUGH_DISK = 10e9  # bytes: several checkpoints of the big model with its optimiser's state
+RECIPES = Path(__file__).parents[1] / "configs"
 
 
 class Finding(NamedTuple):
@@ -43,7 +47,7 @@ class Finding(NamedTuple):
     problem: str = ""  # and its remedy
 
 
-def examine(workdir: Path | None) -> Iterator[Finding]:
+def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
     """All findings of this process, each as soon as it is there."""
     yield find_versions()
     yield find_untested_versions()
@@ -54,7 +58,7 @@ def examine(workdir: Path | None) -> Iterator[Finding]:
     yield find_collective()
     yield find_compilation_cache()
     if workdir:
-        yield find_disk(workdir)
+        yield find_disk(workdir, config)
         yield find_shared(workdir)
 
 
@@ -176,8 +180,11 @@ def find_compilation_cache() -> Finding:
     return Finding("compilation cache", folder, problem)
 
 
-def find_disk(workdir: Path) -> Finding:
-    """Room in the run directory, and whether this process may write there."""
+def find_disk(workdir: Path, config: Config | None = None) -> Finding:
+    """Room in the run directory for a config's checkpoints, and whether one may write there.
+
+    Without a config those of base and big are looked at, and base has to fit.
+    """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         probe = workdir / f".doctor-{jax.process_index()}"
@@ -185,10 +192,32 @@ def find_disk(workdir: Path) -> Finding:
         probe.unlink()
     except OSError as error:
         return Finding("disk", str(workdir), f"cannot be written: {error.strerror}")
-    free = shutil.disk_usage(workdir).free
-    seen = f"{free / 1e9:.1f} GB free in {workdir}"
-    few = "a checkpoint of the big model with its optimiser's state takes 2.5 GB"
-    return Finding("disk", seen, few if free < ENOUGH_DISK else "")
+    names = (
+        {"--config": config} if config else {name: read_recipe(name) for name in ("base", "big")}
+    )
+    rooms = {}
+    for name, recipe in names.items():
+        vocab_size = recipe.tokenizer.vocab_size
+        size = count_parameters(recipe.model, vocab_size, vocab_size)
+        rooms[name] = measure_room(workdir, recipe, size)
+    first = next(iter(rooms.values()))
+    seen = [f"{first.free / 1e9:.1f} GB free in {workdir}"]
+    seen += [
+        f"{name} keeps {room.describe()}: {'does not fit' if room.missing else 'fits'}"
+        for name, room in rooms.items()
+    ]
+    problem = (
+        f"{first.missing / 1e9:.1f} GB too few: free some room, lower checkpoints.keep_last, or "
+        "choose another --workdir; training stops when the disk is full"
+    )
+    return Finding("disk", "; ".join(seen), problem if first.missing else "")
+
+
+def read_recipe(name: str) -> Config:
+    """A recipe of this checkout."""
+    config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
+    assert isinstance(config, Config)
+    return config
 
 
 def find_shared(workdir: Path) -> Finding:
@@ -218,8 +247,9 @@ def main(show: Callable[[str], None] = print) -> int:
     keep_compiled()
     join(**cli.read_hosts())
     workdir = flags.FLAGS.workdir
+    config = cli.read_config() if flags.FLAGS["config"].value else None
     healthy = True
-    for finding in examine(Path(workdir).expanduser() if workdir else None):
+    for finding in examine(Path(workdir).expanduser() if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
         show(f"{finding.what:18}{finding.seen}{wrong}")
@@ -228,5 +258,6 @@ def main(show: Callable[[str], None] = print) -> int:
 
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "A run directory, to see whether it can be written.")
+    cli.define_config(required=False)
     cli.define_hosts()
     cli.run(main)

@@ -36,7 +36,7 @@ from t2t.model.encoder_decoder import Params
 from t2t.sharding import make_mesh
 from t2t.training.ledger import find_revision, find_versions, now, read_ledger, trace
 from t2t.training.run_directory import RunError
-from t2t.training.validation import DTYPE, CorpusScorer
+from t2t.training.validation import DTYPE, CorpusScorer, SentenceLosses, sum_losses
 
 _log = logging.getLogger(__name__)
 
@@ -103,9 +103,9 @@ class Evaluator:
         with jax.set_mesh(self._mesh):
             params = self._translator.place(params)
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            perplexities = self._measure_perplexity(params)
+            of_references = self._measure_perplexity(params)
         return [
-            self._save(label, config, translations, perplexities, timing, output)
+            self._save(label, config, translations, of_references, timing, output)
             for config, translations, output in zip(configs, found, outputs, strict=True)
         ]
 
@@ -209,15 +209,19 @@ class Evaluator:
         scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
         return ReferenceLoss(scorer, words, int((~fits).sum()))
 
-    def _measure_perplexity(self, params: Params) -> dict[str, Score]:
-        """Of the references, per sub-word and per word; nothing where there is none."""
+    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], SentenceLosses]:
+        """Of the references, per sub-word and per word; and what each of them adds to it.
+
+        There is no perplexity where the model can take none of them, or its loss is not finite.
+        """
         if self._reference_loss is None:
-            return {}
+            return {}, np.full((len(self._corpus), 2), (math.nan, 0.0))
         scorer, words, left_out = self._reference_loss
-        loss = scorer.score(params)
+        sentences = scorer.score_sentences(params)
+        loss = sum_losses(sentences)
         if not math.isfinite(loss.perplexity(words)):
             _log.warning("no perplexity: the model's loss is not finite, or very large")
-            return {}
+            return {}, sentences
         definition = (
             f"teacher forcing in JAX in {DTYPE} on the raw references, end marks included, "
             "no smoothing"
@@ -236,14 +240,14 @@ class Evaluator:
         return {
             name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
             for name, (count, formula) in counts.items()
-        }
+        }, sentences
 
     def _save(
         self,
         label: str,
         config: Config,
         translations: Sequence[Translation],
-        perplexities: Mapping[str, Score],
+        of_references: tuple[Mapping[str, Score], SentenceLosses],
         timing: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
@@ -252,6 +256,7 @@ class Evaluator:
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
+        perplexities, losses = of_references
         scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
         workdir, corpus = self._request.workdir, self._corpus.fingerprint()
         result = {
@@ -282,7 +287,12 @@ class Evaluator:
             "versions": find_versions(PACKAGES),
         }
         if is_first():
-            texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
+            texts = {
+                "hypotheses": hypotheses,
+                "log_probs": [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses],
+                "sources": sources,
+                "references": references,
+            }
             try:
                 save_evaluation(output, result, texts)
             except OSError as error:

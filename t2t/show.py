@@ -53,9 +53,11 @@ def describe_field(name: str, value: Any) -> Iterator[str]:
     """A field of the ledger in a line or several."""
     match name:
         case "revision" if value is None:
-            yield f"{name:13}unknown: not run from a git checkout"
+            yield f"{name:13}unknown: neither a git checkout nor an archive of one"
         case "changed" if value is not None:
             yield f"{name:13}{', '.join(value) or 'nothing: the tree was clean'}"
+        case "code":
+            yield f"{name:13}{value[:16]}, sha256 of its programs and recipes"
         case "corpora":
             for split, corpora in value.items():
                 for corpus in corpora:

@@ -27,8 +27,9 @@ from t2t.hosts import first_alone, join
 from t2t.model.encoder_decoder import Params
 from t2t.sharding import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
+from t2t.training.disk_room import warn_of_missing_room
 from t2t.training.early_stop import STOPPED_EARLY, is_stop_requested, obey_stop_request
-from t2t.training.ledger import record_start
+from t2t.training.ledger import check_corpora, record_start
 from t2t.training.loop import Validate, train
 from t2t.training.report import Report
 from t2t.training.run_directory import list_steps, lock_run, open_run
@@ -47,6 +48,7 @@ def main(config: Config, workdir: Path) -> bool:
     has_validation = "validation" in list_splits(config.data)
     validation = open_split(config.data, "validation") if has_validation else None
     with lock_run(workdir), jax.set_mesh(mesh):
+        check_corpora(workdir, name_splits(corpora, validation))
         open_run(workdir, config)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
@@ -77,9 +79,10 @@ def train_on_mesh(
         state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
         first = int(state.step)
         checkpoints.check_room(state)
-        held_out = {} if validation is None else {"validation": [validation]}
-        record_start(workdir, config, vocabulary, {"train": corpora, **held_out}, first)
-        _log.info("%d parameters, starting after step %d", count_parameters(state.params), first)
+        record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
+        size = count_parameters(state.params)
+        _log.info("%d parameters, starting after step %d", size, first)
+        warn_of_missing_room(workdir, config, size)
         validate = make_validate(config, vocabulary, mesh, validation, state.params)
         report = Report(
             workdir,
@@ -105,6 +108,13 @@ def train_on_mesh(
     else:
         _log.info("stopped and saved; the same command continues")
     return False
+
+
+def name_splits(
+    corpora: Sequence[Corpus], validation: Corpus | None
+) -> dict[str, Sequence[Corpus]]:
+    """The text of a run by split, as its ledger has it."""
+    return {"train": corpora} | ({} if validation is None else {"validation": [validation]})
 
 
 def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:

@@ -17,12 +17,13 @@ import pytest
 from t2t.attention import Request, describe_importance, show_attention
 from t2t.config import Config, ConfigError, ModelConfig
 from t2t.config_json import load_config, save_config
-from t2t.data.corpus import DataError
+from t2t.data.corpus import DataError, Pair
 from t2t.data.pipeline import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.inspection.head_measures import (
     Sample,
+    estimate_changes,
     measure_importance,
     profile_heads,
     read_sample,
@@ -100,11 +101,16 @@ def test_page_shows_every_head_with_its_figures(page: str) -> None:
         f"{stack}-1-{n}" for stack in ("encoder", "decoder", "cross") for n in (1, 2)
     ]
     assert sorted(re.findall(r'<a href="#([^"]+)">', page)) == sorted(anchors)
-    importances = [float(x) for x in re.findall(r"importance ([+-][\d.]+)<", page)]
+    interval = r"\[([+-][\d.]+), ([+-][\d.]+)\]"
+    found = re.findall(rf"importance ([+-][\d.]+) {interval}<", page)
+    assert all(float(low) <= float(high) for _, low, high in found)
+    importances = [float(value) for value, *_ in found]
     assert len(importances) == len(re.findall(r"entropy [\d.]+,", page)) == HEADS
-    in_table = [float(x) for x in re.findall(r"<td>([+-][\d.]+)</td></tr>", page)]
+    in_table = [float(x) for x, *_ in re.findall(rf"<td>([+-][\d.]+) {interval}</td></tr>", page)]
     assert in_table == sorted(importances, reverse=True)
-    assert "means over 3 validation sentences" in page
+    drawn = "3 of 5 sentences of the validation split, drawn with seed 0"
+    assert f"means over {drawn}, under teacher forcing" in page
+    assert f"when this head alone is off, on {drawn}. In brackets 95% intervals" in page
 
 
 def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
@@ -122,6 +128,40 @@ def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
     assert "Importance was not measured" in text
     assert "this sentence alone" in text
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_sample_is_drawn_by_its_seed_from_the_whole_split(run: Path) -> None:
+    config = load_config(run / "config.json")
+    vocabulary = Vocabulary.load(run / "vocab")
+
+    def draw(count: int, seed: int) -> tuple[Pair, ...]:
+        sample = read_sample(config, vocabulary, count, 100, seed)
+        assert sample
+        assert (sample.drawn_from, sample.seed) == (len(PAIRS), seed)
+        return tuple(sample.pairs)
+
+    assert draw(2, 1) == draw(2, 1)
+    drawn = {draw(2, seed) for seed in range(30)}
+    assert {pair for pairs in drawn for pair in pairs} == {*PAIRS}
+    assert all(len({*pairs}) == 2 for pairs in drawn)
+    assert draw(9, 1) == (*PAIRS,)
+
+
+def test_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
+    """Sentences of random length and loss; the head's true worth is 0.05 nats a sub-word."""
+    rng, held, tries, sentences = np.random.default_rng(1), 0, 200, 100
+    head = Head("cross", 0, 0)
+    for _ in range(tries):
+        tokens = rng.integers(5, 40, sentences).astype(float)
+        nats = rng.normal(3, 1, sentences) * tokens
+        gain = rng.normal(0.05, 0.2, sentences) * tokens
+        whole, without = np.stack([nats, tokens], -1), np.stack([nats + gain, tokens], -1)
+        changes = estimate_changes(whole, {head: without}, lambda sums: float(sums[0] / sums[1]))
+        low, high = changes[head].interval
+        held += low <= 0.05 <= high
+        assert changes[head].value == pytest.approx(gain.sum() / tokens.sum())
+        assert high - low < 0.12  # paired: the losses alone scatter five times as much
+    assert 0.89 <= held / tries <= 0.985  # 94% of 3,000 tries
 
 
 @pytest.mark.slow
@@ -148,7 +188,9 @@ def test_importance_is_what_the_loss_gains(run: Path) -> None:
     whole, head = mean_loss(params), Head("cross", 0, 1)
     assert found.whole == pytest.approx(whole, rel=1e-5)
     gain = mean_loss(switch_off(params, head)) - whole
-    assert found.changes[head] == pytest.approx(gain, abs=1e-4)
+    assert found.changes[head].value == pytest.approx(gain, abs=1e-4)
+    low, high = found.changes[head].interval
+    assert low <= found.changes[head].value <= high
 
 
 @pytest.mark.slow
@@ -156,11 +198,13 @@ def test_importance_can_be_what_bleu_loses(run: Path) -> None:
     config, translator, params, sample = open_run(run)
     found = measure_importance(config, translator, params, sample, "bleu")
     assert len(found.changes) == HEADS
-    assert np.isfinite(list(found.changes.values())).all()
-    told = describe_importance(found)
-    assert (
-        told
-        == f"what sacreBLEU, {found.whole:.2f} with all heads, loses when this head alone is off"
+    changes = found.changes.values()
+    assert np.isfinite([(change.value, *change.interval) for change in changes]).all()
+    assert all(change.interval[0] <= change.value <= change.interval[1] for change in changes)
+    told = describe_importance(found, sample)
+    assert told
+    assert told.startswith(
+        f"what sacreBLEU, {found.whole:.2f} with all heads, loses when this head alone is off, on "
     )
 
 

@@ -1,5 +1,6 @@
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,10 @@ def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_and_is_the_exit_status(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = subprocess.run(
-        [sys.executable, "-m", "t2t.doctor", f"--workdir={tmp_path}/file/run"],
+        [
+            *(sys.executable, "-m", "t2t.doctor", f"--workdir={tmp_path}/file/run"),
+            *("--config=configs/quickstart.py", "--config.checkpoints.keep_last=3"),
+        ],
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "file")},
         cwd=Path(__file__).parents[1],
         capture_output=True,
@@ -37,6 +41,32 @@ def test_what_is_wrong_is_said_and_is_the_exit_status(tmp_path: Path) -> None:
 def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert doctor.find_disk(tmp_path / "file" / "run").problem.startswith("cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("free", "recipe", "fits", "problem"),
+    [
+        (100, None, ["base", "big"], ""),
+        (11, None, ["base"], ""),
+        (3, None, [], "2.3 GB too few: free some room"),
+        (11, "base", ["--config"], ""),
+        (11, "big", [], "45.5 GB too few: free some room"),
+    ],
+)
+def test_disk_has_to_hold_the_checkpoints_that_a_recipe_keeps(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    recipe: str | None,
+    fits: list[str],
+    problem: str,
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=free * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    finding = doctor.find_disk(tmp_path, doctor.read_recipe(recipe) if recipe else None)
+    assert [x.split()[0] for x in finding.seen.split("; ") if x.endswith(" fits")] == fits
+    assert finding.problem.startswith(problem)
+    assert bool(finding.problem) == bool(problem)
 
 
 def test_accelerator_that_jax_does_not_use_is_noticed(

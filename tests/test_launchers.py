@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from t2t import cli
+from t2t.training import ledger
 from t2t.training.early_stop import STOPPED_EARLY, read_stop_request
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
@@ -71,6 +73,43 @@ def test_tpu_pod_script_says_how_it_is_called() -> None:
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")
+
+
+# A host to which the archive is copied, and where it is unpacked.
+GCLOUD = """#!/usr/bin/env bash
+[[ $4 == scp ]] && mkdir -p "$STUBS/host" && tar -xzf "$5" -C "$STUBS/host"
+echo "$@" >>"$STUBS/gcloud.log"
+"""
+
+
+def test_tpu_pod_ships_code_that_knows_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    checkout = tmp_path / "checkout"
+    for name in ("launch/tpu_pod.sh", "REVISION", ".gitattributes", "t2t/training/ledger.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    (tmp_path / "gcloud").write_text(GCLOUD)
+    (tmp_path / "gcloud").chmod(0o755)
+    identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
+    for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
+        subprocess.run(["git", "-C", checkout, *command], check=True, capture_output=True)
+    monkeypatch.setattr(ledger, "CHECKOUT", checkout)
+    expected = ledger.find_revision()
+    (checkout / "t2t" / "new.py").touch()
+    done = subprocess.run(
+        [checkout / "launch" / "tpu_pod.sh", "NAME", "ZONE", "t2t.train", "--workdir=a b"],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STUBS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "warning: changes that are not committed are not shipped\n"
+    assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
+    monkeypatch.setattr(ledger, "CHECKOUT", tmp_path / "host")
+    assert ledger.find_revision() == expected | {"changed": None}
 
 
 def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:

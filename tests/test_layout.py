@@ -25,10 +25,11 @@ model/fused_attention model/attention model/blocks
 model/encoder_decoder model/transformer model/heads model/recurrence model/rnn model/kinds
 model/flops
 training/schedule training/loss training/state training/step
-training/run_directory training/interruption training/checkpoint training/report
+training/run_directory training/disk_room training/interruption training/checkpoint training/report
 training/early_stop training/loop
 training/ledger training/validation
-decoding/search decoding/sampling decoding/grouping decoding/batch_search decoding/translator
+decoding/search decoding/sampling decoding/grouping decoding/cutting decoding/batch_search
+decoding/translator
 decoding/ctranslate2_format decoding/ctranslate2_translator decoding/backend
 evaluation/exact_match evaluation/bleu evaluation/significance evaluation/verdict
 evaluation/by_length evaluation/records evaluation/arms evaluation/curves

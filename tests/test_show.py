@@ -18,6 +18,7 @@ START = {
     "command": "python -m t2t.train --workdir=run",
     "revision": "0123abcd",
     "changed": [],
+    "code": "beef" * 16,
     "config": {"model.num_heads": 1},
     "seed": 7,
     "corpora": {"train": [{"name": "a.en | a.de", "pairs": 1000, "sha256": "feed" * 16}]},
@@ -39,6 +40,7 @@ def run(tmp_path: Path) -> Path:
         "step": 50,
         "devices": 2,
         "changed": ["M t2t/cli.py"],
+        "code": "face" * 16,
     }
     lines = [START, START | resumed]
     (tmp_path / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -62,6 +64,7 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert "model.num_heads             1" in lines
     assert "revision     0123abcd" in lines
     assert "changed      nothing: the tree was clean" in lines
+    assert "code         beefbeefbeefbeef, sha256 of its programs and recipes" in lines
     assert "train        1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
     assert "versions     jax 0.10.2" in lines
     assert "step 60 of 100000" in lines
@@ -78,8 +81,9 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
 def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     lines = describe_run(run).splitlines()
     start = lines.index("  2026-01-02T10:00:00Z after step 50")
-    assert lines[start + 1 : start + 4] == [
+    assert lines[start + 1 : start + 5] == [
         "    changed      M t2t/cli.py",
+        "    code         facefacefaceface, sha256 of its programs and recipes",
         "    devices      2",
         "",
     ]

@@ -74,8 +74,10 @@ def open_split(data: DataConfig, split: str) -> Corpus:
             return _open_multi30k(data, split)
         case "tfds":
             return TfdsCorpus(_open_builder(data), split, (data.src_language, data.tgt_language))
-        case _:
+        case "phrasebook":
             return _open_phrasebook(data, split)
+        case unknown:
+            raise _unknown_source(unknown)
 
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
@@ -91,9 +93,11 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
         case "phrasebook":
             return tuple(phrasebook.SIZES)
         case unknown:
-            raise DataError(
-                f"data.source={unknown!r} is unknown; use text, multi30k, tfds or phrasebook"
-            )
+            raise _unknown_source(unknown)
+
+
+def _unknown_source(source: str) -> DataError:
+    return DataError(f"data.source={source!r} is unknown; use text, multi30k, tfds or phrasebook")
 
 
 def prepare(data: DataConfig) -> None:

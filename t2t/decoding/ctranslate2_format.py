@@ -1,5 +1,6 @@
 """Parameters in the format of CTranslate2 4.x, a fast engine for serving and for int8 on CPUs."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,34 @@ SUPPORTED = {
     "residual": (True,),
     "attention_scale": (True,),
 }
+# Fields with which the parameters' shapes change, or that `write_model` reads.
+WRITTEN = (
+    "num_layers encoder_layers decoder_layers d_model d_ff num_heads num_kv_heads d_k d_v "
+    "max_positions tie_embeddings"
+).split()
+# Fields that say how training or this project computes, and nothing about a trained model.
+IGNORED = ("rnn_cell attention_kernel dropout attention_dropout feed_forward_dropout dtype").split()
 LONGEST = 2048  # positions of which the sinusoids are written
 
 
 def check_support(config: ModelConfig) -> None:
-    """Raises `ConfigError` where CTranslate2 has no such model."""
+    """Raises `ConfigError` where CTranslate2 has no such model.
+
+    A field that no list above names may be set to its default alone: the export of a variant that
+    nobody thought of would be another model.
+    """
     problems = [
         f"model.{name}={getattr(config, name)!r} is nothing that CTranslate2 has; "
         f"it has {', '.join(map(str, values))}"
         for name, values in SUPPORTED.items()
         if getattr(config, name) not in values
+    ]
+    known = {*SUPPORTED, *WRITTEN, *IGNORED}
+    problems += [
+        f"model.{field.name}={getattr(config, field.name)!r} is not known to the export to "
+        f"CTranslate2; it exports model.{field.name}={field.default!r} alone"
+        for field in dataclasses.fields(config)
+        if field.name not in known and getattr(config, field.name) != field.default
     ]
     if config.kv_heads != config.num_heads:
         problems.append(

@@ -15,6 +15,7 @@ from t2t.batch import EOS_ID, PAD_ID
 from t2t.config import Config, ConfigError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.batch_search import BatchSearch, search_side_by_side
+from t2t.decoding.cutting import cut, join
 from t2t.decoding.grouping import group_by_length
 from t2t.decoding.search import Hypotheses, length_penalty
 from t2t.model.encoder_decoder import Params
@@ -178,7 +179,10 @@ class Translator:
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Pieces that the model can take, each ending in EOS; nothing for an empty sentence."""
         words, size = ids[:-1], self.limit - 1
-        return [[*words[i : i + size], EOS_ID] for i in range(0, len(words), size)]
+        if len(words) <= size:
+            return [ids] if words else []
+        parts = cut(self.vocabulary.src.pieces(words), size)
+        return [[*words[part.start : part.stop], EOS_ID] for part in parts]
 
     def search(
         self,
@@ -257,6 +261,6 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
     for parts in zip(*pieces, strict=False):
         log_prob, length = sum(part.log_prob for part in parts), sum(part.length for part in parts)
         score = log_prob / float(length_penalty(length, alpha))
-        text = " ".join(part.text for part in parts if part.text)
+        text = join([part.text for part in parts])
         joined.append(Translation(text, score, log_prob, length, len(parts)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]

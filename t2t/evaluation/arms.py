@@ -115,7 +115,7 @@ def count_references(
 
     Tokens are sub-words where all runs have the same, else words between blanks. References that
     one of the runs could not take are left out of all. None where a run was evaluated without its
-    log-probabilities.
+    log-probabilities, or has none that is finite.
     """
     evaluations = [each for arm in arms for each in arm.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):

@@ -25,6 +25,15 @@ class HeadView:
     weights: Float[np.ndarray, "T S"]
     profile: Profile
     importance: float | None  # how much worse the model is without it; None: not measured
+    interval: tuple[float, float] | None  # of the importance, 95%
+
+    @property
+    def importance_text(self) -> str:
+        """The importance with its interval; nothing where it was not measured."""
+        if self.importance is None or self.interval is None:
+            return ""
+        low, high = self.interval
+        return f"{self.importance:+.4f} [{low:+.4f}, {high:+.4f}]"
 
     @property
     def anchor(self) -> str:

@@ -153,11 +153,15 @@ def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
     packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
     revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
     changed = any(start["changed"] for start in starts)
+    # Where the revision alone does not say what ran, the hash of the code does.
+    unsure = [start for start in starts if start["changed"] or not start["revision"]]
+    codes = dict.fromkeys(start["code"][:10] for start in unsure if "code" in start)
     base = overrides(runs[0].config).items()
     fields = ", ".join(f"{name}={value!r}" for name, value in base if not name.startswith(PLACES))
     return [
         f"Made from {first['date'][:10]} on, revision {', '.join(revisions)}"
-        f"{' with changes that were not committed' if changed else ''}, {', '.join(packages)}, "
+        f"{' with changes that were not committed' if changed else ''}"
+        f"{', code ' * bool(codes)}{', '.join(codes)}, {', '.join(packages)}, "
         f"on {first['devices']} x {first['device']} a run.",
         f"Base, where it is not t2t/config.py: {fields}.",
     ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import re
 import signal
@@ -159,10 +160,15 @@ def share(
     Each worker has cores and NVIDIA GPUs of its own, as long as there are enough cores.
 
     Raises:
-        ConfigError: there are fewer GPUs than workers.
+        ConfigError: there are fewer GPUs than workers, or several workers would use a TPU.
     """
     if workers == 1:
         return set(), dict(environment)
+    if uses_tpu(environment):
+        raise ConfigError(
+            f"--workers={workers}: every program claims all TPU chips of this machine, so that the "
+            "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
+        )
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     gpus = find_gpus(environment)
     if gpus and len(gpus) < workers:
@@ -178,6 +184,18 @@ def find_gpus(environment: Mapping[str, str]) -> list[str]:
     if "CUDA_VISIBLE_DEVICES" in environment:
         return [name for name in environment["CUDA_VISIBLE_DEVICES"].split(",") if name]
     return [str(n) for n, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
+
+
+def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
+    """Returns whether JAX would use a TPU, without waking it.
+
+    JAX_PLATFORMS decides where it is set; else a TPU is used where libtpu is installed and finds
+    chips. The kernel shows them as accel0, ... or, newer ones, as vfio/0, ...
+    """
+    if platforms := environment.get("JAX_PLATFORMS"):
+        return "tpu" in platforms.split(",")
+    chips = any(any(devices.glob(pattern)) for pattern in ("accel[0-9]*", "vfio/[0-9]*"))
+    return chips and importlib.util.find_spec("libtpu") is not None
 
 
 @contextlib.contextmanager

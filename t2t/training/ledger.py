@@ -3,6 +3,7 @@
 Only what cannot be read from the rest of the run directory is here: code, data, packages, machine.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import logging
@@ -24,7 +25,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.hosts import is_first
 from t2t.model.products import compute_dtype, describe_products
-from t2t.training.run_directory import RunError
+from t2t.training.run_directory import RunError, list_measures, list_steps
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,59 @@ PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
+_CODE = ("t2t", "configs")  # folders of the checkout that decide what is computed
+_TRACED = ("revision", "changed", "code", "seed", "command")
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # variables so named change what is computed
+
+
+_OTHER_TEXT = {
+    "train": (
+        "a run continues with the batches of the text it began with; restore that text, or choose "
+        "another --workdir"
+    ),
+    "validation": (
+        "its checkpoints have validation scores, and scores of different texts do not say which is "
+        "best; restore that text, choose another --workdir, or score the new text with "
+        "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
+    ),
+}
+
+
+def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:
+    """Refuses to continue a run on other text than that of its last start.
+
+    The training text is bound by any checkpoint, the validation text by one with a score on it.
+    The text alone counts here, not where it lies.
+
+    Raises:
+        RunError: the text of a split has changed.
+    """
+    if not list_steps(workdir):
+        return
+    entries = read_ledger(workdir)
+    if not entries:
+        _log.warning("%s has no ledger: that its text is still the same is not checked", workdir)
+    for split, parts in corpora.items():
+        if split == "validation" and not list_measures(workdir):
+            continue
+        before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
+        found = _describe_corpora(parts)
+        if before and [part["sha256"] for part in before[0]] != [part["sha256"] for part in found]:
+            raise RunError(
+                f"{workdir} was started with another {split} text:\n"
+                f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
+                + _OTHER_TEXT[split]
+            )
+
+
+def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
+    return [{"name": part.name, "pairs": len(part), "sha256": part.fingerprint()} for part in parts]
+
+
+def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n  ".join(
+        f"{part['name']}: {part['pairs']} pairs, sha256 {part['sha256'][:16]}" for part in parts
+    )
 
 
 def record_start(
@@ -57,13 +110,7 @@ def record_start(
         **find_revision(),
         "config": overrides(config),
         "seed": config.seed,
-        "corpora": {
-            split: [
-                {"name": corpus.name, "pairs": len(corpus), "sha256": corpus.fingerprint()}
-                for corpus in parts
-            ]
-            for split, parts in corpora.items()
-        },
+        "corpora": {split: _describe_corpora(parts) for split, parts in corpora.items()},
         "vocabulary": vocabulary.fingerprint(),
         "versions": find_versions(PACKAGES),
         "environment": {
@@ -106,7 +153,7 @@ def trace(workdir: Path) -> dict[str, Any] | None:
     entries = read_ledger(workdir)
     if not entries:
         return None
-    last = {name: entries[-1][name] for name in ("revision", "changed", "seed", "command")}
+    last = {name: entries[-1].get(name) for name in _TRACED}
     return {"started": entries[0]["date"], "starts": len(entries)} | last
 
 
@@ -122,16 +169,35 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def find_revision() -> dict[str, Any]:
-    """Commit of the checkout that runs, and which of its programs and recipes differ from it.
+    """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
 
-    Both are None where the code does not run from a checkout, or there is no git.
+    The hash tells two changes of the same files apart, and needs no git. Without git the commit is
+    the one that `git archive` wrote into REVISION, if the code was shipped so, and `changed` is
+    None; `revision` is None, too, where there is neither.
     """
+    code = hash_code()
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != CHECKOUT.resolve():
-        return {"revision": None, "changed": None}
-    status = _git("status", "--porcelain", "--", "t2t", "configs")
+        return {"revision": _read_shipped_revision(), "changed": None, "code": code}
+    status = _git("status", "--porcelain", "--", *_CODE)
     changed = None if status is None else [line.strip() for line in status.splitlines()]
-    return {"revision": _git("rev-parse", "HEAD"), "changed": changed}
+    return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
+
+
+def hash_code() -> str:
+    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not."""
+    digest = hashlib.sha256()
+    for path in sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(CHECKOUT).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _read_shipped_revision() -> str | None:
+    path = CHECKOUT / "REVISION"
+    revision = path.read_text().strip() if path.exists() else ""
+    return None if not revision or revision.startswith("$") else revision
 
 
 def _git(*arguments: str) -> str | None:

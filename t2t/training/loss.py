@@ -52,7 +52,7 @@ def smoothed_cross_entropy(
         narrow = _append_ones(table.astype(hidden.dtype))
 
         def add(total: Float[Array, ""], chunk: _Chunks) -> tuple[Float[Array, ""], None]:
-            return total + _differentiate(chunk, narrow, smoothing)[0], None
+            return total + _differentiate(chunk, narrow, smoothing)[0].sum(), None
 
         return jax.lax.scan(add, jnp.zeros(()), _split(hidden, targets, weights))[0]
 
@@ -71,7 +71,7 @@ def smoothed_cross_entropy(
                 preferred_element_type=jnp.float32,
                 out_sharding=spec("vocabulary", "d_model"),
             )
-            return (total + loss, table_gradient), hidden_gradient
+            return (total + loss.sum(), table_gradient), hidden_gradient
 
         start = (jnp.zeros(()), jnp.zeros_like(table))
         (total, table_gradient), hidden_gradient = jax.lax.scan(
@@ -87,6 +87,22 @@ def smoothed_cross_entropy(
     return sum_losses(hidden, table), jnp.sum(weights)
 
 
+def sentence_losses(
+    hidden: Float[Array, "B T D"],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+) -> Float[Array, "B"]:
+    """Each row's negative log-likelihood in nats, for logits = hidden table^T."""
+    narrow = _append_ones(table.astype(hidden.dtype))
+
+    def add(totals: Float[Array, "B"], chunk: _Chunks) -> tuple[Float[Array, "B"], None]:
+        return totals + _differentiate(chunk, narrow, 0.0)[0], None
+
+    start = jnp.zeros_like(weights[:, 0])
+    return jax.lax.scan(add, start, _split(hidden, targets, weights))[0]
+
+
 def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
     """With a column whose product with exp(logits) is their sum; D whole on each device."""
     whole = spec("vocabulary", None)
@@ -96,8 +112,8 @@ def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
 
 def _differentiate(
     chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
-) -> tuple[Float[Array, ""], Float[Array, "B t V"], Float[Array, "B t D"]]:
-    """The chunk's loss, and its gradients with respect to the logits and to `hidden`.
+) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
+    """The chunk's loss in each row, and its gradients with respect to logits and `hidden`.
 
     Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators,
     but on a CPU, which multiplies that into float32 alone, as float32. Sums are float32. One
@@ -127,7 +143,7 @@ def _differentiate(
     mean_row = rows.astype(jnp.float32).mean(axis=0)
     wanted_row = (1 - smoothing) * own + smoothing * mean_row
     wanted_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * wanted_row, axis=-1)
-    loss = jnp.sum((normalizer[..., 0] - wanted_logit) * chunk.weights)
+    loss = jnp.sum((normalizer[..., 0] - wanted_logit) * chunk.weights, axis=-1)
     weights = chunk.weights[..., None]
     hidden_gradient = (sums[..., :-1] / sums[..., -1:] - wanted_row) * weights
     is_target = jnp.arange(len(table)) == chunk.targets[..., None]

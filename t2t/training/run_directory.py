@@ -18,7 +18,8 @@ from t2t.config_json import differences, load_config, save_config
 from t2t.hosts import is_first
 
 # What may differ between a run and its continuation: it changes neither the parameters that
-# follow from those already there, nor the order of the data.
+# follow from those already there, nor the order of the data. Validation files may move, but their
+# text stays (`ledger.check_corpora`).
 _CHANGEABLE = (
     "mesh.",
     "checkpoints.",
@@ -34,6 +35,9 @@ _CHANGEABLE = (
     "training.max_nonfinite_steps",
 )
 
+# What validation BLEU depends on: it may not change once checkpoints have such scores, or "best"
+# would compare different searches.
+_OF_BLEU = ("decoding.beam_size", "decoding.alpha", "decoding.max_extra_length")
 
 # What makes the vocabulary: all that binds a run as long as it holds no checkpoint.
 _OF_VOCABULARY = (
@@ -105,7 +109,10 @@ def open_run(workdir: Path, config: Config) -> None:
                 for field in _CHANGEABLE
                 if field != "training.steps" or config.training.schedule != "cosine"
             )
-            changed = [line for line in changed if not line.startswith(free)]
+            bound = _OF_BLEU if "bleu" in list_measures(workdir) else ()
+            changed = [
+                line for line in changed if not line.startswith(free) or line.startswith(bound)
+            ]
         else:
             changed = [line for line in changed if line.startswith(_OF_VOCABULARY)]
         if changed:
@@ -127,6 +134,15 @@ def list_steps(workdir: Path) -> list[int]:
     """The steps of the complete checkpoints, in order."""
     folder = workdir / "checkpoints"
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+def list_measures(workdir: Path) -> set[str]:
+    """The validation measures, as loss and bleu, of which some checkpoint has a score."""
+    measures: set[str] = set()
+    for path in (workdir / "checkpoints").glob("*/metrics/metrics"):
+        with contextlib.suppress(OSError, ValueError):  # `Checkpoints` says that it is damaged
+            measures |= set(json.loads(path.read_text()))
+    return measures
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

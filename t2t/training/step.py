@@ -14,11 +14,12 @@ from t2t.config import Config
 from t2t.model.encoder_decoder import EncoderDecoder, Params
 from t2t.model.kinds import merge
 from t2t.sharding import reshard_like, share, spec
-from t2t.training.loss import smoothed_cross_entropy
+from t2t.training.loss import sentence_losses, smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
 Sums = tuple[Float[Array, ""], Float[Array, ""]]  # of losses, of weights
+SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # the same for each row
 
 
 class Metrics(NamedTuple):
@@ -33,7 +34,7 @@ class Metrics(NamedTuple):
 
 
 TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
-EvalStep = Callable[[Params, DeviceBatch], Sums]
+EvalStep = Callable[[Params, DeviceBatch], SentenceLosses]
 
 
 def make_train_step(
@@ -116,10 +117,16 @@ def accumulate(
 
 
 def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
-    """The jitted (sum of negative log-likelihoods in nats, tokens), no smoothing, no dropout."""
+    """The jitted (negative log-likelihood in nats, tokens) of each row, on every process.
 
-    def eval_step(params: Params, batch: DeviceBatch) -> Sums:
-        return score(merge(structure, params), batch, smoothing=0.0)
+    There is no smoothing and no dropout.
+    """
+
+    def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
+        hidden, table = decode(merge(structure, params), batch)
+        losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
+        found = losses, batch.weights.sum(axis=-1)
+        return found if spec("batch") is None else jax.sharding.reshard(found, spec(None))
 
     return jax.jit(eval_step)
 
@@ -128,6 +135,13 @@ def score(
     model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
     """The model's losses on a batch under teacher forcing; a key switches dropout on."""
-    hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.product_dtype)
-    table = model.output_embedding.table[...]
+    hidden, table = decode(model, batch, key)
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
+
+
+def decode(
+    model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
+) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
+    """The decoder's output and the table whose product with it are the logits."""
+    hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.product_dtype)
+    return hidden, model.output_embedding.table[...]

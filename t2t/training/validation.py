@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from t2t.batch import DeviceBatch, HostBatch
 from t2t.config import Config, ConfigError
@@ -22,6 +23,9 @@ from t2t.sharding import find_row_shards, put_batch
 from t2t.training.step import make_eval_step
 
 DTYPE = "float32"  # of all that a loss to compare is computed in
+
+
+SentenceLosses = Float[np.ndarray, "n 2"]
 
 
 class CorpusLoss(NamedTuple):
@@ -80,6 +84,7 @@ class CorpusScorer:
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
         self._plan = Plan([(lengths[0], lengths[1])], data, seed=0)
+        self._num_pairs = len(longer)
         self._loader = make_loader(self._plan, [corpus], mesh)
         self._eval_step = make_eval_step(structure)
         self._mesh = mesh
@@ -93,10 +98,23 @@ class CorpusScorer:
 
     def score(self, params: Params) -> CorpusLoss:
         """The loss with these parameters, which lie on the mesh."""
+        return sum_losses(self.score_sentences(params))
+
+    def score_sentences(self, params: Params) -> SentenceLosses:
+        """Each pair's nats and target sub-words, EOS included; NaN and 0 for those left out."""
         batches = put_ahead(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
-        nats, tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0)
-        return CorpusLoss(float(nats), int(tokens))
+        found = np.full((self._num_pairs, 2), (math.nan, 0.0))
+        for step, rows in enumerate(jax.device_get(sums)):
+            planned = self._plan.batch(step)
+            found[planned.indices] = np.stack(rows, axis=-1)[planned.rows]
+        return found
+
+
+def sum_losses(sentences: SentenceLosses) -> CorpusLoss:
+    """The loss of all pairs that were not left out."""
+    nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
+    return CorpusLoss(float(nats), int(tokens))
 
 
 def make_loader(

@@ -45,6 +45,14 @@ def test_unknown_source_is_refused() -> None:
         sources.open_split(DataConfig(source="wmt"), "train")
 
 
+def test_source_that_opening_forgets_is_not_the_phrasebook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "list_splits", lambda data: ("train",))
+    with pytest.raises(DataError, match=r"data\.source='new' is unknown; use text, multi30k"):
+        sources.open_split(DataConfig(source="new"), "train")
+
+
 def test_phrasebook_goes_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("t2t.data.phrasebook.generate", lambda split: [(split, "deutsch")])
     english = DataConfig(source="phrasebook", src_language="en", tgt_language="de")

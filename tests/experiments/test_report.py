@@ -101,6 +101,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
         "date": "2017-06-12T17:57:34Z",
         "revision": "0123456789abcdef",
         "changed": [],
+        "code": "c0de" * 16,
         "versions": dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1"),
         "device": "P100",
         "devices": 8,
@@ -113,6 +114,13 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
     assert "from 2017-06-12 on, revision 0123456789, fedcba9876, python 3.2.1, jax 3.2.1" in text
     assert "on 8 x P100 a run" in text
     assert "not committed" not in text
+    for change, run in zip(("one", "two"), runs, strict=False):
+        edited = {"changed": ["M t2t/train.py"], "code": change * 10}
+        ledger = tmp_path / run.name / "ledger.jsonl"
+        ledger.write_text(json.dumps(start | edited) + "\n")
+    write_report(tmp_path, runs, "bleu")
+    text = (tmp_path / "report.md").read_text()
+    assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
 
 
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:

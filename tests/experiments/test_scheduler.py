@@ -1,6 +1,7 @@
 """What is started when, with programs that take no time."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from t2t.config import Config, ConfigError
 from t2t.experiments.progress import Progress
 from t2t.experiments.rows import Row, Run, make_runs
-from t2t.experiments.scheduler import Programs, Scheduler, find_gpus, share
+from t2t.experiments.scheduler import Programs, Scheduler, find_gpus, share, uses_tpu
 from t2t.experiments.sweep_directory import Protocol, find_failure, find_score, lock_sweep
 from t2t.training.early_stop import STOPPED_EARLY
 from t2t.training.run_directory import RunError
@@ -176,3 +177,27 @@ def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
         share(0, 4, machine)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
+
+
+@pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])
+def test_workers_that_would_claim_the_same_tpu_are_refused(platforms: str) -> None:
+    machine = {"JAX_PLATFORMS": platforms}
+    assert share(0, 1, machine) == (set(), machine)
+    with pytest.raises(ConfigError, match=r"--workers=2: every program claims .* use --workers=1"):
+        share(0, 2, machine)
+
+
+@pytest.mark.parametrize("chip", ["accel0", "vfio/0"])
+def test_tpu_is_found_by_its_devices_and_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chip: str
+) -> None:
+    (tmp_path / "vfio").mkdir()
+    (tmp_path / "vfio" / "vfio").touch()  # there without any device, too
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "libtpu" or None)
+    assert not uses_tpu({}, tmp_path)
+    (tmp_path / chip).touch()
+    assert uses_tpu({}, tmp_path)
+    assert uses_tpu({"JAX_PLATFORMS": ""}, tmp_path)
+    assert not uses_tpu({"JAX_PLATFORMS": "cuda,cpu"}, tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not uses_tpu({}, tmp_path)

@@ -14,7 +14,7 @@ from t2t.config import Config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import ledger
-from t2t.training.ledger import find_revision, read_ledger, record_start, trace
+from t2t.training.ledger import check_corpora, find_revision, read_ledger, record_start, trace
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
@@ -77,7 +77,29 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
     assert traced
     assert (traced["started"], traced["starts"]) == (first["date"], 2)
     assert traced["revision"] == last["revision"]
+    assert traced["code"] == last["code"] == find_revision()["code"]
     assert traced["command"] == last["command"]
+
+
+def test_run_without_a_ledger_is_continued_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert caplog.text == ""
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert "has no ledger: that its text is still the same is not checked" in caplog.text
+
+
+def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """The first may have failed before its first checkpoint."""
+    for count in (3, 4):
+        part = ListCorpus("toy", PAIRS[:count])
+        record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]})
+    with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
+        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]})
 
 
 def test_ledger_that_cannot_be_written_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -109,11 +131,27 @@ def test_revision_says_what_differs_from_it(checkout: Path) -> None:
     (checkout / "runs").mkdir()
     (checkout / "runs" / "result").touch()  # made by the code, no part of it
     changed = find_revision()
-    assert changed == {
-        "revision": clean["revision"],
-        "changed": ["M t2t/train.py", "?? t2t/new.py"],
-    }
+    assert changed["revision"] == clean["revision"]
+    assert changed["changed"] == ["M t2t/train.py", "?? t2t/new.py"]
     json.dumps(changed)
+
+
+def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:
+    codes = [find_revision()["code"]]
+    for name, text in (
+        ("train.py", "one\n"),
+        ("train.py", "two\n"),
+        ("new.py", ""),
+        ("new.py", "x"),
+    ):
+        (checkout / "t2t" / name).write_text(text)
+        codes.append(find_revision()["code"])
+    assert len(set(codes)) == len(codes)
+    (checkout / "t2t" / "new.py").unlink()
+    (checkout / "t2t" / "train.py").write_text("pass\n")
+    (checkout / "t2t" / "__pycache__").mkdir()
+    (checkout / "t2t" / "__pycache__" / "train.pyc").touch()
+    assert find_revision()["code"] == codes[0]
 
 
 @pytest.mark.parametrize("reason", ["part of another checkout", "no checkout", "no git"])
@@ -121,6 +159,7 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     expected: dict[str, Any] = {"revision": None, "changed": None}
+    (checkout / "REVISION").write_text("$Format:%H$\n")  # as in a clone
     match reason:
         case "part of another checkout":
             monkeypatch.setattr(ledger, "CHECKOUT", checkout / "t2t")
@@ -128,4 +167,6 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
             (checkout / ".git").rename(checkout / "gone")
         case "no git":
             monkeypatch.setenv("PATH", "")
-    assert find_revision() == expected
+    found = find_revision()
+    assert len(found.pop("code")) == 64
+    assert found == expected

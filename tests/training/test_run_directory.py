@@ -170,6 +170,16 @@ def test_what_changes_no_parameter_may_change(run: Path) -> None:
     open_run(run, CONFIG)
 
 
+def test_search_is_bound_by_checkpoints_with_bleu(run: Path) -> None:
+    wider = change(decoding={"beam_size": 9, "batch_size": 7})
+    open_run(run, wider)
+    open_run(run, CONFIG)
+    write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
+    open_run(run, change(decoding={"batch_size": 7}))
+    with pytest.raises(RunError, match=r"another config:\n  decoding\.beam_size: 4 -> 9\nchoose"):
+        open_run(run, wider)
+
+
 def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
     config = change(training={"schedule": "cosine"})
     save_config(config, run / "config.json")

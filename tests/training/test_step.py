@@ -105,19 +105,21 @@ def assert_same(one: Any, other: Any) -> None:
     assert jax.tree.all(jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), one, other))
 
 
-def test_validation_sums_the_plain_log_likelihood(trainer: Trainer) -> None:
+def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Trainer) -> None:
     batch = on_device(make_batch())
     params = trainer.first.params
-    loss, tokens = make_eval_step(trainer.structure)(params, batch)
+    losses, tokens = make_eval_step(trainer.structure)(params, batch)
     logits = jax.jit(lambda: merge(trainer.structure, params)(batch.src, batch.tgt_in))()
-    naive = [
-        np.log(np.exp(scores).sum()) - scores[token]
-        for row, ids in zip(np.asarray(logits, np.float64), batch.tgt_out.tolist(), strict=True)
-        for scores, token in zip(row, ids, strict=True)
-        if token != PAD_ID
-    ]
-    assert float(tokens) == len(naive)
-    assert float(loss) == pytest.approx(sum(naive), rel=1e-5)
+    for row, (scores, ids) in enumerate(
+        zip(np.asarray(logits, np.float64), batch.tgt_out.tolist(), strict=True)
+    ):
+        naive = [
+            np.log(np.exp(z).sum()) - z[token]
+            for z, token in zip(scores, ids, strict=True)
+            if token != PAD_ID
+        ]
+        assert float(tokens[row]) == len(naive)
+        assert float(losses[row]) == pytest.approx(sum(naive), rel=1e-5)
 
 
 def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:

@@ -49,7 +49,7 @@ def test_every_pair_counts_once_even_an_empty_one(
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh, max_length)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
-            loss = scorer.score(params)
+            loss, sentences = scorer.score(params), scorer.score_sentences(params)
     assert "eval_step" not in caplog.text, "compile left something to do"
 
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
@@ -62,7 +62,10 @@ def test_every_pair_counts_once_even_an_empty_one(
                 side[:, : len(ids)] = ids
             batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
             twice, count = eval_step(state.params, batch)
-            nats, tokens = nats + float(twice) / 2, tokens + int(count) // 2
+            assert sentences[index] == pytest.approx([float(twice[0]), int(count[0])], rel=1e-5)
+            nats, tokens = nats + float(twice[0]), tokens + int(count[0])
+        else:
+            assert np.isnan(sentences[index, 0])
     assert loss.tokens == tokens
     assert loss.nats == pytest.approx(nats, rel=1e-5)
 
