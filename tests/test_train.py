@@ -86,6 +86,7 @@ def test_loss_falls(uninterrupted: Path) -> None:
         assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.equality
 def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:

@@ -221,6 +221,7 @@ def test_a_beam_of_one_is_greedy(alpha: float) -> None:
         assert tokens_of(found, row, 0) == prefix
 
 
+@pytest.mark.equality
 def test_a_sentence_does_not_depend_on_its_batch() -> None:
     model = ToyModel(seed=3)
     limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
@@ -324,6 +325,7 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
 
 
+@pytest.mark.equality
 def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> None:
     model = ToyModel(seed=5)
     expected = search(model)

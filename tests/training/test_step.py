@@ -120,6 +120,7 @@ def test_validation_sums_the_plain_log_likelihood(trainer: Trainer) -> None:
     assert float(loss) == pytest.approx(sum(naive), rel=1e-5)
 
 
+@pytest.mark.equality
 def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     batch = make_batch()
     plain, plain_metrics = trainer.step(trainer.fresh, on_device(batch))
@@ -131,6 +132,7 @@ def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     assert float(norm) == pytest.approx(float(plain_metrics.gradient_norm), rel=1e-5)
 
 
+@pytest.mark.equality
 def test_parts_give_the_gradient_of_the_whole(trainer: Trainer) -> None:
     batch = on_device(make_batch())
     whole, whole_metrics = trainer.step(trainer.fresh, batch)
@@ -246,6 +248,7 @@ def alone() -> Run:
     return train_on(None)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize(
     "sizes", [MeshConfig(data=8), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str
 )
