@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,13 +70,12 @@ def _build(kind: type, values: Any, where: str) -> Any:
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
             built[name] = _build(typing.cast(type, hint), value, f"{where}: {name}")
-        elif typing.get_origin(hint) is tuple and isinstance(value, list):
-            built[name] = tuple(value)
-        else:
-            options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-            if float in options and type(value) is int:
-                value = float(value)
-            if type(value) not in options:
-                raise ConfigError(f"{where}: {name}={value!r} is not of type {hint}")
-            built[name] = value
+            continue
+        is_tuple = typing.get_origin(hint) is tuple
+        items = value if is_tuple and isinstance(value, list) else [value]
+        options = typing.get_args(hint) or (hint,)  # of `int | None`, and of `tuple[float, ...]`
+        items = [float(x) if float in options and type(x) is int else x for x in items]
+        if isinstance(value, list) != is_tuple or any(type(x) not in options for x in items):
+            raise ConfigError(f"{where}: {name}={value!r} is not of type {hint}")
+        built[name] = tuple(items) if is_tuple else items[0]
     return kind(**built)

@@ -8,6 +8,7 @@ input line and a tab; with --scores the score (log-probability over length penal
 before the text. With both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
 """
 
+import codecs
 import itertools
 import logging
 import os
@@ -78,6 +79,8 @@ def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
     damaged = []
     for number, line in enumerate(lines, start=1):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:  # a byte order mark belongs to no sentence: corpora leave it out, too
+            text = text.removeprefix(codecs.BOM_UTF8)
         try:
             yield text.decode()
         except UnicodeDecodeError:

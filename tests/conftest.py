@@ -6,19 +6,34 @@ The environment is set before anything imports JAX; programs that tests start in
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import jaxlib.version
 import jaxtyping
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Most of a test's time is compilation, and these flags nearly halve it.
-QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-if jaxlib.version.__version_info__ < (0, 11):  # later versions have no other emitters
-    QUICK_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK_COMPILATION}"
+# Most of a test's time is compilation, and these flags nearly halve it. Users have others:
+# T2T_TEST_FLAGS=user leaves XLA as they have it, for the tests that are marked `equality`.
+flags = ["--xla_force_host_platform_device_count=8"]
+if os.environ.get("T2T_TEST_FLAGS") != "user":
+    flags += ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+    if jaxlib.version.__version_info__ < (0, 11):  # later versions have no other emitters
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join(flags)
+
+# A property is tried on the same few examples each time; --hypothesis-profile=random draws others.
+ALWAYS: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+settings.register_profile("quick", derandomize=True, max_examples=25, **ALWAYS)
+settings.register_profile("random", max_examples=200, print_blob=True, **ALWAYS)
+settings.load_profile("quick")
 
 # What is compiled is kept: a second run of the suite is several times as fast.
 CACHE = ROOT / ".pytest_cache" / "jax"

@@ -1,4 +1,7 @@
-"""Two real processes with two devices each: they agree with one, and stop together."""
+"""Two real processes with two devices each: they agree with one, and stop together.
+
+`launch/local.py` gives them the flags of XLA that users have.
+"""
 
 import json
 import os
@@ -23,6 +26,10 @@ from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[1]
 STEPS = 40
+MESHES = {  # of two processes with two devices each
+    "rows are cut": {"data": 2, "fsdp": 2},  # each process has whole copies of the parameters
+    "parameters are cut": {"data": 1, "fsdp": 4},  # each has one half of every table and matrix
+}
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(folder: Path) -> Config:
     return change(
         make_config(folder),
-        training={"steps": STEPS, "log_every": 1, "validate_every": 5},
+        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 20},
         checkpoints={"every": 5},
-        mesh={"data": 2, "fsdp": -1},
+        mesh=MESHES["rows are cut"],
     )
 
 
@@ -100,11 +107,13 @@ def of_one(config: Config, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_two(config: Config, folder: Path) -> Path:
-    """The same by two with two."""
-    program = train(config, folder, folder / "two", processes=2, devices=2)
-    assert program.end() == 0, program.messages
-    return folder / "two"
+def of_two(config: Config, folder: Path) -> dict[str, Path]:
+    """The same by two with two, on each mesh."""
+    runs = {mesh: folder / f"two-{number}" for number, mesh in enumerate(MESHES)}
+    for mesh, run in runs.items():
+        program = train(change(config, mesh=MESHES[mesh]), folder, run, processes=2, devices=2)
+        assert program.end() == 0, program.messages
+    return runs
 
 
 def assert_same_run(one: Path, two: Path) -> None:
@@ -116,30 +125,58 @@ def assert_same_run(one: Path, two: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_two_processes_train_as_one(of_one: Path, of_two: Path) -> None:
-    assert list_steps(of_two) == list_steps(of_one)
-    assert_same_run(of_two, of_one)
+@pytest.mark.parametrize(("mesh", "share"), [("rows are cut", 1.0), ("parameters are cut", 0.5)])
+def test_each_process_holds_its_part_of_the_parameters(
+    mesh: str, share: float, config: Config, tmp_path: Path
+) -> None:
+    write_recipe(change(config, mesh=MESHES[mesh]), tmp_path / "recipe.py")
+    program = Program(2, 2, "tests.own_share", f"--config={tmp_path}/recipe.py")
+    assert program.end() == 0, program.messages
+    found = re.findall(r"^\[(\d)\] share (.*)", program.messages, re.MULTILINE)
+    assert {process: float(value) for process, value in found} == {
+        "0": pytest.approx(share, abs=0.05),
+        "1": pytest.approx(share, abs=0.05),
+    }
 
 
-def test_two_processes_evaluate_as_one(config: Config, of_two: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mesh", MESHES)
+def test_two_processes_train_as_one(mesh: str, of_one: Path, of_two: dict[str, Path]) -> None:
+    assert list_steps(of_two[mesh]) == list_steps(of_one)
+    assert_same_run(of_two[mesh], of_one)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_two_processes_evaluate_as_one(
+    mesh: str, config: Config, of_two: dict[str, Path], tmp_path: Path
+) -> None:
     """With an odd number of sentences, so that one process has more than the other."""
     split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
     scores = {}
-    for processes, devices in ((2, 2), (1, 4), (1, 1)):
+    for processes, devices in ((2, 2), (1, 1)):
         output = tmp_path / f"{processes}x{devices}.json"
-        flags = [f"--workdir={of_two}", "--checkpoint=avg:2", f"--output={output}", *split]
+        flags = [f"--workdir={of_two[mesh]}", "--checkpoint=avg:2", f"--output={output}", *split]
         program = Program(processes, devices, "t2t.evaluate", *flags)
         assert program.end() == 0, program.messages
         hypotheses = output.with_suffix(".txt").read_text()
         scores[processes, devices] = json.loads(output.read_text())["bleu"], hypotheses
-    assert scores[2, 2] == scores[1, 4] == scores[1, 1]
+    assert scores[2, 2] == scores[1, 1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_all_processes_stop_at_one_step_and_another_number_continues(
-    number: signal.Signals, config: Config, folder: Path, of_one: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "mesh", "processes"),
+    [(signal.SIGTERM, "rows are cut", 1), (signal.SIGINT, "parameters are cut", 2)],
+)
+def test_all_processes_stop_at_one_step_and_the_same_or_another_number_continues(
+    number: signal.Signals,
+    mesh: str,
+    processes: int,
+    config: Config,
+    folder: Path,
+    of_one: Path,
+    tmp_path: Path,
 ) -> None:
     run = tmp_path / f"stopped by {number.name}".replace(" ", "-")
+    config = change(config, mesh=MESHES[mesh])
     program = train(config, folder, run, processes=2, devices=2)
     program.wait_until(lambda: bool(list_steps(run)))
     program.send(number)
@@ -148,7 +185,7 @@ def test_all_processes_stop_at_one_step_and_another_number_continues(
     stopped = list_steps(run)[-1]
     assert stopped < STEPS
     assert len(read_figures(run, "train/")) == stopped
-    program = train(config, folder, run, processes=1, devices=4)
+    program = train(config, folder, run, processes, devices=4 // processes)
     assert program.end() == 0, program.messages
     assert_same_run(run, of_one)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from absl import flags
+from hypothesis import given
+from hypothesis import strategies as st
 from ml_collections import config_flags
 
 from configs import multi30k, multi30k_rnn
@@ -35,25 +37,26 @@ def recipe(tmp_path: Path) -> str:
     return f"--config={path}"
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("model.num_heads=1", 1),
-        ("model.d_k=32", 32),
-        ("model.residual=false", False),
-        ("model.dropout=0.3", 0.3),
-        ("data.source=tfds", "tfds"),
-        ("data.train_src=('a.en','b.en')", ("a.en", "b.en")),
-        ("seed=3", 3),
-    ],
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "model.num_heads": st.integers(-9, 99),
+            "model.d_k": st.integers(1, 99),
+            "model.residual": st.booleans(),
+            "model.dropout": st.floats(allow_nan=False),
+            "data.source": st.text(),
+            "data.train_src": st.lists(st.text(), min_size=1).map(tuple),
+            "data.train_weights": st.lists(st.floats(-9, 9), min_size=1).map(tuple),
+            "seed": st.integers(-9, 1 << 40),
+        },
+    )
 )
-def test_command_line_overrides_one_field(
-    monkeypatch: pytest.MonkeyPatch, recipe: str, argument: str, value: Any
+def test_command_line_changes_the_fields_that_it_names(
+    monkeypatch: pytest.MonkeyPatch, recipe: str, values: dict[str, Any]
 ) -> None:
-    config = parse_flags(monkeypatch, recipe, f"--config.{argument}")
-    name = argument.split("=")[0]
-    assert flatten(config)[name] == value
-    assert len(differences(Config(), config)) == 1
+    flags = [f"--config.{name}={value}" for name, value in values.items()]
+    assert flatten(parse_flags(monkeypatch, recipe, *flags)) == flatten(Config()) | values
 
 
 def test_command_line_rejects_a_misspelt_field(

@@ -136,6 +136,7 @@ def draw_batch() -> HostBatch:
     return Batch(src, tgt_in, tgt_out, weights)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("kind", MODELS)
 @each_mesh
 def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:
@@ -143,6 +144,7 @@ def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> No
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("kind", MODELS)
 @each_mesh
 def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str, mesh: str) -> None:

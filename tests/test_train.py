@@ -1,6 +1,5 @@
 """Training from text to checkpoint: resumed bit for bit, however it was stopped."""
 
-import itertools
 import multiprocessing
 import os
 import random
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,6 +28,7 @@ from t2t.training.early_stop import read_stop_request, request_stop
 from t2t.training.interruption import Interruption
 from t2t.training.ledger import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
+from tests.moments import Moment, signal_at
 from tests.tiny_training import (
     STEPS,
     change,
@@ -89,6 +90,7 @@ def test_loss_falls(uninterrupted: Path) -> None:
         assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.equality
 def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,149 +252,99 @@ def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -
         train.main(change(config, model={"d_ff": 64}), uninterrupted)
 
 
-def test_disk_that_will_be_full_is_said_at_the_start(
-    config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # one checkpoint, but not two
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
-    assert "0.0 GB too few for the checkpoints that the config keeps (2 check" in caplog.text
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> tuple[Config, Path]:
-    """A config with text of its own, and a run of its first steps."""
-    config = change(make_config(tmp_path), training={"steps": 5})
-    assert train.main(config, tmp_path / "run")
-    return config, tmp_path / "run"
-
-
-def replace_text(path: str, old: str, new: str) -> None:
-    text = Path(path).read_text("utf-8")
-    assert old in text
-    Path(path).write_text(text.replace(old, new, 1), "utf-8")
-
-
-@pytest.mark.parametrize(
-    ("field", "remedy"),
-    [
-        ("train_src", "restore that text, or choose another --workdir"),
-        ("validation_src", r"choose another --workdir, or score the new text with .* --src=FILE"),
-    ],
-)
-def test_run_is_not_continued_on_text_that_has_changed(
-    begun: tuple[Config, Path], field: str, remedy: str
-) -> None:
-    config, run = begun
-    longer = change(config, training={"steps": 10})
-    value = getattr(config.data, field)
-    replace_text(value if isinstance(value, str) else value[1], " ", "  ")
-    split = field.split("_")[0]
-    with pytest.raises(RunError, match=rf"(?s)was started with another {split} text:.*{remedy}"):
-        train.main(longer, run)
-    assert load_config(run / "config.json") == config
-    replace_text(value if isinstance(value, str) else value[1], "  ", " ")
-    assert train.main(longer, run)
-
-
-def test_validation_text_of_another_file_is_refused_and_the_same_text_is_not(
-    begun: tuple[Config, Path], tmp_path: Path
-) -> None:
-    config, run = begun
-    moved = {"validation_src": f"{tmp_path}/moved.en", "validation_tgt": f"{tmp_path}/moved.de"}
-    for name, path in moved.items():
-        Path(path).write_text(Path(getattr(config.data, name)).read_text("utf-8"), "utf-8")
-    other = {"validation_src": f"{tmp_path}/a.en", "validation_tgt": f"{tmp_path}/a.de"}
-    with pytest.raises(
-        RunError, match=r"(?s)another validation text:.*a\.en \| .*a\.de: 200 pairs"
-    ):
-        train.main(change(config, data=other, training={"steps": 10}), run)
-    assert train.main(change(config, data=moved, training={"steps": 10}), run)
-
-
-def test_validation_text_may_change_where_no_checkpoint_has_a_score(
-    config: Config, tmp_path: Path
-) -> None:
-    blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
-    assert train.main(blind, tmp_path / "run")
-    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
-
-
-class Program:
-    """`python -m t2t.train` on the tiny config, in a process of its own."""
-
-    def __init__(self, config: Config, folder: Path, workdir: Path):
-        self.workdir = workdir
-        write_recipe(config, folder / "recipe.py")
-        flags = [f"--config={folder}/recipe.py", f"--workdir={workdir}"]
-        self._command = [sys.executable, "-m", "t2t.train", *flags]
-
-    def stop(self, number: signal.Signals) -> tuple[int, str]:
-        """Starts it, stops it at a random moment after its first checkpoint; status, messages."""
-        before = list_steps(self.workdir)
-        with subprocess.Popen(
-            self._command,
-            cwd=ROOT,
-            env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            while list_steps(self.workdir) == before and process.poll() is None:
-                time.sleep(0.01)
-            time.sleep(random.uniform(0, 0.15))
-            process.send_signal(number)
-            _, messages = process.communicate(timeout=120)
-            return process.returncode, messages
-
-
 @pytest.mark.slow
 def test_run_stopped_by_signals_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:
-    program = Program(config, tmp_path, tmp_path / "run")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        status, messages = program.stop(number)
-        assert status == cli.INTERRUPTED, messages
-        assert messages.splitlines()[-1] == "stopped and saved; the same command continues"
+    """While a checkpoint is given its name, and while one is begun."""
+    write_recipe(config, tmp_path / "recipe.py")
+    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/run"]
+    for signal_and_moment in (
+        ["SIGINT", "os.rename", "checkpoints/10$"],
+        ["SIGTERM", "os.mkdir", r"checkpoints/20\..*/params"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.moments", *signal_and_moment, "t2t.train", *flags],
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == cli.INTERRUPTED, done.stderr
+        assert done.stderr.splitlines()[-1] == "stopped and saved; the same command continues"
+    assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train.main(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
-def train_on_one_device(config: Config, workdir: Path) -> None:
-    """What a process that is to be killed does."""
+def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
+    """What a process does that is to be killed, at this moment if one is given."""
+    if moment:
+        signal_at(Moment(*moment), signal.SIGKILL)
     with mock.patch.object(train, "make_mesh", make_small_mesh):
         train.main(config, workdir)
 
 
-@pytest.mark.slow
-def test_run_killed_twenty_times_is_the_same_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path
-) -> None:
-    """At any moment: while it starts, in a step, while a checkpoint is written or removed.
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Processes that have imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
-    A run that ends between two kills has to be as it should, and the next kill hits another.
-    """
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
-    kills, runs = 0, itertools.count()
-    run, newest = tmp_path / str(next(runs)), 0
-    while kills < 20:
-        process = processes.Process(target=train_on_one_device, args=(config, run))
+
+# In the order in which a run comes to them.
+KILLS = [
+    ("os.rename", r"run/config\.json$"),
+    ("os.rename", r"vocab/joint\.model$"),
+    ("open", r"cache/.*/tgt\.ids$"),  # in the middle of a cache
+    ("os.rename", r"cache/\w+$"),
+    ("os.mkdir", r"checkpoints/10\..*/training"),  # begun
+    ("open", r"checkpoints/15\..*/params.*/commit_success"),  # written, not yet complete
+    ("os.rename", r"checkpoints/20$"),  # complete, without its name
+    ("shutil.rmtree", r"checkpoints/15$"),  # removed for a newer one
+    ("open", r"metrics\.jsonl$"),
+]
+
+
+@pytest.mark.slow
+def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
+    uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    """Each start is killed at the next moment, and the last one comes to the end."""
+    config = change(config, data={"cache_directory": f"{tmp_path}/cache"})
+    newest = 0
+    for moment in KILLS:
+        process = processes.Process(
+            target=train_on_one_device, args=(config, tmp_path / "run", *moment)
+        )
         process.start()
-        process.join(random.uniform(0, 3))
-        if process.exitcode is None:
-            finished = max(list_steps(run), default=0)
-            process.kill()
-            process.join()
-            kills += 1
-            assert max(list_steps(run), default=0) >= finished >= newest
-            newest = finished
-        else:
-            assert process.exitcode == 0
-            assert_same_run(run, uninterrupted)
-            run, newest = tmp_path / str(next(runs)), 0
-    assert train.main(config, run)
-    assert_same_run(run, uninterrupted)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, moment
+        before, newest = newest, max(list_steps(tmp_path / "run"), default=0)
+        assert newest >= before
+    assert newest < STEPS
+    assert train.main(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+@pytest.mark.slow
+def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
+    uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    """T2T_SEED=... repeats the moments that a failure printed, as far as the machine does."""
+    seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))
+    print(f"T2T_SEED={seed}")
+    draw, newest = random.Random(seed), 0
+    for _ in range(8):
+        process = processes.Process(target=train_on_one_device, args=(config, tmp_path / "run"))
+        process.start()
+        process.join(draw.uniform(0, 3))
+        finished = max(list_steps(tmp_path / "run"), default=0)
+        process.kill()
+        process.join()
+        assert max(list_steps(tmp_path / "run"), default=0) >= finished >= newest
+        newest = finished
+    assert train.main(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)

@@ -1,14 +1,19 @@
 """One line out for each line in."""
 
+import io
 import logging
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from t2t.data.corpus import TextFile
 from t2t.decoding.translator import Translation
 from t2t.translate import decode_lines, format_lines, translate_lines
 from tests.tiny_run import make_run
@@ -70,6 +75,25 @@ def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) ->
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
         "lines that are not UTF-8: 2, the first is line 3; U+FFFD stands for what is damaged"
     ]
+
+
+@given(st.lists(st.binary().filter(lambda line: not re.search(b"\n|^\xef\xbb\xbf", line))))
+def test_any_bytes_are_a_line_of_text_for_each_line(lines: list[bytes]) -> None:
+    found = [*decode_lines(iter([line + b"\n" for line in lines]))]
+    assert len(found) == len(lines)
+    for text, line in zip(found, lines, strict=True):
+        assert "\n" not in text
+        assert "\ufffd" in text or text.encode() == line.removesuffix(b"\r")
+
+
+@example("\ufeffa\nb")
+@given(st.text("ab \n\r\x0b\x0c\x1e\x85\u2028\ufeff", min_size=1) | st.text(min_size=1))
+def test_standard_input_has_the_lines_that_a_file_has(tmp_path: Path, text: str) -> None:
+    """So that translating a test set by hand translates what its evaluation does."""
+    path = tmp_path / "text.en"
+    path.write_bytes(text.encode())
+    file = TextFile(path)
+    assert [*decode_lines(io.BytesIO(text.encode()))] == file.read(0, len(file))
 
 
 def test_lists_carry_the_number_of_the_line_and_the_score() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -59,6 +58,15 @@ def wait_for_scores(workdir: Path, count: int, process: "subprocess.Popen[bytes]
         time.sleep(0.01)
 
 
+# In the order in which a watch comes to them, with the first checkpoint or the next ones.
+KILLS = [
+    ("os.rename", r"evaluations/[^/]*\.json$"),
+    ("os.rename", r"watch-[^/]*/scores\.jsonl$"),
+    ("os.rename", r"watch-[^/]*/[a-z0-9-]*[0-9]$"),  # the best parameters are complete
+    ("os.rename", r"watch-[^/]*/best$"),
+]
+
+
 def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     """Of the trainer, too; retention keeps all here, so that the table has to be complete."""
     config = change(make_config(tmp_path), checkpoints={"every": 10, "keep_last": 10})
@@ -66,11 +74,10 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     training = train(config, tmp_path, workdir)
     watching = [*WATCH, f"--workdir={workdir}"]
     before: dict[str, bytes] = {}
-    for _ in range(4):
-        with start(training, tmp_path / "trainer"), start(watching, messages) as watch:
-            wait_for_scores(workdir, len(before) + 1, watch)
-            time.sleep(random.uniform(0, 0.5))
-        assert watch.returncode == -signal.SIGKILL, messages.read_text()
+    for moment in KILLS:
+        killed = ["tests.moments", "SIGKILL", *moment, *watching]
+        with start(training, tmp_path / "trainer"), start(killed, messages) as watch:
+            assert watch.wait(timeout=300) == -signal.SIGKILL, messages.read_text()
         after = read_scores(workdir)
         assert before.items() <= after.items()  # whole, and not made again
         assert all(json.loads(text)["measures"] for text in after.values())

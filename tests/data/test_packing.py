@@ -4,6 +4,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jaxtyping import Int
 
 from t2t.config import DataConfig
@@ -44,14 +46,6 @@ def test_config_chooses_the_plan() -> None:
     assert not isinstance(make_plan([draw()], DataConfig(), 0), PackedPlan)
 
 
-def test_no_side_of_a_row_is_overfull() -> None:
-    src, tgt = draw()
-    rows = pack_rows(src, tgt, 256, 0)
-    for row in range(rows.max() + 1):
-        assert 0 < src[rows == row].sum() <= 256
-        assert 0 < tgt[rows == row].sum() <= 256
-
-
 @pytest.mark.parametrize(("mean", "wanted"), [(27.0, 0.95), (14.0, 0.95)])
 def test_hardly_a_target_position_is_padding(mean: float, wanted: float) -> None:
     src, tgt = draw(mean, 20_000)
@@ -66,11 +60,23 @@ def test_uneven_sides_are_packed_by_the_longer() -> None:
     assert rows.max() + 1 <= 19
 
 
-def test_each_pair_is_used_once_an_epoch() -> None:
-    plan = pack([draw()])
+@given(
+    st.lists(st.tuples(st.integers(2, 64), st.integers(2, 64)), min_size=1, max_size=200),
+    st.integers(0, 9),
+)
+def test_each_pair_is_used_once_an_epoch_and_no_side_of_a_row_is_overfull(
+    pairs: list[tuple[int, int]], seed: int
+) -> None:
+    src, tgt = np.array(pairs, np.int32).T
+    data = DataConfig(max_length=64, packed_length=64, batch_tokens=64 * 8)
+    plan = make_plan([(src, tgt)], data, seed)
     for epoch in range(2):
-        used = [index for batch in list_epoch(plan, epoch) for row in batch for index in row]
-        assert sorted(used) == list(range(2000))
+        *full, last = list_epoch(plan, epoch)
+        assert {len(batch) for batch in full} <= {8}
+        assert 1 <= len(last) <= 8
+        rows = [[*row] for batch in (*full, last) for row in batch]
+        assert sorted(index for row in rows for index in row) == list(range(len(pairs)))
+        assert all(0 < side[row].sum() <= 64 for row in rows for side in (src, tgt))
 
 
 def test_weights_are_numbers_of_uses() -> None:
@@ -92,9 +98,3 @@ def test_order_follows_the_seed() -> None:
     one, again, other = (list_epoch(pack([draw()], seed), 0) for seed in (0, 0, 1))
     assert one == again
     assert one != other
-
-
-def test_all_batches_but_the_last_are_full() -> None:
-    *full, last = list_epoch(pack([draw()]), 0)
-    assert {len(batch) for batch in full} == {8}
-    assert 1 <= len(last) <= 8

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t.config import DataConfig
 from t2t.data.corpus import DataError
@@ -36,17 +38,46 @@ def epoch_indices(plan: Plan, epoch: int) -> list[int]:
     return [index for step in steps for index in plan.batch(step).indices.tolist()]
 
 
-def test_epoch_uses_each_pair_once() -> None:
-    plan = make_plan([draw_lengths(500)])
-    for epoch in range(3):
-        assert sorted(epoch_indices(plan, epoch)) == list(range(500))
-
-
-def test_epoch_leaves_out_what_is_dropped() -> None:
-    src, tgt = draw_lengths(300)
-    src[[3, 50]], tgt[7] = 41, 1
-    plan = make_plan([(src, tgt)])
-    assert sorted(epoch_indices(plan, 0)) == sorted(set(range(300)) - {3, 7, 50})
+@given(
+    st.lists(st.tuples(st.integers(1, 43), st.integers(1, 43)), min_size=1, max_size=150),
+    st.fixed_dictionaries(
+        {
+            "num_shapes": st.integers(1, 8),
+            "rows_multiple": st.integers(1, 4),
+            "length_multiple": st.sampled_from([1, 4, 8]),
+            "batch_tokens": st.integers(160, 700),
+            "max_length_ratio": st.sampled_from([0.0, 1.5]),
+        }
+    ),
+)
+def test_epoch_uses_each_kept_pair_once_in_few_shapes_that_hold_it(
+    pairs: list[tuple[int, int]], fields: dict[str, Any]
+) -> None:
+    """A sentence of length 1 is empty."""
+    ratio, multiple = fields["max_length_ratio"], fields["rows_multiple"]
+    kept = [
+        number
+        for number, pair in enumerate(pairs)
+        if min(pair) > 1 and max(pair) <= 40 and (not ratio or max(pair) <= ratio * min(pair))
+    ]
+    src, tgt = np.array(pairs, np.int32).T
+    if not kept:
+        with pytest.raises(DataError):
+            make_plan([(src, tgt)], **fields)
+        return
+    plan = make_plan([(src, tgt)], **fields)
+    assert len(plan.shapes) <= fields["num_shapes"]
+    for epoch in range(2):
+        assert sorted(epoch_indices(plan, epoch)) == kept
+    for batch in map(plan.batch, range(plan.steps_per_epoch)):
+        rows, lengths = batch.shape.rows, (batch.shape.src_length, batch.shape.tgt_length)
+        assert batch.shape in plan.shapes
+        assert 0 < len(batch.indices) <= rows
+        assert src[batch.indices].max() <= lengths[0]
+        assert tgt[batch.indices].max() <= lengths[1]
+        assert not any(length % fields["length_multiple"] for length in lengths)
+        assert rows % multiple == 0
+        assert rows * max(lengths) <= fields["batch_tokens"] < (rows + multiple) * max(lengths)
 
 
 def test_whole_weights_are_numbers_of_uses() -> None:
@@ -107,38 +138,10 @@ def test_seeking_equals_iterating() -> None:
         np.testing.assert_array_equal(sought.indices, iterated[step].indices)
 
 
-@pytest.mark.parametrize("num_shapes", [1, 2, 3, 5, 8])
-def test_shapes_are_few_and_hold_their_pairs(num_shapes: int) -> None:
-    random = np.random.default_rng(0)
-    src = random.integers(2, 41, 400)
-    tgt = 42 - src + random.integers(-1, 1, 400)  # long sources have short targets
-    plan = make_plan([(src, tgt)], num_shapes=num_shapes)
-    assert len(plan.shapes) <= num_shapes
-    for batch in plan._plan_epoch(0):
-        assert batch.shape in plan.shapes
-        assert 0 < len(batch.indices) <= batch.shape.rows
-        assert src[batch.indices].max() <= batch.shape.src_length
-        assert tgt[batch.indices].max() <= batch.shape.tgt_length
-
-
-def test_shapes_keep_multiples_and_the_number_of_tokens() -> None:
-    plan = make_plan([draw_lengths(500)], length_multiple=4, rows_multiple=3, batch_tokens=333)
-    for shape in plan.shapes:
-        assert shape.src_length % 4 == shape.tgt_length % 4 == 0
-        assert shape.rows % 3 == 0
-        longest = max(shape.src_length, shape.tgt_length)
-        assert shape.rows * longest <= 333 < (shape.rows + 3) * longest
-
-
 def test_only_one_batch_of_an_epoch_is_not_full() -> None:
     plan = make_plan([draw_lengths(1001)])
     batches = plan._plan_epoch(0)
     assert sum(len(batch.indices) < batch.shape.rows for batch in batches) == 1
-
-
-def test_corpus_smaller_than_a_batch_is_one_batch() -> None:
-    plan = make_plan([draw_lengths(3)])
-    assert [len(batch.indices) for batch in plan._plan_epoch(0)] == [3]
 
 
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:

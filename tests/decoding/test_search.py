@@ -27,8 +27,7 @@ from t2t.decoding.search import (
 from t2t.model.kinds import init_model, merge
 from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
 
-BATCH, LENGTH = 8, 6
-VOCABULARY = 6  # PAD, BOS, EOS, UNK and two words
+BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
 
 
 class ToyModel:
@@ -324,6 +323,7 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
 
 
+@pytest.mark.equality
 def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> None:
     model = ToyModel(seed=5)
     expected = search(model)

@@ -37,6 +37,7 @@ def draw_mask() -> np.ndarray:
     return mask
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("groups", [4, 2, 1])
 def test_attention_agrees_with_naive_numpy(groups: int) -> None:
     heads, d_k, d_v = 4, 6, 5
@@ -58,6 +59,7 @@ def test_attention_agrees_with_naive_numpy(groups: int) -> None:
         np.testing.assert_allclose(found[row, :, head], wanted, atol=1e-5)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("dropout_rate", [0.0, 0.5])
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("platform", ["cpu", "tpu", "tpu with the kernel"])
@@ -166,6 +168,7 @@ def test_dropout_of_weights_keeps_their_expected_sum() -> None:
     assert float(np.std(weighted)) == pytest.approx((0.3 / 0.7 / 1000) ** 0.5, rel=0.1)
 
 
+@pytest.mark.equality
 def test_grouped_heads_are_heads_with_equal_keys_and_values() -> None:
     query, mask = draw(BATCH, QUERIES, 4, 6), draw_mask()
     memory = KeyValue(draw(BATCH, KEYS, 2, 6, seed=2), draw(BATCH, KEYS, 2, 5))

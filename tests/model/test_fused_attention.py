@@ -83,6 +83,7 @@ def differentiate(arrays: Inputs) -> Any:
     return jax.jit(jax.value_and_grad(weigh, argnums=(0, 1, 2)))(*arrays)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("at_once", [1, 2, 4])
 def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_attention, "WEIGHTS_AT_ONCE", at_once * QUERIES * KEYS)
@@ -94,6 +95,7 @@ def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.Mon
         np.testing.assert_allclose(found[row, head], wanted, atol=1e-5)
 
 
+@pytest.mark.equality
 def test_results_are_the_same_however_many_heads_are_computed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -104,6 +106,7 @@ def test_results_are_the_same_however_many_heads_are_computed_at_once(
     jax.tree.map(compare, differentiate(arrays), together)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("names", [("batch", "heads", None, None), ("batch",)], ids=str)
 @pytest.mark.parametrize(
     "config", [MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=2, tensor=4)], ids=str

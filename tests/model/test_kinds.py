@@ -178,7 +178,13 @@ def test_more_padding_does_not_change_the_logits(name: str) -> None:
     assert np.isfinite(padded).all()  # also of the row without any word
 
 
-@pytest.mark.parametrize("name", DECODED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.equality) if name in ("today's", "GRU") else name
+        for name in DECODED
+    ],
+)
 def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) -> None:
     structure, params = draw_model(name)
     random = np.random.default_rng(0)

@@ -24,6 +24,7 @@ def draw(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_norm_agrees_with_naive_numpy(kind: str) -> None:
     norm = make_norm(dataclasses.replace(SMALL, norm=kind))
@@ -46,6 +47,7 @@ def test_norm_of_bfloat16_is_computed_in_float32(kind: str) -> None:
     np.testing.assert_array_equal(found, wide.astype(jnp.bfloat16))
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("centred", [True, False])
 def test_standardizing_has_the_gradient_of_its_formula(centred: bool) -> None:
     """Numerically, along a random direction, in NumPy's float64."""

@@ -1,5 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model.masks import (
@@ -33,24 +35,33 @@ def test_sentences_of_a_row_are_numbered() -> None:
     assert number_targets(TGT_IN)[0].tolist() == [0, 0, 1, 1, 1]
 
 
-def test_positions_begin_anew_in_each_sentence() -> None:
-    assert count_positions(number_sources(SRC))[0, :5].tolist() == [0, 1, 0, 1, 2]
-    assert count_positions(number_targets(TGT_IN))[0].tolist() == [0, 1, 0, 1, 2]
-
-
-def test_sentences_of_a_row_do_not_see_each_other() -> None:
-    mask = causal_mask(number_targets(TGT_IN))[0, 0]
-    sentences = [0, 0, 1, 1, 1]
-    for t, s in np.ndindex(5, 5):
-        assert bool(mask[t, s]) == (s <= t and sentences[s] == sentences[t])
-
-
-def test_a_target_sees_the_source_of_its_number() -> None:
+def test_sentence_that_is_alone_in_its_row_needs_no_target() -> None:
     mask = source_mask(number_targets(TGT_IN), SRC)[:, 0]
-    first, second = [True, True, *[False] * 4], [False, False, *[True] * 3, False]
-    assert mask[0].tolist() == [first, first, second, second, second]
-    assert mask[1, 0].tolist() == first
+    assert mask[1, 0].tolist() == [True, True, *[False] * 4]
     assert not mask[2].any()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=4))
+def test_sentences_of_a_row_do_not_see_each_other(lengths: list[tuple[int, int]]) -> None:
+    """Words of each source and target in a row; what is padding may see anything."""
+    sources = [(n, place) for n, (words, _) in enumerate(lengths) for place in range(words + 1)]
+    targets = [(n, place) for n, (_, words) in enumerate(lengths) for place in range(words + 1)]
+    src, tgt_in = np.full((1, 20), PAD_ID), np.full((1, 20), PAD_ID)
+    src[0, : len(sources)] = [EOS_ID if place == lengths[n][0] else 7 for n, place in sources]
+    tgt_in[0, : len(targets)] = [7 if place else BOS_ID for _, place in targets]
+    src_numbers, tgt_numbers = number_sources(jnp.array(src)), number_targets(jnp.array(tgt_in))
+    for numbers, wanted in (src_numbers, sources), (tgt_numbers, targets):
+        found = count_positions(numbers)[0, : len(wanted)].tolist()
+        assert found == [place for _, place in wanted]
+    past = np.asarray(causal_mask(tgt_numbers))[0, 0]
+    crossed = np.asarray(source_mask(tgt_numbers, jnp.array(src)))[0, 0]
+    for t, (number, place) in enumerate(targets):
+        assert [*map(bool, past[t, : len(targets)])] == [
+            other == number and before <= place for other, before in targets
+        ]
+        assert [*map(bool, crossed[t])] == [
+            s < len(sources) and sources[s][0] == number for s in range(20)
+        ]
 
 
 def test_a_slot_sees_its_ancestors_only() -> None:

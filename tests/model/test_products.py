@@ -28,6 +28,7 @@ def widen(x: jax.Array, name: str) -> np.ndarray:
     return narrow.astype(np.float64)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("subscripts", SHAPES)
 @pytest.mark.parametrize("name", ["float32", "mixed"])
 def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, name: str) -> None:
@@ -53,6 +54,7 @@ def test_bfloat16_activations_give_bfloat16() -> None:
     assert result.dtype == jnp.bfloat16
 
 
+@pytest.mark.equality
 def test_a_mesh_changes_neither_results_nor_where_gradients_lie() -> None:
     """A sum over a dimension that is cut, as in the feed-forward's second product."""
     x, weights = draw(4, 2, 16), draw(16, 8)

@@ -1,11 +1,8 @@
 """Signals that come at a bad moment; how training stops is tested with the loop."""
 
 import os
-import random
-import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +10,8 @@ import pytest
 
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.interruption import hold_signals
-from tests.training.toy_run import assert_same, write_run
+from tests.moments import Moment, signal_at
+from tests.training.toy_run import assert_same, make_state, plain, write_run
 
 NUMBERS = signal.SIGINT, signal.SIGTERM
 
@@ -63,26 +61,26 @@ def test_another_thread_holds_nothing() -> None:
     assert found == [signal.default_int_handler]
 
 
-def interrupt(act: Callable[[], object], within: float) -> None:
-    """Ctrl-C while this acts, or before or after it."""
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, within))
+def interrupt(act: Callable[[], object], moment: Moment) -> None:
+    """Ctrl-C when this comes to the moment."""
+    signal_at(moment, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
         act()
-        time.sleep(within)
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def test_interrupted_checkpoint_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", ["saved/config.json$", "saved/vocab$", "checkpoints/10$", "_METADATA$"]
+)
+def test_interrupted_checkpoint_is_whole(tmp_path: Path, path: str) -> None:
     workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
     (workdir / "vocab").mkdir()
     params, _ = restore_params(workdir, "last")
-    for _ in range(20):
-        shutil.rmtree(target, ignore_errors=True)
-        interrupt(lambda: save_params(workdir, target, params, 10), within=0.1)
-        if target.exists():
-            assert_same(restore_params(target, "last")[0], params)
-        interrupt(lambda: restore_params(workdir, "last"), within=0.05)
+    event = {"saved/vocab$": "os.mkdir", "checkpoints/10$": "os.rename"}.get(path, "open")
+    interrupt(lambda: save_params(workdir, target, params, 10), Moment(event, path))
+    assert_same(restore_params(target, "last")[0], params)
+
+
+def test_interrupted_reading_ends_cleanly(tmp_path: Path) -> None:
+    workdir = write_run(tmp_path / "run", {10: None})
+    interrupt(lambda: restore_params(workdir, "last"), Moment("open", "_METADATA$"))
+    assert_same(restore_params(workdir, "last")[0], plain(make_state(10)).params)

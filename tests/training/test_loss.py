@@ -40,6 +40,7 @@ def sum_losses(
     )[0]
 
 
+@pytest.mark.equality
 @pytest.mark.usefixtures("_chunked")
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_loss_agrees_with_naive_numpy(smoothing: float) -> None:
@@ -47,6 +48,7 @@ def test_loss_agrees_with_naive_numpy(smoothing: float) -> None:
     assert float(sum_losses(smoothing=smoothing)) == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.equality
 @pytest.mark.usefixtures("_chunked")
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_gradients_agree_with_differences_of_naive_numpy(smoothing: float) -> None:
@@ -96,6 +98,7 @@ def test_weights_are_counted_and_not_divided_by() -> None:
     assert float(tokens) == WEIGHTS.sum()
 
 
+@pytest.mark.equality
 def test_gradient_follows_the_chain_rule() -> None:
     hidden = jnp.asarray(HIDDEN, jnp.float32)
     tripled = jax.grad(lambda hidden: 3 * sum_losses(hidden))(hidden)

@@ -122,6 +122,7 @@ def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Traine
         assert float(losses[row]) == pytest.approx(sum(naive), rel=1e-5)
 
 
+@pytest.mark.equality
 def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     batch = make_batch()
     plain, plain_metrics = trainer.step(trainer.fresh, on_device(batch))
@@ -133,6 +134,7 @@ def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     assert float(norm) == pytest.approx(float(plain_metrics.gradient_norm), rel=1e-5)
 
 
+@pytest.mark.equality
 def test_parts_give_the_gradient_of_the_whole(trainer: Trainer) -> None:
     batch = on_device(make_batch())
     whole, whole_metrics = trainer.step(trainer.fresh, batch)
@@ -248,6 +250,7 @@ def alone() -> Run:
     return train_on(None)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize(
     "sizes", [MeshConfig(data=8), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str
 )

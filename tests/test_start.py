@@ -1,0 +1,87 @@
+"""What is looked at when training starts: room on the disk, and whether text is as it was."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from t2t import train
+from t2t.config import Config
+from t2t.config_json import load_config
+from t2t.training.run_directory import RunError
+from tests.tiny_training import change, make_config, make_small_mesh
+
+
+@pytest.fixture(autouse=True)
+def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "make_mesh", make_small_mesh)
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> tuple[Config, Path]:
+    """A config with text of its own, and a run of its first steps."""
+    config = change(make_config(tmp_path), training={"steps": 5})
+    assert train.main(config, tmp_path / "run")
+    return config, tmp_path / "run"
+
+
+def replace_text(path: str, old: str, new: str) -> None:
+    text = Path(path).read_text("utf-8")
+    assert old in text
+    Path(path).write_text(text.replace(old, new, 1), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("field", "remedy"),
+    [
+        ("train_src", "restore that text, or choose another --workdir"),
+        ("validation_src", r"choose another --workdir, or score the new text with .* --src=FILE"),
+    ],
+)
+def test_run_is_not_continued_on_text_that_has_changed(
+    begun: tuple[Config, Path], field: str, remedy: str
+) -> None:
+    config, run = begun
+    longer = change(config, training={"steps": 10})
+    value = getattr(config.data, field)
+    replace_text(value if isinstance(value, str) else value[1], " ", "  ")
+    split = field.split("_")[0]
+    with pytest.raises(RunError, match=rf"(?s)was started with another {split} text:.*{remedy}"):
+        train.main(longer, run)
+    assert load_config(run / "config.json") == config
+    replace_text(value if isinstance(value, str) else value[1], "  ", " ")
+    assert train.main(longer, run)
+
+
+def test_validation_text_of_another_file_is_refused_and_the_same_text_is_not(
+    begun: tuple[Config, Path], tmp_path: Path
+) -> None:
+    config, run = begun
+    moved = {"validation_src": f"{tmp_path}/moved.en", "validation_tgt": f"{tmp_path}/moved.de"}
+    for name, path in moved.items():
+        Path(path).write_text(Path(getattr(config.data, name)).read_text("utf-8"), "utf-8")
+    other = {"validation_src": f"{tmp_path}/a.en", "validation_tgt": f"{tmp_path}/a.de"}
+    with pytest.raises(
+        RunError, match=r"(?s)another validation text:.*a\.en \| .*a\.de: 200 pairs"
+    ):
+        train.main(change(config, data=other, training={"steps": 10}), run)
+    assert train.main(change(config, data=moved, training={"steps": 10}), run)
+
+
+def test_validation_text_may_change_where_no_checkpoint_has_a_score(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
+    assert train.main(blind, tmp_path / "run")
+    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
+
+
+def test_disk_that_will_be_full_is_said_at_the_start(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # one checkpoint, but not two
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    config = make_config(tmp_path)
+    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
+    assert "0.0 GB too few for the checkpoints that the config keeps (2 check" in caplog.text
