@@ -2,7 +2,7 @@
 
 Only the run directory is read, and the raw text of the split. The scores go to
 RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources and
-references as .txt, one line for each sentence of the split. --watch scores each checkpoint of a run
+references as .txt, one line for each sentence of the split, and the references' log-probabilities. --watch scores each checkpoint of a run
 that trains; --average, --beam_sizes and --alphas score one run in several ways.
 """
 
@@ -191,7 +191,12 @@ def define_flags() -> None:
         "last, best, a step, or avg:5 for the last 5's mean; default: best. With --watch: last "
         "(the default), avg:5, or several joined by commas, each for every new checkpoint.",
     )
-    flags.DEFINE_string("src", "", "A text file to translate instead of a split; needs --ref.")
+    flags.DEFINE_string(
+        "src",
+        "",
+        "A text file to translate instead of a split; needs --ref. Its scores are called by its "
+        "name and a hash of both texts.",
+    )
     flags.DEFINE_string("ref", "", "Its reference translations, line by line.")
     flags.DEFINE_string("output", "", "Where the scores go (.json); default: RUN/evaluations/.")
     flags.DEFINE_string("save_params", "", "A new run directory for the evaluated parameters.")

@@ -104,7 +104,7 @@ def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
 
 
 def short_hash(corpus: str) -> str:
-    """What tells texts apart in file names: "-" and the first eight digits of their hash."""
+    """The suffix that tells texts apart in file names: "-" and eight digits of their hash."""
     return f"-{corpus[:8]}"
 
 

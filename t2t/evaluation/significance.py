@@ -9,8 +9,8 @@ Student's distribution makes up for how little of it was seen.
 import dataclasses
 import functools
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
 
 import numpy as np
 from jaxtyping import Float
@@ -79,14 +79,14 @@ def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
     return float(sums[0] / sums[1])
 
 
-def score_arm(score: ScoreOf, statistics_: Statistics) -> ArmScore:
+def score_arm(score: ScoreOf, statistics: Statistics) -> ArmScore:
     """The arm's score, and what it might have been."""
-    seeds = tuple(score(one.sum(axis=0)) for one in statistics_)
-    sums = np.einsum("Rn,mnk->Rmk", draw_sentences(statistics_.shape[1]), statistics_)
+    seeds = tuple(score(one.sum(axis=0)) for one in statistics)
+    sums = np.einsum("Rn,mnk->Rmk", draw_sentences(statistics.shape[1]), statistics)
     resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
     low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
     return ArmScore(
-        statistics.fmean(seeds),
+        fmean(seeds),
         seeds,
         (float(low), float(high)),
         estimate_over_seeds(seeds),
@@ -105,8 +105,8 @@ def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
     """Student's 95% interval of the mean over all seeds; None of a single score."""
     if len(scores) < 2:
         return None
-    mean, freedom = statistics.fmean(scores), len(scores) - 1
-    half = _quantile(freedom) * statistics.stdev(scores) / math.sqrt(len(scores))
+    mean, freedom = fmean(scores), len(scores) - 1
+    half = _quantile(freedom) * stdev(scores) / math.sqrt(len(scores))
     return mean - half, mean + half
 
 
@@ -162,7 +162,7 @@ class Judgement:
 
 def judge(arms: Mapping[str, Statistics], score: ScoreOf, *, higher_is_better: bool) -> Judgement:
     """Scores all arms on the same resamples, and compares each with the first."""
-    scores = {name: score_arm(score, statistics_) for name, statistics_ in arms.items()}
+    scores = {name: score_arm(score, statistics) for name, statistics in arms.items()}
     (_, first), *others = scores.items()
     found = [compare_arms(first, arm, higher_is_better=higher_is_better) for _, arm in others]
     names = [name for name, _ in others]
