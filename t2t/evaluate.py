@@ -1,9 +1,10 @@
 """Scores a run on a test set: `python -m t2t.evaluate --workdir=RUN --split=test`.
 
 Only the run directory is read, and the raw text of the split. The scores go to
-RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources and
-references as .txt, one line for each sentence of the split, and the references' log-probabilities. --watch scores each checkpoint of a run
-that trains; --average, --beam_sizes and --alphas score one run in several ways.
+RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources,
+references and the references' log-probabilities as .txt, one line for each sentence. --watch
+scores each checkpoint of a run that trains; --average, --beam_sizes and --alphas score one run in
+several ways.
 """
 
 import dataclasses

@@ -58,7 +58,7 @@ class Comparison:
 
 
 def measure_sentences(measure: Measure, arm: Texts, references: Sequence[str]) -> Statistics:
-    """What sacreBLEU counts in each sentence of each seed's translations."""
+    """SacreBLEU's counts for each sentence of each seed's translations."""
     treated = [*map(measure.treat, references)]
     return np.array(
         [
@@ -75,14 +75,15 @@ def sacrebleu_score(metric: Metric) -> ScoreOf:
 
 
 def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
-    """Of summed (nats, tokens)."""
+    """Nats per token, of summed (nats, tokens)."""
     return float(sums[0] / sums[1])
 
 
 def score_arm(score: ScoreOf, statistics: Statistics) -> ArmScore:
     """The arm's score, and what it might have been."""
     seeds = tuple(score(one.sum(axis=0)) for one in statistics)
-    sums = np.einsum("Rn,mnk->Rmk", draw_sentences(statistics.shape[1]), statistics)
+    drawn = draw_sentences(statistics.shape[1])
+    sums = np.einsum("Rn,mnk->Rmk", drawn, statistics, optimize=True)
     resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
     low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
     return ArmScore(
@@ -96,7 +97,7 @@ def score_arm(score: ScoreOf, statistics: Statistics) -> ArmScore:
 
 @functools.lru_cache(4)
 def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
-    """How often each sentence is in each resample: the same for every arm, which pairs them."""
+    """Counts of each sentence in each resample: the same for every arm, which pairs them."""
     draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
 
