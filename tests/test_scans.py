@@ -10,12 +10,13 @@ import jax
 import pytest
 
 from t2t.config import ConfigError
-from t2t.evaluate import check_flags, evaluate, read_counts, read_numbers
+from t2t.evaluate import check_flags, evaluate, read_counts, read_numbers, watch
 from t2t.evaluation.records import load_evaluation
 from t2t.evaluator import Evaluator, Request
 from t2t.scans import scan_averages, scan_search
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from t2t.watching import Scorer, Watch
 from tests.tiny_run import make_run
 
 
@@ -95,6 +96,25 @@ def test_only_evaluations_of_the_same_thing_count_as_done(run: Path, tmp_path: P
     start = '{"step": 200, "date": "9999-01-01T00:00:00Z"}\n'
     (workdir / "ledger.jsonl").write_text(start)  # checkpoint 300 was made again after that
     assert "300" not in evaluator.list_saved("bleu")
+
+
+def test_watches_of_other_checkpoints_have_folders_of_their_own(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one folder the second would remove the best parameters of the first."""
+    folders = []
+
+    def follow(self: Watch, scorer: Scorer, timeout: float) -> bool:
+        folders.append(self._folder.name)
+        return True
+
+    monkeypatch.setattr(Watch, "follow", follow)
+    for checkpoint in ("last", "avg:2", "avg:2,last"):
+        request = Request(run, checkpoint, "test", decoding={"beam_size": 1})
+        assert watch(request, "bleu", patience=0, timeout=0.0) == 0
+    assert folders == [
+        f"test-watch-{name}-beam1-alpha0.6-bleu" for name in ("last", "avg2", "last-avg2")
+    ]
 
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
