@@ -105,6 +105,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     folders = []
 
     def follow(self: Watch, scorer: Scorer, timeout: float) -> bool:
+        del scorer, timeout
         folders.append(self._folder.name)
         return True
 
