@@ -51,7 +51,7 @@ def test_table_sentence_and_buckets_tell_arms_apart(runs: Path, tmp_path: Path) 
 def test_seeds_make_one_arm(runs: Path) -> None:
     text = report(runs, "base-0,base-1", "one_head")
     assert "one_head is worse than base-0 (+1): -" in text
-    assert "from 2 and 1 seeds)" in text
+    assert "from 2 and 1 seeds on these 24 sentences" in text
     alone = report(runs, "base-0,base-1")
     assert "base-0 (+1)  test-100    2" in alone
     assert "one run" not in alone

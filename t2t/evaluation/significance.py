@@ -45,8 +45,8 @@ class Comparison:
     difference: float  # second - first
     better: bool  # the difference is an improvement, if it is one at all
     num_seeds: tuple[int, int]  # of the first, of the second
-    sentence_error: float  # standard error from the choice of the sentences
-    seed_error: float | None  # the same from that of the seeds; None where no arm has several
+    sentence_error: float  # standard error from the choice of the sentences, beyond `seed_error`
+    seed_error: float | None  # that from the seeds' scatter on them; None where no arm has several
     interval: Interval  # of the difference, 95%
     p_value: float  # two-sided, of this comparison alone
     adjusted: float  # the p-value by which it is judged: corrected where there are several

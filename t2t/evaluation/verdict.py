@@ -14,15 +14,18 @@ def describe(
     p_values = f"p = {comparison.p_value:.3g}"
     if comparison.adjusted != comparison.p_value:
         p_values += f", {comparison.adjusted:.3g} with Holm's correction"
+    if comparison.seed_error is None:
+        errors = f"{comparison.sentence_error:.2g} from {num_sentences} sentences"
+    else:
+        seeds = " and ".join(map(str, comparison.num_seeds))
+        errors = (
+            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} sentences, "
+            f"{comparison.sentence_error:.2g} more from the choice of the sentences"
+        )
     facts = (
         f"{comparison.difference:+.4g} {measure} (95% interval {low:+.4g} to {high:+.4g}, "
-        f"two-sided {p_values}; standard error {comparison.sentence_error:.2g} from "
-        f"{num_sentences} sentences"
+        f"two-sided {p_values}; standard error {errors})."
     )
-    if comparison.seed_error is not None:
-        seeds = " and ".join(map(str, comparison.num_seeds))
-        facts += f", {comparison.seed_error:.2g} from {seeds} seeds"
-    facts += ")."
     if comparison.distinguishable:
         verdict = f"{second} is {'better' if comparison.better else 'worse'} than {first}"
     else:

@@ -25,7 +25,9 @@ def test_single_runs_say_that_the_seed_is_not_covered() -> None:
 
 def test_seeds_and_sentences_are_both_named() -> None:
     text = say(UNCLEAR)
-    assert "standard error 0.9 from 1000 sentences, 0.2 from 3 and 1 seeds)" in text
+    assert (
+        "standard error 0.2 from 3 and 1 seeds on these 1000 sentences, 0.9 more from the choice"
+    ) in text
     assert text.endswith("This covers the choice of the sentences and of the seeds.")
 
 
