@@ -71,7 +71,7 @@ make_environment() {
         fail "PYTHON=$PYTHON is no Python 3.11 or newer"
     fi
     if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
-        [[ ${PYTHON:-} && $("$PYTHON" -VV) != $("$python" -VV) ]]; then
+        [[ ${PYTHON:-} && $("$PYTHON" -VV) != "$("$python" -VV)" ]]; then
         base=$(find_python)
         echo "Making ${environment#"$PWD/"} with $("$base" --version)"
         "$base" -m venv --clear "$environment"

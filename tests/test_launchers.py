@@ -201,6 +201,29 @@ def test_launchers_install_what_was_tested(
     assert done.returncode == expected.startswith("error")
 
 
+MAKE_ENVIRONMENT = """source launch/environment.sh
+find_python() { fail "made again"; }
+make_environment requirements.txt"""
+
+
+def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
+    """Its long version holds brackets, which bash takes for a pattern unless they are quoted."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    names = {"PYTHON": sys.executable, "REAL_PYTHON": sys.executable}
+    done = subprocess.run(
+        ["bash", "-c", MAKE_ENVIRONMENT],
+        cwd=ROOT,
+        env=os.environ | names | {"T2T_ENVIRONMENT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[" in sys.version
+
+
 @pytest.mark.slow
 def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path) -> None:
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
