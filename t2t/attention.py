@@ -131,7 +131,7 @@ def prepare_output(request: Request) -> Path:
 
 
 def name_sample(sample: Sample) -> str:
-    """Which sentences the heads are measured on."""
+    """Names the sentences on which heads are measured: how many, of which split, by which seed."""
     drawn = f"{len(sample.pairs)} of {sample.drawn_from} sentences of the validation split"
     return f"{drawn}, drawn with seed {sample.seed}"
 

@@ -210,7 +210,7 @@ class Evaluator:
         return ReferenceLoss(scorer, words, int((~fits).sum()))
 
     def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], SentenceLosses]:
-        """Of the references, per sub-word and per word; and what each of them adds to it.
+        """Perplexity of the references, per sub-word and per word, and each reference's loss.
 
         There is no perplexity where the model can take none of them, or its loss is not finite.
         """

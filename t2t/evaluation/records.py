@@ -77,7 +77,7 @@ class Evaluation:
         return lines
 
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
-        """Of each reference the model's log-probability in nats, and its sub-words with EOS.
+        """Each reference's log-probability under the model, in nats, and its sub-words with EOS.
 
         A reference that the model cannot take has NaN.
 
@@ -86,7 +86,7 @@ class Evaluation:
         """
         lines = self.read_lines("log_probs")
         try:
-            return np.array([line.split(" ") for line in lines], float)
+            return np.array([line.split(" ") for line in lines], float).reshape(len(lines), 2)
         except ValueError as error:
             path = self.path.with_name(self.result["texts"]["log_probs"])
             raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
@@ -139,7 +139,7 @@ def load_evaluation(path: Path) -> Evaluation:
 
 
 def list_evaluations(workdir: Path) -> list[Evaluation]:
-    """Those of a run directory, the newest last; other files are left out with a warning."""
+    """A run directory's evaluations, the newest last; other files are skipped with a warning."""
     found = []
     for path in (workdir / "evaluations").glob("*.json"):
         try:

@@ -1,4 +1,4 @@
-"""Whether a difference is real: one test for the chance of the sentences and that of the seeds.
+"""A test of differences between systems that covers chance in both sentences and seeds.
 
 An arm is one way to train; it has the translations of one run, or of several that differ in their
 seed alone. Sentences are resampled in pairs, as in Koehn (2004), for all runs at once. Few seeds
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def distinguishable(self) -> bool:
-        """Whether chance would hardly give such a difference."""
+        """Returns whether the difference is significant at `LEVEL`."""
         return self.adjusted < LEVEL
 
 

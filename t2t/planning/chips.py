@@ -30,7 +30,7 @@ class Chip:
 
     @property
     def flops_per_cycle(self) -> float:
-        """Of all matrix units."""
+        """Floating-point operations per cycle, of all matrix units together."""
         return self.matrix_units * 2 * self.matrix_width**2
 
     @property

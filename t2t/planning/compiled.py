@@ -8,15 +8,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.batch import Batch
 from t2t.config import Config
-from t2t.model.encoder_decoder import EncoderDecoder
 from t2t.planning.network import Coordinates
 from t2t.sharding import RULES
-from t2t.training.state import TrainState, init_state, make_optimizer
+from t2t.training.state import TrainState, describe_state, make_optimizer
 from t2t.training.step import make_train_step
 
 
@@ -65,7 +63,8 @@ def compile_step(
     """
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
-        structure, state = describe_state(config, mesh)
+        vocab_size = config.tokenizer.vocab_size
+        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
         batch = describe_batch(mesh, rows, src_length, tgt_length)
         lowered = make_train_step(structure, optimizer, config).lower(state, batch)  # type: ignore[attr-defined]
         try:
@@ -81,25 +80,6 @@ def compile_step(
         flops=(compiled.cost_analysis() or {}).get("flops"),
         coordinates=places if all(places) else None,
     )
-
-
-def describe_state(config: Config, mesh: Mesh) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
-    """The model's structure, and the training state's shapes and shardings; within the mesh."""
-    structure: nnx.GraphDef[EncoderDecoder] | None = None
-    vocab_size = config.tokenizer.vocab_size
-
-    def init() -> TrainState:
-        nonlocal structure
-        structure, state = init_state(config, make_optimizer(config), vocab_size, vocab_size)
-        return state
-
-    def place(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        spec = leaf.sharding.spec if leaf.sharding else PartitionSpec()
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
-
-    state = jax.tree.map(place, jax.eval_shape(init))
-    assert structure is not None
-    return structure, state
 
 
 def describe_batch(

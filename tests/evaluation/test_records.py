@@ -92,3 +92,13 @@ def test_evaluation_that_kept_no_references_asks_to_be_repeated(tmp_path: Path) 
     evaluation.path.write_text(json.dumps(result))
     with pytest.raises(EvaluationError, match="without its references; evaluate that run again"):
         load_evaluation(evaluation.path).read_lines("references")
+
+
+def test_damaged_log_probabilities_are_named(tmp_path: Path) -> None:
+    evaluation = save(tmp_path, spoil(3))
+    path = evaluation.path.with_suffix(".log_probs.txt")
+    evaluation.result["texts"]["log_probs"] = path.name
+    for damaged in ("-1.5\n", "-1.5 x\n", "-1.5 3 4\n"):
+        path.write_text("-2.5 4\n" * 23 + damaged)
+        with pytest.raises(EvaluationError, match=r"log_probs\.txt is damaged"):
+            evaluation.read_log_probs()
