@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from configs.multi30k import get_config
-from t2t.cli import INTERRUPTED
-from t2t.config_json import load_config
-from t2t.data.cache import tokenize_corpus
-from t2t.data.plan import Plan
-from t2t.data.sources import open_split
+from t2t.config.files import load_config
+from t2t.data.batching import Plan
+from t2t.data.corpus_sources import open_split
+from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
+from t2t.runtime.program import INTERRUPTED
 
 STEPS = 40
 NUM_SHAPES = 4  # each is compiled, which takes most of the time here

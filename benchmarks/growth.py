@@ -25,11 +25,12 @@ from benchmarks.contestants.decode_t2t import (
     make_vocabulary,
 )
 from benchmarks.workload import FIRST_WORD, Size
-from t2t.batch import Batch
-from t2t.config import Config, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.data.batch import Batch
+from t2t.data.batch_sharding import put_batch
 from t2t.model.flops import train_flops
-from t2t.sharding import make_mesh, put_batch
-from t2t.training.ledger import find_versions
+from t2t.runtime.mesh import make_mesh
+from t2t.training.provenance import find_versions
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_train_step
 

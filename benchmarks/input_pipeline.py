@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import write
-from t2t.batch import EOS_ID
-from t2t.config import DataConfig, TokenizerConfig
-from t2t.data.cache import Side, TokenizedCorpus, tokenize_corpus
+from t2t.config.fields import DataConfig, TokenizerConfig
+from t2t.data.batch import EOS_ID
+from t2t.data.batching import Plan
 from t2t.data.corpus import TextCorpus
-from t2t.data.pipeline import Loader
-from t2t.data.plan import Plan
+from t2t.data.loader import Loader
+from t2t.data.token_cache import Side, TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.planning.workload import draw_lengths
-from t2t.training.ledger import find_versions
+from t2t.planning.batch_shapes import draw_lengths
+from t2t.training.provenance import find_versions
 
 DATA = DataConfig(num_shapes=16)  # 25,000 positions a batch, as the paper's base model
 VOCAB_SIZE = 32_000

@@ -16,7 +16,7 @@ import jax
 from matplotlib.figure import Figure
 
 from benchmarks.contest import write
-from t2t.training.ledger import find_versions
+from t2t.training.provenance import find_versions
 
 EVERY = 10  # steps whose losses are averaged
 SEED = "another seed"

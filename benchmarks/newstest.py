@@ -23,8 +23,8 @@ from benchmarks.contestants.decode_t2t import (
     make_vocabulary,
 )
 from benchmarks.workload import SIZES, draw_pairs
-from t2t.model.encoder_decoder import Params
-from t2t.training.ledger import find_versions
+from t2t.model.interface import Params
+from t2t.training.provenance import find_versions
 
 PART = 384  # sentences of about one length
 

@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from configs.quickstart import get_config
-from t2t.compilation_cache import VARIABLE
-from t2t.data.cache import tokenize_corpus
-from t2t.data.plan import Plan
-from t2t.data.sources import open_split
+from t2t.data.batching import Plan
+from t2t.data.corpus_sources import open_split
+from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.training.ledger import find_versions
+from t2t.runtime.compilation_cache import VARIABLE
+from t2t.training.provenance import find_versions
 
 NUM_SHAPES = (1, 4, 16)
 PACKAGES = ("jax", "jaxlib", "flax", "grain", "orbax-checkpoint")

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from benchmarks.contest import write
-from t2t.config import MeshConfig
+from t2t.config.fields import MeshConfig
 from t2t.model.attention import KeyValue, dot_product_attention
-from t2t.model.fused_attention import LANES, MOST_WEIGHTS
-from t2t.planning.hlo_cost import measure_cost
+from t2t.ops.tpu_attention import LANES, MOST_WEIGHTS
+from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
-from t2t.sharding import make_mesh, spec
+from t2t.runtime.mesh import make_mesh, spec
 
 POSITIONS, WIDTH = 8192, 64
 

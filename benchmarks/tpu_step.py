@@ -3,7 +3,7 @@
 Compiled by the TPU's own compiler on a CPU (requirements-tpu.txt), for v5e:2x2, data parallel, with
 8,192 source and 8,192 target positions on each device as 32 packed rows of 256, dropout as in the
 recipe, V = 32,000. Cycles are the compiler's estimate, bytes those between HBM and chip, both read
-off the optimised program (`t2t/planning/hlo_cost.py`); collectives are in neither. A token is a
+off the optimised program (`t2t/planning/hlo_traffic.py`); collectives are in neither. A token is a
 real target token: padding counts against us, by the fill that WMT-like lengths give. With
 --accumulation_steps=1,2,4 the same step also in parts, one after the other, which need less memory.
 """
@@ -18,12 +18,12 @@ from typing import Any
 import jax
 
 from benchmarks.contest import write
-from t2t.config import Config
-from t2t.planning.compiled import compile_step
-from t2t.planning.estimate import estimate
+from t2t.config.fields import Config
+from t2t.planning.batch_shapes import plan_shapes
+from t2t.planning.compile_step import compile_step
+from t2t.planning.roofline import estimate
 from t2t.planning.topology import open_topology
-from t2t.planning.workload import plan_shapes
-from t2t.sharding import make_mesh
+from t2t.runtime.mesh import make_mesh
 
 ROWS, LENGTH = 32, 256  # of each device
 

@@ -30,7 +30,7 @@ translate() {
     local pairs sources translations
     pairs=$("$python" -c '
 import sys
-from t2t.data.phrasebook import generate
+from t2t.phrasebook import generate
 for english, german in generate("test")[: 80 * int(sys.argv[1]) : 80]:
     print(english, german, sep="\t")' "$1") || return
     sources=$(cut -f 1 <<<"$pairs")

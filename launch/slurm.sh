@@ -13,7 +13,7 @@
 #SBATCH --signal=TERM@300
 set -euo pipefail
 
-readonly interrupted=75 # t2t.cli.INTERRUPTED
+readonly interrupted=75 # t2t.runtime.program.INTERRUPTED
 
 status=0
 srun "${PYTHON:-.venv/bin/python}" -m "$@" --distributed || status=$?

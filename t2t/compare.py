@@ -11,11 +11,9 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t import cli
-from t2t.config import ConfigError
-from t2t.evaluation.arms import Arm, check_comparable, count_references, list_changes, read_arm
-from t2t.evaluation.bleu import MEASURES, make_measure
-from t2t.evaluation.by_length import Bucket, plot_by_length, score_by_length
+from t2t.config.fields import ConfigError
+from t2t.evaluation.scores import MEASURES, make_measure
+from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
     ArmScore,
     Interval,
@@ -24,7 +22,9 @@ from t2t.evaluation.significance import (
     measure_sentences,
     sacrebleu_score,
 )
+from t2t.evaluation.systems import Arm, check_comparable, count_references, list_changes, read_arm
 from t2t.evaluation.verdict import describe_all
+from t2t.runtime import program
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -150,4 +150,4 @@ if __name__ == "__main__":
     flags.DEFINE_string("split", "test", "Of which split an evaluation has to be.")
     flags.DEFINE_string("evaluation", "", "Its name, as RUN/evaluations/NAME.json; or the newest.")
     flags.DEFINE_string("plot", "", "A file for the scores by length: .svg, .png or .pdf.")
-    cli.run(main, operands="RUN")
+    program.run(main, operands="RUN")

@@ -26,13 +26,14 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
-from t2t import cli
-from t2t.compilation_cache import keep_compiled
-from t2t.config import Config, MeshConfig
-from t2t.hosts import first_alone, is_first, join
+from t2t.config.fields import Config, MeshConfig
+from t2t.config.flags import define_config, read_config
 from t2t.model.flops import count_parameters
-from t2t.sharding import make_mesh
-from t2t.training.disk_room import measure_room
+from t2t.runtime import program
+from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.distributed import first_alone, is_first, join
+from t2t.runtime.mesh import make_mesh
+from t2t.training.disk_space import measure_room
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
@@ -245,9 +246,9 @@ def find_shared(workdir: Path) -> Finding:
 def main(show: Callable[[str], None] = print) -> int:
     """Prints the findings of this process; the exit status."""
     keep_compiled()
-    join(**cli.read_hosts())
+    join(**program.read_hosts())
     workdir = flags.FLAGS.workdir
-    config = cli.read_config() if flags.FLAGS["config"].value else None
+    config = read_config() if flags.FLAGS["config"].value else None
     healthy = True
     for finding in examine(Path(workdir).expanduser() if workdir else None, config):
         healthy &= not finding.problem
@@ -258,6 +259,6 @@ def main(show: Callable[[str], None] = print) -> int:
 
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "A run directory, to see whether it can be written.")
-    cli.define_config(required=False)
-    cli.define_hosts()
-    cli.run(main)
+    define_config(required=False)
+    program.define_hosts()
+    program.run(main)

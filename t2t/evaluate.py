@@ -17,18 +17,18 @@ from typing import Any
 import jax
 from absl import flags
 
-from t2t import cli
-from t2t.compilation_cache import keep_compiled
-from t2t.config import ConfigError
-from t2t.evaluation.bleu import MEASURES
-from t2t.evaluator import Evaluator, Request
-from t2t.files import drafting
-from t2t.hosts import first_alone, is_first, join
-from t2t.model.encoder_decoder import Params
-from t2t.scans import scan_averages, scan_search
+from t2t.config.fields import ConfigError
+from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.evaluation.grids import scan_averages, scan_search
+from t2t.evaluation.scores import MEASURES
+from t2t.model.interface import Params
+from t2t.runtime import program
+from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.distributed import first_alone, is_first, join
+from t2t.storage.atomic_files import drafting
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.run_directory import RunError
-from t2t.watching import Watch, wait_for_checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
     counts = read_counts(request.checkpoint)
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
-        return cli.INTERRUPTED
+        return program.INTERRUPTED
     evaluator = Evaluator(request)
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
@@ -101,7 +101,7 @@ def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
     if finished:
         return 0
     _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
-    return cli.INTERRUPTED
+    return program.INTERRUPTED
 
 
 def read_counts(checkpoint: str) -> list[int]:
@@ -153,7 +153,7 @@ def main() -> int:
     """Evaluates what the flags say, and prints the summary; the exit status."""
     values = flags.FLAGS.flag_values_dict()
     keep_compiled()
-    join(**cli.read_hosts())
+    join(**program.read_hosts())
     check_flags(values)
     chooses = any(values[name] for name in _MODES)
     names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
@@ -161,7 +161,7 @@ def main() -> int:
     given = {name: values[name] for name in names}
     given["split"] = given["split"] or ("validation" if chooses else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = Request(cli.read_workdir(), decoding=decoding, **given)
+    request = Request(program.read_workdir(), decoding=decoding, **given)
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)
@@ -247,9 +247,9 @@ def define_modes() -> None:
 
 
 if __name__ == "__main__":
-    cli.define_workdir()
-    cli.define_hosts()
-    cli.define_backend()
+    program.define_workdir()
+    program.define_hosts()
+    program.define_backend()
     define_flags()
     define_modes()
-    cli.run(main)
+    program.run(main)

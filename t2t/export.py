@@ -8,12 +8,12 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t import cli
-from t2t.config import ConfigError
-from t2t.config_json import load_config
+from t2t.config.fields import ConfigError
+from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.backend import require_ctranslate2
-from t2t.files import drafting
+from t2t.decoding.engine import require_ctranslate2
+from t2t.runtime import program
+from t2t.storage.atomic_files import drafting
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -30,7 +30,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
         RunError: there is no such checkpoint, or `output` cannot be written.
     """
     require_ctranslate2()
-    from t2t.decoding.ctranslate2_format import check_support, write_model
+    from t2t.interop.ctranslate2_export import check_support, write_model
 
     config = load_config(workdir / "config.json")
     check_support(config.model)
@@ -54,14 +54,14 @@ def main() -> None:
     """Exports what the flags say."""
     values = flags.FLAGS
     output = Path(values.output).expanduser()
-    export(cli.read_workdir(), values.checkpoint, output, values.quantization)
+    export(program.read_workdir(), values.checkpoint, output, values.quantization)
     print(output)
 
 
 if __name__ == "__main__":
-    cli.define_workdir()
+    program.define_workdir()
     flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "Of which engine.")
     flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
     flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
     flags.DEFINE_enum("quantization", None, QUANTIZATIONS, "Of the weights; default: none.")
-    cli.run(main)
+    program.run(main)

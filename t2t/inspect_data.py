@@ -15,14 +15,15 @@ import numpy as np
 from absl import flags
 from jaxtyping import Int, Num, UInt64
 
-from t2t import cli
-from t2t.batch import UNK_ID
-from t2t.config import Config
-from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.config.fields import Config
+from t2t.config.flags import define_config, read_config
+from t2t.data.batch import UNK_ID
+from t2t.data.batching import find_dropped
 from t2t.data.corpus import Corpus
-from t2t.data.plan import find_dropped
-from t2t.data.sources import list_splits, open_split, open_training
+from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.runtime import program
 
 SIDES = ("src", "tgt")
 LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
@@ -211,7 +212,7 @@ def _read_path(name: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    cli.define_config()
+    define_config()
     flags.DEFINE_string("vocabulary", None, "A folder with a vocabulary, as RUN/vocab.")
     flags.DEFINE_string("output", None, "A JSON file for the figures.")
-    cli.run(lambda: main(cli.read_config(), _read_path("vocabulary"), _read_path("output")))
+    program.run(lambda: main(read_config(), _read_path("vocabulary"), _read_path("output")))

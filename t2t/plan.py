@@ -15,11 +15,12 @@ from pathlib import Path
 import jax
 from absl import flags
 
-from t2t import cli
-from t2t.config import Config
+from t2t.config.fields import Config
+from t2t.config.flags import define_config, read_config
+from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
 from t2t.planning.planner import plan_mesh, search_meshes
-from t2t.planning.report import describe, describe_search, to_json, to_search_json
 from t2t.planning.topology import open_topology
+from t2t.runtime import program
 
 
 def main(
@@ -57,7 +58,7 @@ def run() -> int:
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
     values = flags.FLAGS.flag_values_dict()
     fits = main(
-        cli.read_config(),
+        read_config(),
         values["topology"],
         mean_length=values["mean_length"],
         all_shapes=values["all_shapes"],
@@ -68,7 +69,7 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    cli.define_config()
+    define_config()
     flags.DEFINE_string(
         "topology", None, "Chips to plan for: v5e:16x16, v5p:4x4x4, v6e:8x8, cpu:8.", required=True
     )
@@ -76,4 +77,4 @@ if __name__ == "__main__":
     flags.DEFINE_bool("search", False, "Try all meshes of these chips and rank them.")
     flags.DEFINE_bool("all_shapes", False, "Compile all batch shapes, not only the heaviest.")
     flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
-    cli.run(run)
+    program.run(run)

@@ -4,19 +4,20 @@ Training does this itself where it takes seconds, but not for TFDS datasets such
 take hours and gigabytes. What is there already is not touched.
 """
 
-from t2t import cli
-from t2t.config import DataConfig
-from t2t.data import sources
+from t2t.config.fields import DataConfig
+from t2t.config.flags import define_config, read_config
+from t2t.data import corpus_sources
+from t2t.runtime import program
 
 
 def main(data: DataConfig) -> None:
     """Prepares the data and prints what each split holds."""
-    sources.prepare(data)
-    for split in sources.list_splits(data):
-        corpus = sources.open_split(data, split)
+    corpus_sources.prepare(data)
+    for split in corpus_sources.list_splits(data):
+        corpus = corpus_sources.open_split(data, split)
         print(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
 
 if __name__ == "__main__":
-    cli.define_config()
-    cli.run(lambda: main(cli.read_config().data))
+    define_config()
+    program.run(lambda: main(read_config().data))

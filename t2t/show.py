@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t import cli
-from t2t.config_json import load_config, overrides
-from t2t.evaluation.records import Evaluation, list_evaluations
-from t2t.training.ledger import read_ledger
+from t2t.config.files import load_config, overrides
+from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
+from t2t.runtime import program
+from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import list_steps, read_metrics
 
 
@@ -103,4 +103,4 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, operands="RUN")
+    program.run(main, operands="RUN")

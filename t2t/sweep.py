@@ -14,21 +14,22 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t import cli
-from t2t.config import ConfigError
-from t2t.data.sources import open_split
-from t2t.evaluation.bleu import MEASURES
-from t2t.experiments.progress import Progress
-from t2t.experiments.report import write_report
-from t2t.experiments.rows import Run, make_runs, read_rows, select
-from t2t.experiments.scheduler import Programs, Scheduler, share
-from t2t.experiments.sweep_directory import (
+from t2t.config.fields import ConfigError
+from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.data.corpus_sources import open_split
+from t2t.evaluation.scores import MEASURES
+from t2t.runtime import program
+from t2t.sweeps.scheduler import Programs, Scheduler, share
+from t2t.sweeps.sweep_directory import (
     Protocol,
     find_failure,
     list_begun,
     lock_sweep,
     open_sweep,
 )
+from t2t.sweeps.sweep_progress import Progress
+from t2t.sweeps.sweep_report import write_report
+from t2t.sweeps.sweep_rows import Run, make_runs, read_rows, select
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
 def main() -> int:
     """Does what the flags say; the exit status."""
     values = flags.FLAGS
-    base, workdir = cli.read_config(), cli.read_workdir()
+    base, workdir = read_config(), program.read_workdir()
     rows = read_rows(Path(values.sweep).expanduser(), base)
     runs, idle = make_runs(base, select(rows, values.only))
     if idle:
@@ -61,7 +62,7 @@ def main() -> int:
     open_split(base.data, values.split)
     share(0, values.workers, os.environ)
     protocol = Protocol(values.split, values.checkpoint, values.measure)
-    programs = Programs(workdir, *cli.read_recipe(), protocol)
+    programs = Programs(workdir, *read_recipe(), protocol)
     good = sweep(programs, runs, values.workers, values.index)
     if values.index is None:
         print(write_report(workdir, list_begun(workdir, runs), values.measure))
@@ -69,8 +70,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.define_config()
-    cli.define_workdir()
+    define_config()
+    program.define_workdir()
     flags.DEFINE_string("sweep", None, "The rows, as configs/sweeps/table3.py.", required=True)
     flags.DEFINE_list("only", [], "Some rows, by name or group, as A,B; base is always there.")
     flags.DEFINE_integer("workers", 1, "So many runs side by side.", lower_bound=1)
@@ -81,4 +82,4 @@ if __name__ == "__main__":
     )
     flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are judged.")
     flags.DEFINE_string("checkpoint", "last", "Which is scored, as t2t.evaluate takes it.")
-    cli.run(main)
+    program.run(main)

@@ -12,26 +12,27 @@ from pathlib import Path
 import jax
 from jax.sharding import Mesh
 
-from t2t import cli
-from t2t.compilation_cache import keep_compiled
-from t2t.config import Config, DataConfig
-from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.config.fields import Config, DataConfig
+from t2t.config.flags import define_config, read_config
 from t2t.data.corpus import Corpus
+from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.pipeline import Loader
-from t2t.data.sources import list_splits, open_split, open_training
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.bleu import make_measure, score_bleu
-from t2t.hosts import first_alone, join
-from t2t.model.encoder_decoder import Params
-from t2t.sharding import check_divisibility, make_mesh
+from t2t.evaluation.scores import make_measure, score_bleu
+from t2t.model.interface import Params
+from t2t.runtime import program
+from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.distributed import first_alone, join
+from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.disk_room import warn_of_missing_room
-from t2t.training.early_stop import STOPPED_EARLY, is_stop_requested, obey_stop_request
-from t2t.training.ledger import check_corpora, record_start
+from t2t.training.disk_space import warn_of_missing_room
+from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.loop import Validate, train
-from t2t.training.report import Report
+from t2t.training.metrics import Report
+from t2t.training.provenance import check_corpora, record_start
 from t2t.training.run_directory import list_steps, lock_run, open_run
 from t2t.training.state import describe_state, init_state, make_optimizer
 from t2t.training.step import make_train_step
@@ -206,16 +207,16 @@ def count_parameters(params: Params) -> int:
 
 def run() -> int:
     """Trains as the flags say; the exit status."""
-    config, workdir = cli.read_config(), cli.read_workdir()
+    config, workdir = read_config(), program.read_workdir()
     keep_compiled()
-    join(**cli.read_hosts())
+    join(**program.read_hosts())
     if main(config, workdir):
         return 0
-    return STOPPED_EARLY if is_stop_requested(workdir) else cli.INTERRUPTED
+    return STOPPED_EARLY if is_stop_requested(workdir) else program.INTERRUPTED
 
 
 if __name__ == "__main__":
-    cli.define_config()
-    cli.define_workdir()
-    cli.define_hosts()
-    cli.run(run)
+    define_config()
+    program.define_workdir()
+    program.define_hosts()
+    program.run(run)

@@ -19,15 +19,15 @@ from pathlib import Path
 import jax
 from absl import flags
 
-from t2t import cli
-from t2t.compilation_cache import keep_compiled
-from t2t.config import MeshConfig
-from t2t.config_json import load_config
-from t2t.config_rules import validate
+from t2t.config.fields import MeshConfig
+from t2t.config.files import load_config
+from t2t.config.rules import validate
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.backend import make_translator
+from t2t.decoding.engine import make_translator
 from t2t.decoding.translator import Translation
-from t2t.sharding import make_mesh
+from t2t.runtime import program
+from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def main() -> int:
     keep_compiled()
     interactive = sys.stdin.isatty()
     translations = translate_lines(
-        cli.read_workdir(),
+        program.read_workdir(),
         values.checkpoint,
         prompt_lines() if interactive else iter(sys.stdin.buffer),
         values.n_best,
@@ -143,10 +143,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.define_workdir()
-    cli.define_backend()
+    program.define_workdir()
+    program.define_backend()
     flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
     flags.DEFINE_integer("n_best", 1, "Translations for each line, each after the line's number.")
     flags.DEFINE_bool("scores", False, "Print log-probability over length penalty before the text.")
     flags.DEFINE_integer("beam_size", None, "Instead of the config's; 1 is greedy.")
-    cli.run(main)
+    program.run(main)

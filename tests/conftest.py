@@ -42,7 +42,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 # The phrasebook holds no arrays, and its grammar calls many small functions: eight times slower.
-UNCHECKED = ROOT / "t2t" / "data" / "phrasebook"
+UNCHECKED = ROOT / "t2t" / "phrasebook"
 CHECKED = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "t2t").rglob("*.py")

@@ -4,15 +4,16 @@ import sys
 
 import jax
 
-from t2t import cli
-from t2t.hosts import join
-from t2t.sharding import make_mesh
+from t2t.config.flags import define_config, read_config
+from t2t.runtime import program
+from t2t.runtime.distributed import join
+from t2t.runtime.mesh import make_mesh
 from t2t.training.state import init_state, make_optimizer
 
 
 def main() -> None:
-    config = cli.read_config()
-    join(**cli.read_hosts())
+    config = read_config()
+    join(**program.read_hosts())
     size = config.tokenizer.vocab_size
     with jax.set_mesh(make_mesh(config.mesh)):
         _, state = init_state(config, make_optimizer(config), size, size)
@@ -27,6 +28,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.define_config()
-    cli.define_hosts()
-    cli.run(main)
+    define_config()
+    program.define_hosts()
+    program.run(main)

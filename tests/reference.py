@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 
 Parameters = dict[str, Any]  # as init_model gives them, as NumPy arrays
 Rows = np.ndarray  # positions x width

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from tests.reference import Parameters, Rows, project, softmax
 
 State = tuple[Rows, Rows]  # output, and content of an LSTM

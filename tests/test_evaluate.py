@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from t2t.config import ConfigError, TokenizerConfig
+from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.evaluate import describe, evaluate
-from t2t.evaluation.bleu import MEASURES
-from t2t.evaluation.records import load_evaluation
-from t2t.evaluator import Request
+from t2t.evaluation.evaluator import Request
+from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.evaluation.scores import MEASURES
 from t2t.training.run_directory import RunError, list_steps
 from tests.tiny_run import PAIRS, make_run
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import ctranslate2
 import pytest
 
-from t2t.config import ConfigError
-from t2t.config_json import load_config, save_config
+from t2t.config.fields import ConfigError
+from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
 from t2t.decoding import translator as translator_module
 from t2t.export import export
@@ -101,7 +101,7 @@ def test_failed_export_leaves_nothing_in_the_way_of_the_next(
 
     output = tmp_path / "models" / "model"
     with monkeypatch.context() as patch:
-        patch.setattr("t2t.decoding.ctranslate2_format.write_model", fail)
+        patch.setattr("t2t.interop.ctranslate2_export.write_model", fail)
         with pytest.raises(RunError, match="cannot be written: No space left"):
             export(run, "best", output)
     assert [*output.parent.iterdir()] == []

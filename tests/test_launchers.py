@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from t2t import cli
-from t2t.training import ledger
-from t2t.training.early_stop import STOPPED_EARLY, read_stop_request
+from t2t.runtime import program
+from t2t.training import provenance
+from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
@@ -88,7 +88,7 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     checkout = tmp_path / "checkout"
-    for name in ("launch/tpu_pod.sh", "REVISION", ".gitattributes", "t2t/training/ledger.py"):
+    for name in ("launch/tpu_pod.sh", "REVISION", ".gitattributes", "t2t/training/provenance.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, checkout / name)
     (tmp_path / "gcloud").write_text(GCLOUD)
@@ -96,8 +96,8 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
     identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
     for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
         subprocess.run(["git", "-C", checkout, *command], check=True, capture_output=True)
-    monkeypatch.setattr(ledger, "CHECKOUT", checkout)
-    expected = ledger.find_revision()
+    monkeypatch.setattr(provenance, "CHECKOUT", checkout)
+    expected = provenance.find_revision()
     (checkout / "t2t" / "new.py").touch()
     done = subprocess.run(
         [checkout / "launch" / "tpu_pod.sh", "NAME", "ZONE", "t2t.train", "--workdir=a b"],
@@ -108,8 +108,8 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
     assert done.returncode == 0, done.stderr
     assert done.stderr == "warning: changes that are not committed are not shipped\n"
     assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
-    monkeypatch.setattr(ledger, "CHECKOUT", tmp_path / "host")
-    assert ledger.find_revision() == expected | {"changed": None}
+    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path / "host")
+    assert provenance.find_revision() == expected | {"changed": None}
 
 
 def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:
@@ -257,7 +257,7 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
     [step] = find_children(job.pid)
     os.kill(step, signal.SIGTERM)
     _, messages = job.communicate(timeout=300)
-    assert job.returncode == cli.INTERRUPTED, messages
+    assert job.returncode == program.INTERRUPTED, messages
     assert (tmp_path / "scontrol.log").read_text() == f"requeue {os.getpid()}\n"
     stopped = list_steps(run)[-1]
     assert stopped < 30
@@ -275,4 +275,4 @@ def find_children(pid: int) -> list[int]:
 def test_status_that_requeues_is_the_programs_own() -> None:
     text = (ROOT / "launch" / "slurm.sh").read_text()
     [status] = re.findall(r"readonly interrupted=(\d+)", text)
-    assert int(status) == cli.INTERRUPTED
+    assert int(status) == program.INTERRUPTED

@@ -9,9 +9,9 @@ import pytest
 from jax.sharding import Mesh
 
 from t2t import evaluate, train
-from t2t.config import Config, ConfigError, MeshConfig
-from t2t.evaluator import Request
-from t2t.sharding import make_mesh
+from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.evaluation.evaluator import Request
+from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.tiny_training import change, make_config, read_figures
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config import Config, DataConfig, ModelConfig, TokenizerConfig
+from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
 from t2t.plan import main
 
 TINY = """

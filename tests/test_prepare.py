@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from t2t import prepare
-from t2t.config import DataConfig
-from t2t.data import sources
+from t2t.config.fields import DataConfig
+from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
 from tests.data import tiny_tfds
 
@@ -14,13 +14,13 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
 ) -> None:
     data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
-        sources.open_split(data, "test")
+        corpus_sources.open_split(data, "test")
     for _ in range(2):  # the second time there is nothing to do
         prepare.main(data)
         assert (
             "test: 4 pairs (tiny_translation/1.0.0, test)" in capsys.readouterr().out.splitlines()
         )
-    assert sorted(sources.open_split(data, "test"))[0] == tiny_tfds.pair("test", 0)[::-1]
+    assert sorted(corpus_sources.open_split(data, "test"))[0] == tiny_tfds.pair("test", 0)[::-1]
     names = [path.name for path in tmp_path.rglob("*.array_record*")]
     assert len(names) == len(tiny_tfds.SIZES)
 

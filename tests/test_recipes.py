@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ml_collections import config_flags
 
 from configs import multi30k, multi30k_rnn
-from t2t.config import Config, flatten
-from t2t.config_json import differences
-from t2t.config_rules import validate
+from t2t.config.fields import Config, flatten
+from t2t.config.files import differences
+from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config import Config, ConfigError, ModelConfig
-from t2t.config_json import save_config
+from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.files import save_config
 from t2t.show import describe_run
 from tests.evaluation.saved_evaluations import save, spoil
 
@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Path:
         "date": "2026-01-02T10:00:00Z",
         "step": 50,
         "devices": 2,
-        "changed": ["M t2t/cli.py"],
+        "changed": ["M t2t/runtime/program.py"],
         "code": "face" * 16,
     }
     lines = [START, START | resumed]
@@ -82,7 +82,7 @@ def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     lines = describe_run(run).splitlines()
     start = lines.index("  2026-01-02T10:00:00Z after step 50")
     assert lines[start + 1 : start + 5] == [
-        "    changed      M t2t/cli.py",
+        "    changed      M t2t/runtime/program.py",
         "    code         facefacefaceface, sha256 of its programs and recipes",
         "    devices      2",
         "",

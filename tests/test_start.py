@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from t2t import train
-from t2t.config import Config
-from t2t.config_json import load_config
+from t2t.config.fields import Config
+from t2t.config.files import load_config
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config, make_small_mesh
 

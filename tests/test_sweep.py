@@ -13,7 +13,7 @@ from tests.tiny_training import change, make_config, write_recipe
 
 ROOT = Path(__file__).parents[1]
 SWEEP = """
-from t2t.experiments.rows import Row
+from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base):

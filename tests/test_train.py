@@ -18,16 +18,17 @@ import jax
 import numpy as np
 import pytest
 
-from t2t import cli, train
-from t2t.config import Config, ConfigError, ModelConfig
-from t2t.config_json import load_config
+from t2t import train
+from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.files import load_config
 from t2t.data.corpus import DataError
-from t2t.decoding.batch_search import BatchSearch
+from t2t.decoding.staged_search import BatchSearch
+from t2t.runtime import program
 from t2t.training.checkpoint import restore_params
-from t2t.training.early_stop import read_stop_request, request_stop
-from t2t.training.interruption import Interruption
-from t2t.training.ledger import read_ledger
+from t2t.training.early_stopping import read_stop_request, request_stop
+from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
+from t2t.training.signals import Interruption
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
     STEPS,
@@ -271,7 +272,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
             text=True,
             timeout=120,
         )
-        assert done.returncode == cli.INTERRUPTED, done.stderr
+        assert done.returncode == program.INTERRUPTED, done.stderr
         assert done.stderr.splitlines()[-1] == "stopped and saved; the same command continues"
     assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train.main(config, tmp_path / "run")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from t2t import cli
-from t2t.config import Config
-from t2t.training.early_stop import STOPPED_EARLY
+from t2t.config.fields import Config
+from t2t.runtime import program
+from t2t.training.early_stopping import STOPPED_EARLY
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -120,5 +120,5 @@ def test_interrupted_watch_ends_cleanly(tmp_path: Path) -> None:
     with start([*WATCH, f"--workdir={workdir}"], messages) as watch:
         wait_for_scores(workdir, 1, watch)
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(timeout=60) == cli.INTERRUPTED
+        assert watch.wait(timeout=60) == program.INTERRUPTED
     assert messages.read_text().splitlines()[-1] == "interrupted"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import jax
 
-from t2t.config import (
+from t2t.config.fields import (
     CheckpointConfig,
     Config,
     DataConfig,
@@ -13,7 +13,7 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config_json import save_config
+from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training.checkpoint import Checkpoints

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from t2t.config import (
+from t2t.config.fields import (
     CheckpointConfig,
     Config,
     DataConfig,
@@ -19,8 +19,8 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config_json import load_config, save_config
-from t2t.sharding import make_mesh
+from t2t.config.files import load_config, save_config
+from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.state import describe_state, make_optimizer
 from tests.data.small_corpus import PAIRS
@@ -70,7 +70,7 @@ def write_recipe(config: Config, path: Path) -> None:
     save_config(config, saved)
     path.write_text(
         "from pathlib import Path\n"
-        "from t2t.config_json import load_config\n\n\n"
+        "from t2t.config.files import load_config\n\n\n"
         f"def get_config():\n    return load_config(Path({str(saved)!r}))\n"
     )
 

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from beartype import BeartypeConf, FrozenDict, beartype
 
-from t2t.batch import Batch, DeviceBatch, HostBatch
+from t2t.data.batch import Batch, DeviceBatch, HostBatch
 
 Checked = TypeVar("Checked")
 

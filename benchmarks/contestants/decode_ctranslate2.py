@@ -10,7 +10,7 @@ import ctranslate2
 
 from benchmarks.contestants.decode_t2t import draw_params, make_config
 from benchmarks.workload import SIZES, Outputs, group_outputs, time_translation
-from t2t.decoding.ctranslate2_format import write_model
+from t2t.interop.ctranslate2_export import write_model
 
 
 def main() -> None:

@@ -18,11 +18,11 @@ from benchmarks.workload import (
     group_outputs,
     time_translation,
 )
-from t2t.config import Config, DecodingConfig, ModelConfig
+from t2t.config.fields import Config, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model
+from t2t.model.build import init_model
+from t2t.model.interface import Params
 
 
 def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:

@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from benchmarks.workload import SIZES, Size, draw_pairs, repeat_for
-from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.data.cache import Side, TokenizedCorpus
+from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.data.batch_sharding import put_batch
+from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.pipeline import Loader
+from t2t.data.token_cache import Side, TokenizedCorpus
 from t2t.model.flops import count_parameters, train_flops
-from t2t.sharding import make_mesh, put_batch
+from t2t.runtime.mesh import make_mesh
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_train_step
 

@@ -8,7 +8,7 @@ bases that have others.
 """
 
 from t2t.config import Config
-from t2t.experiments.rows import Row
+from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base: Config) -> list[Row]:

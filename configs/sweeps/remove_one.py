@@ -7,7 +7,7 @@ The last row puts the norm where the base does not have it.
 """
 
 from t2t.config import Config
-from t2t.experiments.rows import Row
+from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base: Config) -> list[Row]:

@@ -12,7 +12,7 @@ d_model changes, the peak learning rate follows d_model^-0.5 whatever the schedu
 """
 
 from t2t.config import Config, ModelConfig
-from t2t.experiments.rows import Paper, Row, widen_to_size_of
+from t2t.sweeps.sweep_rows import Paper, Row, widen_to_size_of
 
 
 def get_rows(base: Config) -> list[Row]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from t2t.config import DataConfig
-from t2t.data.plan import BatchShape, CorpusLengths, Lengths, Plan, PlannedBatch, count_rows
+from t2t.config.fields import DataConfig
+from t2t.data.batching import BatchShape, CorpusLengths, Lengths, Plan, PlannedBatch, count_rows
 
 _NEIGHBOURS = 256  # rows about equally full, and as many pairs about equally long
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import sentencepiece
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.config import ConfigError, TokenizerConfig
+from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
-from t2t.files import write_file
+from t2t.storage.atomic_files import write_file
 
 _MAX_TRAINING_PAIRS = 5_000_000  # of more, every second, third, ... trains the vocabulary
 _FILES = {"joint.model", "src.model", "tgt.model"}

@@ -11,17 +11,17 @@ import jax
 import numpy as np
 import tqdm
 
-from t2t.batch import EOS_ID, PAD_ID
-from t2t.config import Config, ConfigError
+from t2t.config.fields import Config, ConfigError
+from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.batch_search import BatchSearch, search_side_by_side
-from t2t.decoding.cutting import cut, join
-from t2t.decoding.grouping import group_by_length
-from t2t.decoding.search import Hypotheses, length_penalty
-from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import describe_model
+from t2t.decoding.beam_search import Hypotheses, length_penalty
+from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.long_sources import cut, join
+from t2t.decoding.staged_search import BatchSearch, search_side_by_side
+from t2t.model.build import describe_model
+from t2t.model.interface import Params
 from t2t.model.products import compute_dtype, describe_products
-from t2t.sharding import put_like
+from t2t.runtime.mesh import put_like
 
 _log = logging.getLogger(__name__)
 

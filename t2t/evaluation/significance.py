@@ -17,7 +17,7 @@ from jaxtyping import Float
 from sacrebleu.metrics.base import Metric
 from scipy.stats import t as student
 
-from t2t.evaluation.bleu import RESAMPLES, Measure
+from t2t.evaluation.scores import RESAMPLES, Measure
 
 LEVEL = 0.05  # of a verdict: its intervals hold 95%
 

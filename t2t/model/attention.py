@@ -11,15 +11,15 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model.dropout import dropout
-from t2t.model.fused_attention import fused_attention, suits_kernel
 from t2t.model.layers import glorot_limit, init_glorot, init_uniform
 from t2t.model.masks import apply_mask, masked_softmax
 from t2t.model.position import Position
+from t2t.model.precision import einsum
 from t2t.model.products import multiply, product_dtype
-from t2t.precision import einsum
-from t2t.sharding import platform, reshard_like, spec
+from t2t.ops.tpu_attention import fused_attention, suits_kernel
+from t2t.runtime.mesh import platform, reshard_like, spec
 
 # R heads share the keys of one group, and their T positions lie behind each other: Q = R T rows.
 Grouped = Float[Array, "B G Q _"]  # queries or their results

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model.position import Relative
-from t2t.model.recurrence import make_cell
+from t2t.model.rnn_layers import make_cell
 
 
 class _Counts(NamedTuple):

@@ -8,11 +8,11 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model.dropout import dropout
+from t2t.model.precision import einsum
 from t2t.model.products import multiply, product_dtype
-from t2t.precision import einsum
-from t2t.sharding import spec
+from t2t.runtime.mesh import spec
 
 
 def glorot_limit(fan_in: int, fan_out: int) -> float:

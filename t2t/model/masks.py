@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 
 HIDDEN = -1e4  # logit of a hidden key
 

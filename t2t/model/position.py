@@ -12,8 +12,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config import ConfigError, ModelConfig
-from t2t.sharding import spec
+from t2t.config.fields import ConfigError, ModelConfig
+from t2t.runtime.mesh import spec
 
 
 class Position(nnx.Module):

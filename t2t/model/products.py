@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from t2t.precision import einsum
-from t2t.sharding import platform
+from t2t.model.precision import einsum
+from t2t.runtime.mesh import platform
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
 Placement = PartitionSpec | NamedSharding | None

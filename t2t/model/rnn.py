@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.batch import PAD_ID
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
+from t2t.data.batch import PAD_ID
 from t2t.model.dropout import dropout, fold
-from t2t.model.encoder_decoder import EncoderDecoder
+from t2t.model.interface import EncoderDecoder
 from t2t.model.layers import init_glorot
 from t2t.model.masks import masked_softmax
-from t2t.model.recurrence import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
-from t2t.precision import einsum
-from t2t.sharding import spec
+from t2t.model.precision import einsum
+from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
+from t2t.runtime.mesh import spec
 
 
 class Source(NamedTuple):

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model.attention import KVCache
-from t2t.model.blocks import DecoderLayer, EncoderLayer, make_final_norm, prompt_gradients
 from t2t.model.dropout import dropout, fold
-from t2t.model.encoder_decoder import EncoderDecoder
+from t2t.model.interface import EncoderDecoder
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -22,6 +21,12 @@ from t2t.model.masks import (
     source_mask,
 )
 from t2t.model.position import make_position
+from t2t.model.transformer_layers import (
+    DecoderLayer,
+    EncoderLayer,
+    make_final_norm,
+    prompt_gradients,
+)
 
 
 class DecodingCache(NamedTuple):

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from t2t.planning.hlo import Instruction, Scope
+from t2t.planning.hlo_parser import Instruction, Scope
 
 KINDS = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",

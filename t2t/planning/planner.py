@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from jax.sharding import Mesh
 
-from t2t.config import Config, ConfigError, MeshConfig
-from t2t.planning.compiled import OutOfMemoryError, compile_step
-from t2t.planning.estimate import Estimate, estimate
+from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.planning.batch_shapes import PlannedShape, plan_shapes
+from t2t.planning.compile_step import OutOfMemoryError, compile_step
+from t2t.planning.roofline import Estimate, estimate
 from t2t.planning.topology import Topology
-from t2t.planning.workload import PlannedShape, plan_shapes
-from t2t.sharding import RULES, check_divisibility, make_mesh
+from t2t.runtime.mesh import RULES, check_divisibility, make_mesh
 
 _log = logging.getLogger(__name__)
 

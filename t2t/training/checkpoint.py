@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
-from t2t.config import Config
-from t2t.config_json import load_config
-from t2t.model.encoder_decoder import Params
-from t2t.training.interruption import hold_signals
+from t2t.config.fields import Config
+from t2t.config.files import load_config
+from t2t.model.interface import Params
 from t2t.training.run_directory import (
     RunError,
     is_regular,
     list_last_steps,
     list_steps,
 )
+from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
 

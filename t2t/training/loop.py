@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from t2t.batch import DeviceBatch
-from t2t.config import TrainingConfig
-from t2t.model.encoder_decoder import Params
+from t2t.config.fields import TrainingConfig
+from t2t.data.batch import DeviceBatch
+from t2t.model.interface import Params
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.early_stop import is_stop_requested
-from t2t.training.interruption import Interruption
-from t2t.training.report import Report
+from t2t.training.early_stopping import is_stop_requested
+from t2t.training.metrics import Report
+from t2t.training.signals import Interruption
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
 

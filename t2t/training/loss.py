@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.precision import einsum
-from t2t.sharding import platform, spec
+from t2t.model.precision import einsum
+from t2t.runtime.mesh import platform, spec
 
 # Target positions whose logits exist at once on a device. On a CPU they should stay in its cache;
 # an accelerator wants large products.

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t.config import Config
-from t2t.config_json import differences, load_config, save_config
-from t2t.hosts import is_first
+from t2t.config.fields import Config
+from t2t.config.files import differences, load_config, save_config
+from t2t.runtime.distributed import is_first
 
 # What may differ between a run and its continuation: it changes neither the parameters that
 # follow from those already there, nor the order of the data. Validation files may move, but their

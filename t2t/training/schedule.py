@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from t2t.config import TrainingConfig
+from t2t.config.fields import TrainingConfig
 
 
 def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule:

@@ -9,10 +9,10 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
-from t2t.config import Config
-from t2t.model.encoder_decoder import EncoderDecoder, Params
-from t2t.model.kinds import init_model
-from t2t.sharding import share
+from t2t.config.fields import Config
+from t2t.model.build import init_model
+from t2t.model.interface import EncoderDecoder, Params
+from t2t.runtime.mesh import share
 from t2t.training.schedule import make_schedule
 
 

@@ -9,11 +9,11 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.batch import DeviceBatch
-from t2t.config import Config
-from t2t.model.encoder_decoder import EncoderDecoder, Params
-from t2t.model.kinds import merge
-from t2t.sharding import reshard_like, share, spec
+from t2t.config.fields import Config
+from t2t.data.batch import DeviceBatch
+from t2t.model.build import merge
+from t2t.model.interface import EncoderDecoder, Params
+from t2t.runtime.mesh import reshard_like, share, spec
 from t2t.training.loss import sentence_losses, smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState

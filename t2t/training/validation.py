@@ -11,15 +11,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from t2t.batch import DeviceBatch, HostBatch
-from t2t.config import Config, ConfigError
-from t2t.data.cache import TokenizedCorpus
-from t2t.data.pipeline import Loader
-from t2t.data.plan import Plan
+from t2t.config.fields import Config, ConfigError
+from t2t.data.batch import DeviceBatch, HostBatch
+from t2t.data.batch_sharding import find_row_shards, put_batch
+from t2t.data.batching import Plan
+from t2t.data.loader import Loader
+from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import describe_model
-from t2t.sharding import find_row_shards, put_batch
+from t2t.model.build import describe_model
+from t2t.model.interface import Params
 from t2t.training.step import make_eval_step
 
 DTYPE = "float32"  # of all that a loss to compare is computed in

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Int
 
-from t2t.config import DataConfig
+from t2t.config.fields import DataConfig
+from t2t.data.batching import Plan
 from t2t.data.packing import PackedPlan, make_plan, pack_rows
-from t2t.data.plan import Plan
-from t2t.planning.workload import draw_lengths
+from t2t.planning.batch_shapes import draw_lengths
 
 Lengths = Int[np.ndarray, "n"]
 

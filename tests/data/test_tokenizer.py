@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.config import ConfigError, TokenizerConfig
+from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data import tokenizer
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 
 # Log-probabilities of the next token after a prefix (without BOS).
 NextLogProbs = Callable[[tuple[int, ...]], np.ndarray]

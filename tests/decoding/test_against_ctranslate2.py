@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.config import ModelConfig
-from t2t.decoding.ctranslate2_format import write_model
-from t2t.decoding.search import Hypotheses, beam_search
-from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model, merge
+from t2t.config.fields import ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.decoding.beam_search import Hypotheses, beam_search
+from t2t.interop.ctranslate2_export import write_model
+from t2t.model.build import init_model, merge
+from t2t.model.interface import Params
 
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.batch import BOS_ID
-from t2t.config import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.data.batch import BOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding import grouping
-from t2t.decoding.batch_search import BatchSearch
-from t2t.decoding.grouping import group_by_length
+from t2t.decoding import length_batching
+from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translator import Translation, Translator
-from t2t.model.encoder_decoder import Params
-from t2t.model.kinds import init_model, merge
-from t2t.sharding import make_mesh
+from t2t.model.build import init_model, merge
+from t2t.model.interface import Params
+from t2t.runtime.mesh import make_mesh
 
 PAIRS = [
     ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),
@@ -107,7 +107,7 @@ def test_leaving_a_batch_changes_nothing(
     translations: list[Translation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(grouping, "_ROWS_LEFT", 3)
+    monkeypatch.setattr(length_batching, "_ROWS_LEFT", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
     assert "take_rows" in {name for name, *_ in translator._batches._compiled}
@@ -188,7 +188,7 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
 
 
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "_FULL_ROWS_UP_TO", 16)
+    monkeypatch.setattr(length_batching, "_FULL_ROWS_UP_TO", 16)
     batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))
     assert batches == [(64, 2, [4, 2]), (32, 2, [5, 3]), (16, 2, [1, 0])]
     assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 4, [1, 2, 0])]

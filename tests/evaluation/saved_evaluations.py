@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.bleu import score_corpus
-from t2t.evaluation.records import Evaluation, load_evaluation, name_texts, save_evaluation
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    load_evaluation,
+    name_texts,
+    save_evaluation,
+)
+from t2t.evaluation.scores import score_corpus
 
 SOURCES = [f"{'a ' * (3 * number)}dog ." for number in range(1, 25)]
 REFERENCES = [f"Der {'große ' * number}Hund {number} läuft am Strand ." for number in range(1, 25)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.bleu import RESAMPLES, Measure, make_measure
+from t2t.evaluation.scores import RESAMPLES, Measure, make_measure
 from t2t.evaluation.significance import (
     LEVEL,
     ArmScore,

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.config import ModelConfig
-from t2t.model.encoder_decoder import EncoderDecoder, Params
-from t2t.model.kinds import describe_model
+from t2t.config.fields import ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.model.build import describe_model
+from t2t.model.interface import EncoderDecoder, Params
 
 Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
 

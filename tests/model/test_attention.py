@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Bool, Float
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model import attention
 from t2t.model.attention import (
     KeyValue,

@@ -8,12 +8,12 @@ import pytest
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from t2t.config import Config, ModelConfig
-from t2t.config_json import override
-from t2t.experiments.rows import read_rows
-from t2t.model.encoder_decoder import Params
+from t2t.config.fields import Config, ModelConfig
+from t2t.config.files import override
+from t2t.model.build import init_model, merge
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
-from t2t.model.kinds import init_model, merge
+from t2t.model.interface import Params
+from t2t.sweeps.sweep_rows import read_rows
 from tests.model.small_models import (
     SIZES,
     SRC,

@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from t2t.config import ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.model.position import Position, Relative, encode_sinusoidal, make_position
 from tests import reference
 from tests.model.small_models import SMALL

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config import MeshConfig
+from t2t.config.fields import MeshConfig
 from t2t.model.products import compute_dtype, multiply, product_dtype
-from t2t.sharding import make_mesh, spec
+from t2t.runtime.mesh import make_mesh, spec
 
 SHAPES = {
     "BTD,DF->BTF": ((2, 3, 8), (8, 16)),

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.model import rnn
-from t2t.model.encoder_decoder import Params
+from t2t.model.interface import Params
 from t2t.model.rnn import RNN, AdditiveAttention, Source
 from tests import reference_rnn
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN

@@ -12,10 +12,17 @@ from pathlib import Path
 
 import jax
 
-from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig, TrainingConfig
-from t2t.planning.compiled import compile_step
+from t2t.config.fields import (
+    Config,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from t2t.planning.compile_step import compile_step
 from t2t.planning.topology import open_topology
-from t2t.sharding import make_mesh
+from t2t.runtime.mesh import make_mesh
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = {  # name -> topology, mesh.fsdp, training.accumulation_steps

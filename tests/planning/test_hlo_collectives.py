@@ -1,7 +1,7 @@
 import pytest
 
-from t2t.planning.hlo import parse_module
 from t2t.planning.hlo_collectives import Collective, read_collective
+from t2t.planning.hlo_parser import parse_module
 
 
 def read(line: str, root: str = "copy(%p)") -> Collective:

@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from t2t.config import (
+from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
@@ -15,9 +15,9 @@ from t2t.config import (
     TrainingConfig,
 )
 from t2t.planning import planner
-from t2t.planning.compiled import Memory, OutOfMemoryError, Program
+from t2t.planning.compile_step import Memory, OutOfMemoryError, Program
+from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, rank_plans, search_meshes
-from t2t.planning.report import describe, describe_search, to_json, to_search_json
 from t2t.planning.topology import open_topology
 
 CONFIG = Config(

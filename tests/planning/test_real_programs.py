@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from t2t.planning.chips import CHIPS
-from t2t.planning.hlo import Module, parse_module
-from t2t.planning.hlo_cost import Cost, measure_cost
+from t2t.planning.hlo_parser import Module, parse_module
+from t2t.planning.hlo_traffic import Cost, measure_cost
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))

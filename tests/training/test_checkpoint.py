@@ -13,9 +13,9 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
-from t2t.config_json import save_config
-from t2t.sharding import make_mesh
+from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
+from t2t.config.files import save_config
+from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state

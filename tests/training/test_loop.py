@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.batch import Batch, DeviceBatch
-from t2t.config import CheckpointConfig, Config, TrainingConfig
-from t2t.config_json import save_config
-from t2t.model.encoder_decoder import Params
+from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
+from t2t.config.files import save_config
+from t2t.data.batch import Batch, DeviceBatch
+from t2t.model.interface import Params
 from t2t.training.checkpoint import Checkpoints, find_best_step
-from t2t.training.early_stop import request_stop
+from t2t.training.early_stopping import request_stop
 from t2t.training.loop import train
-from t2t.training.report import NonFiniteError, Report
+from t2t.training.metrics import NonFiniteError, Report
 from t2t.training.run_directory import list_steps
 from t2t.training.state import TrainState, make_optimizer
 from t2t.training.step import Metrics

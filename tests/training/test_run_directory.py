@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from t2t.config import Config
-from t2t.config_json import save_config
+from t2t.config.fields import Config
+from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints, restore_params
 from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
 from tests.training.toy_run import (

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config import TrainingConfig
+from t2t.config.fields import TrainingConfig
 from t2t.training.schedule import make_schedule, noam
 from tests import reference
 

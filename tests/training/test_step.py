@@ -11,11 +11,12 @@ import optax
 import pytest
 from flax import nnx
 
-from t2t.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
-from t2t.config import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
-from t2t.model.encoder_decoder import EncoderDecoder
-from t2t.model.kinds import merge
-from t2t.sharding import make_mesh, put_batch, share
+from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
+from t2t.data.batch_sharding import put_batch
+from t2t.model.build import merge
+from t2t.model.interface import EncoderDecoder
+from t2t.runtime.mesh import make_mesh, share
 from t2t.training.schedule import noam
 from t2t.training.state import TrainState, init_state, make_optimizer
 from t2t.training.step import Metrics, TrainStep, make_eval_step, make_train_step

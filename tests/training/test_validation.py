@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.batch import Batch
-from t2t.config import (
+from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
@@ -15,12 +14,13 @@ from t2t.config import (
     ModelConfig,
     TokenizerConfig,
 )
-from t2t.data.cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.batch import Batch
 from t2t.data.corpus import ListCorpus
-from t2t.data.pipeline import make_batch
+from t2t.data.loader import make_batch
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.model.kinds import describe_model
-from t2t.sharding import make_mesh, put_like
+from t2t.model.build import describe_model
+from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.state import init_state, make_optimizer
 from t2t.training.step import make_eval_step
 from t2t.training.validation import CorpusLoss, CorpusScorer

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t2t.config import CheckpointConfig, Config, TrainingConfig
-from t2t.config_json import save_config
+from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
+from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.state import TrainState, make_optimizer
 

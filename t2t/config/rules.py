@@ -1,0 +1,241 @@
+"""Which configs can be run: `validate` turns a bad value into one sentence.
+
+Each sentence names the field, the value, the rule and the remedy, before any device work.
+"""
+
+import dataclasses
+
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
+
+_CHOICES = {
+    "model.kind": ("transformer", "rnn"),
+    "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
+    "model.norm": ("layer", "rms", "none"),
+    "model.norm_position": ("post", "pre"),
+    "model.feed_forward": ("relu", "gelu", "swiglu", "geglu", "none"),
+    "model.rnn_cell": ("gru", "lstm"),
+    "model.tie_embeddings": ("all", "decoder", "none"),
+    "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
+    "data.source": ("phrasebook", "multi30k", "tfds", "text"),
+    "tokenizer.kind": ("bpe", "unigram"),
+    "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
+    "checkpoints.best_metric": ("loss", "bleu"),
+}
+# Fields that only one kind of model reads: for the others they keep their defaults.
+_FIELDS_OF_KIND = {
+    "transformer": """
+        d_ff num_heads num_kv_heads d_k d_v attention_scale attention_kernel position
+        max_positions norm norm_position feed_forward attention_dropout feed_forward_dropout
+    """.split(),
+    "rnn": ["rnn_cell"],
+}
+_POSITIVE = """
+    model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
+    model.num_layers model.encoder_layers model.decoder_layers model.max_positions
+    data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
+    tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
+    training.adam_eps tokenizer.character_coverage training.accumulation_steps
+    training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
+    checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
+""".split()
+_NOT_NEGATIVE = """
+    data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
+    checkpoints.keep_best decoding.alpha data.packed_length seed
+""".split()
+_PROBABILITIES = """
+    model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
+    training.adam_b1 training.adam_b2
+""".split()
+
+
+def validate(config: Config) -> Config:
+    """The same config, or `ConfigError` with every rule that it breaks, one a line."""
+    values = flatten(config)
+    problems = [
+        f"{name}={values[name]!r} is unknown; use one of {', '.join(choices)}"
+        for name, choices in _CHOICES.items()
+        if values[name] not in choices
+    ]
+    problems += [
+        f"{name}={values[name]!r} must be positive"
+        for name in _POSITIVE
+        if values[name] is not None and not values[name] > 0  # NaN is not either
+    ]
+    problems += [
+        f"{name}={values[name]!r} must not be negative"
+        for name in _NOT_NEGATIVE
+        if not values[name] >= 0
+    ]
+    problems += [
+        f"{name}={values[name]!r} must lie in [0, 1)"
+        for name in _PROBABILITIES
+        if not 0 <= values[name] < 1
+    ]
+    if problems:  # the rules below divide by these values
+        raise ConfigError("\n".join(problems))
+    problems += _model_problems(config.model) + _data_problems(config.data)
+    problems += _combination_problems(config)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def _model_problems(model: ModelConfig) -> list[str]:
+    default = ModelConfig()
+    problems = [
+        f"model.{name}={getattr(model, name)!r} means nothing to model.kind={model.kind!r}; "
+        f"leave it at {getattr(default, name)!r}"
+        for kind, names in _FIELDS_OF_KIND.items()
+        for name in names
+        if kind != model.kind and getattr(model, name) != getattr(default, name)
+    ]
+    match model.kind:
+        case "transformer":
+            return problems + _transformer_problems(model)
+        case _:
+            return problems + _rnn_problems(model)
+
+
+def _rnn_problems(model: ModelConfig) -> list[str]:
+    problems = []
+    if model.d_model % 2:
+        problems.append(
+            f"model.d_model={model.d_model} is odd, but each direction of the recurrent encoder is "
+            "half as wide; use an even width"
+        )
+    if model.dtype == "mixed":
+        problems.append("model.dtype='mixed' is for model.kind='transformer' alone; use 'float32'")
+    return problems
+
+
+def _transformer_problems(model: ModelConfig) -> list[str]:
+    problems = []
+    heads, d_model = model.num_heads, model.d_model
+    if d_model % heads and (model.d_k is None or model.d_v is None):
+        fits = ", ".join(str(h) for h in range(1, heads * 2) if d_model % h == 0)
+        problems.append(
+            f"model.num_heads={heads} does not divide model.d_model={d_model}; "
+            f"use one of {fits}, or set model.d_k and model.d_v"
+        )
+    if heads % model.kv_heads:
+        problems.append(
+            f"model.num_kv_heads={model.kv_heads} does not divide model.num_heads={heads}; "
+            f"use one of {', '.join(str(g) for g in range(1, heads + 1) if heads % g == 0)}"
+        )
+    if model.position == "sinusoidal" and d_model % 2:
+        problems.append(
+            f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
+            "use an even width or another model.position"
+        )
+    if model.position == "rotary" and model.key_width % 2:
+        problems.append(
+            f"model.d_k={model.key_width} is odd, but rotary positions turn pairs of dimensions; "
+            "use an even model.d_k or another model.position"
+        )
+    return problems
+
+
+def _data_problems(data: DataConfig) -> list[str]:
+    problems = _text_problems(data) if data.source == "text" else []
+    if data.max_length % data.length_multiple:
+        problems.append(
+            f"data.max_length={data.max_length} is no multiple of "
+            f"data.length_multiple={data.length_multiple}; raise it to "
+            f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
+        )
+    longest = "data.packed_length" if data.packed_length else "data.max_length"
+    length = data.packed_length or data.max_length
+    if data.batch_tokens < length * data.rows_multiple:
+        problems.append(
+            f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
+            f"{data.rows_multiple} rows of {longest}={length}; raise it to "
+            f"{length * data.rows_multiple}, or lower one of the others"
+        )
+    if length < data.max_length:
+        problems.append(
+            f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
+            "raise it to as much, or lower data.max_length"
+        )
+    if data.packed_length and any(weight % 1 for weight in data.train_weights):
+        problems.append(
+            f"data.train_weights={data.train_weights} must be whole numbers with "
+            "data.packed_length: which pairs share a row is the same in all epochs"
+        )
+    return problems
+
+
+def _text_problems(data: DataConfig) -> list[str]:
+    problems = []
+    if not data.train_src or len(data.train_src) != len(data.train_tgt):
+        problems.append(
+            f"data.train_src has {len(data.train_src)} files and data.train_tgt "
+            f"{len(data.train_tgt)}; data.source='text' needs as many of each, at least one"
+        )
+    if data.train_weights and len(data.train_weights) != len(data.train_src):
+        problems.append(
+            f"data.train_weights has {len(data.train_weights)} values for "
+            f"{len(data.train_src)} files; give one for each, or none"
+        )
+    if any(weight <= 0 for weight in data.train_weights):
+        problems.append(
+            f"data.train_weights={data.train_weights} must all be positive; "
+            "leave a corpus out to give it no weight"
+        )
+    for split in ("validation", "test"):
+        src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+        if bool(src) != bool(tgt):
+            problems.append(
+                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
+            )
+    return problems
+
+
+def _combination_problems(config: Config) -> list[str]:
+    problems = []
+    model, data, training = config.model, config.data, config.training
+    if config.tokenizer.character_coverage > 1:
+        problems.append(
+            f"tokenizer.character_coverage={config.tokenizer.character_coverage} is a share; "
+            "use at most 1"
+        )
+    if model.tie_embeddings == "all" and not config.tokenizer.shared:
+        problems.append(
+            "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
+            "set tokenizer.shared=True or model.tie_embeddings='decoder'"
+        )
+    if model.kind == "rnn" and data.packed_length:
+        problems.append(
+            f"data.packed_length={data.packed_length} puts several sentences into a row, and "
+            "model.kind='rnn' would carry its state across; set data.packed_length=0"
+        )
+    for name in ("max_length", "packed_length"):
+        length = getattr(data, name)
+        if model.position_limit is not None and model.position_limit < length:
+            problems.append(
+                f"model.max_positions={model.max_positions} is less than data.{name}={length}; "
+                f"raise it to {length} or more"
+            )
+    if data.rows_multiple % training.accumulation_steps:
+        problems.append(
+            f"training.accumulation_steps={training.accumulation_steps} does not divide "
+            f"data.rows_multiple={data.rows_multiple}; raise data.rows_multiple to "
+            f"{data.rows_multiple * training.accumulation_steps}"
+        )
+    if training.bleu_every % training.validate_every:
+        problems.append(
+            f"training.bleu_every={training.bleu_every} must be a multiple of "
+            f"training.validate_every={training.validate_every}, or 0"
+        )
+    best = config.checkpoints.best_metric
+    measured = training.bleu_every if best == "bleu" else training.validate_every
+    if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
+        field = "training.bleu_every" if best == "bleu" else "training.validate_every"
+        problems.append(
+            f"checkpoints.every={config.checkpoints.every} must be a multiple of "
+            f"{field}={measured}, so that checkpoints.keep_best knows each checkpoint's {best}; "
+            f"change one of them, or set checkpoints.keep_best=0"
+        )
+    sizes = dataclasses.astuple(config.mesh)
+    if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
+        problems.append(f"mesh={sizes} must hold positive sizes, and -1 at most once")
+    return problems

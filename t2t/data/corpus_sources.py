@@ -1,0 +1,251 @@
+"""From a `DataConfig` to its corpora: text files, any TFDS dataset, Multi30k, the phrasebook.
+
+Multi30k (Elliott et al. 2016) is for research and education only, not for commercial use: its
+sentences describe Flickr images and come under the terms of Flickr30k.
+"""
+
+import gzip
+import hashlib
+import http.client
+import urllib.request
+import zlib
+from pathlib import Path
+from typing import Any
+
+from t2t import phrasebook
+from t2t.config.fields import DataConfig
+from t2t.data.corpus import (
+    ConcatenatedCorpus,
+    Corpus,
+    DataError,
+    ListCorpus,
+    Pair,
+    TextCorpus,
+    hash_strings,
+)
+from t2t.storage.atomic_files import write_file
+
+MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+_MULTI30K_LANGUAGES = ("en", "de", "fr")
+_MULTI30K_STEMS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+MULTI30K_CHECKSUMS = {  # SHA-256 of the text; that of a .gz would hold its time stamp
+    "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+    "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
+    "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+    "val.fr": "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
+    "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+    "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+    "test_2016_flickr.fr": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
+}
+
+
+def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
+    """The training corpora, each with the number of times that an epoch uses one of its pairs.
+
+    Raises:
+        DataError: A corpus is missing, or is not what it should be.
+    """
+    if data.source != "text":
+        return [(open_split(data, "train"), 1.0)]
+    files = zip(data.train_src, data.train_tgt, strict=True)
+    weights = data.train_weights or (1.0,) * len(data.train_src)
+    return [(TextCorpus(*pair), weight) for pair, weight in zip(files, weights, strict=True)]
+
+
+def open_split(data: DataConfig, split: str) -> Corpus:
+    """A split in its own order; "train" holds every pair once, whatever the corpus weights.
+
+    Raises:
+        DataError: There is no such split, or it is not what it should be.
+    """
+    if data.source == "multi30k":
+        names = {stem: name for name, stem in _MULTI30K_STEMS.items()}
+        split = names.get(split, split)
+    if split not in (splits := list_splits(data)):
+        raise DataError(
+            f"split {split!r} is unknown; data.source={data.source!r} has {', '.join(splits)} here"
+        )
+    match data.source:
+        case "text":
+            return _open_text(data, split)
+        case "multi30k":
+            return _open_multi30k(data, split)
+        case "tfds":
+            return TfdsCorpus(_open_builder(data), split, (data.src_language, data.tgt_language))
+        case "phrasebook":
+            return _open_phrasebook(data, split)
+        case unknown:
+            raise _unknown_source(unknown)
+
+
+def list_splits(data: DataConfig) -> tuple[str, ...]:
+    """The splits that `open_split` takes."""
+    match data.source:
+        case "text":
+            held_out = {"validation": data.validation_src, "test": data.test_src}
+            return ("train", *(split for split, path in held_out.items() if path))
+        case "multi30k":
+            return tuple(_MULTI30K_STEMS)
+        case "tfds":
+            return tuple(_open_builder(data).info.splits)
+        case "phrasebook":
+            return tuple(phrasebook.SIZES)
+        case unknown:
+            raise _unknown_source(unknown)
+
+
+def _unknown_source(source: str) -> DataError:
+    return DataError(f"data.source={source!r} is unknown; use text, multi30k, tfds or phrasebook")
+
+
+def prepare(data: DataConfig) -> None:
+    """Downloads and prepares what the corpora need and is not there yet.
+
+    Raises:
+        DataError: It cannot be had; the message says how to put it there by hand.
+    """
+    if data.source == "multi30k" and not data.directory:
+        for split in _MULTI30K_STEMS:
+            _find_multi30k(data, split)
+    elif data.source == "tfds":
+        builder = _make_builder(data)
+        try:
+            builder.download_and_prepare()
+        except OSError as error:
+            raise DataError(
+                f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
+                f"{error}; it needs the network once, and room on the disk"
+            ) from None
+
+
+def _open_text(data: DataConfig, split: str) -> Corpus:
+    if split == "train":
+        parts = [corpus for corpus, _ in open_training(data)]
+        return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
+    return TextCorpus(getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt"))
+
+
+def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
+    _check_languages(data, ("en", "de"))
+    pairs = phrasebook.generate(split)
+    if data.src_language == "de":
+        pairs = [(german, english) for english, german in pairs]
+    return ListCorpus(f"phrasebook, {split}", pairs)
+
+
+def _check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
+    pair = data.src_language, data.tgt_language
+    if not set(pair) <= set(known) or pair[0] == pair[1]:
+        raise DataError(
+            f"data.src_language={pair[0]!r} and data.tgt_language={pair[1]!r}: "
+            f"data.source={data.source!r} translates between two of {', '.join(known)}"
+        )
+
+
+def _open_multi30k(data: DataConfig, split: str) -> Corpus:
+    return TextCorpus(*_find_multi30k(data, split))
+
+
+def _find_multi30k(data: DataConfig, split: str) -> list[Path]:
+    """The source and the target file, downloaded unless a folder is named."""
+    _check_languages(data, _MULTI30K_LANGUAGES)
+    folder = Path(data.directory or f"{data.cache_directory}/multi30k").expanduser()
+    files = []
+    for language in (data.src_language, data.tgt_language):
+        name = f"{_MULTI30K_STEMS[split]}.{language}"
+        found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
+        if not found and data.directory:
+            raise DataError(
+                f"data.directory={data.directory!r} holds neither {name} nor {name}.gz; name the "
+                "folder that does, or leave data.directory empty to download Multi30k"
+            )
+        files.append(found[0] if found else _download_multi30k(name, folder))
+    return files
+
+
+def _download_multi30k(name: str, folder: Path) -> Path:
+    url = f"{MULTI30K_URL}/{name}.gz"
+    by_hand = f"put {name}.gz into {folder} by hand, or name its folder in data.directory"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            packed = response.read()
+    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
+        raise DataError(f"{url} cannot be downloaded: {error}; {by_hand}") from None
+    try:
+        checksum = hashlib.sha256(gzip.decompress(packed)).hexdigest()
+    except (OSError, EOFError, zlib.error):
+        checksum = "none, for it is no complete gzip file"
+    if checksum != MULTI30K_CHECKSUMS[name]:
+        raise DataError(
+            f"{url} is not the known file: SHA-256 of the text is {checksum} instead of "
+            f"{MULTI30K_CHECKSUMS[name]}; {by_hand}"
+        )
+    path = folder / f"{name}.gz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(path, packed)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be written: {error.strerror}; free some room, or choose another "
+            "data.cache_directory"
+        ) from None
+    return path
+
+
+def _make_builder(data: DataConfig) -> Any:
+    """The TFDS builder, whether its data are prepared or not."""
+    # Slow to import, and needed for this source alone. The second import registers the
+    # translation datasets, which the first leaves for later.
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate
+
+    directory = Path(data.directory).expanduser() if data.directory else None
+    try:
+        return tfds.builder(data.tfds_name, data_dir=directory, file_format="array_record")
+    except ValueError as error:  # an unknown dataset, configuration or version
+        raise DataError(
+            f"data.tfds_name={data.tfds_name!r}: {str(error).splitlines()[0]}; "
+            "the names are listed at https://www.tensorflow.org/datasets/catalog, and what "
+            "data.directory holds of it must be array_record files"
+        ) from None
+
+
+def _open_builder(data: DataConfig) -> Any:
+    """The TFDS builder of a prepared dataset that holds both languages."""
+    builder = _make_builder(data)
+    if not builder.info.splits:
+        raise DataError(
+            f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}; "
+            "run `python -m t2t.prepare --config=...` with this config first"
+        )
+    _check_languages(data, tuple(builder.info.features))
+    return builder
+
+
+class TfdsCorpus(Corpus):
+    """A split of a TFDS translation dataset, prepared as array_record."""
+
+    def __init__(self, builder: Any, split: str, languages: Pair):
+        self._languages = languages
+        self._records = builder.as_data_source(split=split)
+        info = builder.info.splits[split]
+        # Hashing millions of records would take longer than reading them once: TFDS is trusted
+        # to give the same text for the same version, sizes and shards.
+        sizes = info.num_examples, int(info.num_bytes), info.shard_lengths
+        self._identity = [builder.info.full_name, split, *languages, *map(str, sizes)]
+        self.name = f"{builder.info.full_name}, {split}"
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """Records [start, stop), decoded."""
+        src, tgt = self._languages
+        records = self._records.__getitems__(range(start, stop))
+        return [(record[src].decode(), record[tgt].decode()) for record in records]
+
+    def fingerprint(self) -> str:
+        """A hash of version, sizes and languages."""
+        return hash_strings("tfds", *self._identity)

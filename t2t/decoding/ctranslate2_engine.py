@@ -1,0 +1,172 @@
+"""Translation by CTranslate2 on the CPU, for whom int8 or its speed there counts."""
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import tqdm
+
+from t2t.config.fields import Config, ConfigError
+from t2t.data.batch import EOS_ID
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.beam_search import NEVER, length_penalty
+from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.translator import Translation, Translator
+from t2t.interop.ctranslate2_export import LONGEST, check_support, write_model
+from t2t.model.interface import Params
+
+# CTranslate2 ends the search of a sentence when beam_size * PATIENCE hypotheses are finished, the
+# search of this project when nothing better can come. The greater, the more alike.
+PATIENCE = 2
+
+
+class CTranslate2Translator(Translator):
+    """`Translator`, but the search is CTranslate2's.
+
+    Its beam grows as that of `beam_search`, and what it finds is ranked here, by the same score. It
+    may miss a hypothesis that is finished later (see `PATIENCE`), or by an end mark that is not
+    among the W best continuations.
+    """
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, compute_type: str = "float32"):
+        """`compute_type`: of the matrix products; int8, int16, float32, ...
+
+        Raises:
+            ConfigError: CTranslate2 has no such model, or this CPU no such type.
+        """
+        check_support(config.model)
+        supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
+        if compute_type not in supported:
+            raise ConfigError(
+                f"--compute_type={compute_type} is nothing that CTranslate2 computes with on this "
+                f"CPU; it has {', '.join(supported)}"
+            )
+        super().__init__(config, vocabulary)
+        self._max_length = min(self._max_length, LONGEST)
+        self._model = config.model
+        self._compute_type = compute_type
+        self._threads = count_cores()
+        src, tgt = vocabulary.src, vocabulary.tgt
+        self._pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
+        self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
+        self._params: Params | None = None  # of the engine
+        self._engine: Any = None
+        self._load_seconds = 0.0
+
+    @property
+    def compile_seconds(self) -> float:
+        """So far spent on giving weights to the engine."""
+        return self._load_seconds
+
+    def describe(self) -> dict[str, str | int]:
+        """Which engine this is, and how it computes."""
+        return {
+            "name": "ctranslate2",
+            "version": ctranslate2.__version__,
+            "compute_type": self._compute_type,
+            "threads": self._threads,
+            "patience": PATIENCE,
+        }
+
+    def search(
+        self,
+        params: Params,
+        sources: Sequence[list[int]],
+        n_best: int,
+        alphas: tuple[float, ...],
+        progress: bool,
+    ) -> list[list[Translation]]:
+        """As the overridden; alpha has no part in CTranslate2's search, it ranks what was found."""
+        if self._params is not params:
+            self._load(params)
+        spelled = [[self._pieces[0][i] for i in source] for source in sources]
+        limits = [self._limit(source) for source in sources]
+        started: list[tuple[int, int, Any]] = []
+        lengths = [len(source) for source in sources]
+        for _, _, indices in group_by_length(lengths, self.limit, self.config.batch_size):
+            longest = max(limits[index] for index in indices)
+            promises = self._start([spelled[index] for index in indices], longest)
+            started += [
+                (index, longest, promise) for index, promise in zip(indices, promises, strict=True)
+            ]
+        found: list[list[Translation]] = [[] for _ in sources]
+        for index, longest, promise in tqdm.tqdm(started, unit="sentence", disable=not progress):
+            result, limit = promise.result(), limits[index]
+            if limit < longest and max(map(len, result.hypotheses)) >= limit:
+                # A batch has one limit, but each sentence its own.
+                result = self._start([spelled[index]], limit)[0].result()
+            scored = self._score(spelled[index], result)
+            found[index] = [best for alpha in alphas for best in self._rank(scored, alpha)[:n_best]]
+        return found
+
+    def _load(self, params: Params) -> None:
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as directory:
+            write_model(self._model, params, self._pieces, Path(directory))
+            self._engine = ctranslate2.Translator(
+                directory,
+                compute_type=self._compute_type,
+                inter_threads=self._threads,  # a batch each: twice as fast as one batch for all
+                intra_threads=1,
+                max_queued_batches=-1,
+            )
+        self._params = params
+        self._load_seconds += time.perf_counter() - started
+
+    def _start(self, sources: list[list[str]], limit: int) -> list[Any]:
+        """Begins a search for hypotheses of at most `limit` tokens; gives a promise for each."""
+        beam_size = self.config.beam_size
+        patience = PATIENCE if beam_size > 1 else 1
+        promises: list[Any] = self._engine.translate_batch(
+            sources,
+            beam_size=beam_size,
+            patience=patience,
+            num_hypotheses=beam_size * patience,
+            length_penalty=0,  # scores are log-probabilities, and are ranked here
+            max_input_length=0,  # no limit: the sources are cut already
+            max_decoding_length=limit - 1,  # the end mark comes behind
+            min_decoding_length=0,
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+        )
+        return promises
+
+    def _score(self, source: list[str], result: Any) -> list[tuple[list[int], float]]:
+        """The hypotheses of one sentence with their log-probabilities."""
+        end = self._pieces[1][EOS_ID]
+        hypotheses = []
+        for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True):
+            if tokens[-1:] != [end]:  # stopped at the limit: its end is not in the probability
+                [scored] = self._engine.score_batch([source], [tokens], max_input_length=0)
+                tokens, log_prob = [*tokens, end], sum(scored.log_probs)
+            ids = [self._ids[token] for token in tokens]
+            # Suppressed there, these would leave their probability to the others.
+            if math.isfinite(log_prob) and not any(token in ids for token in NEVER):
+                hypotheses.append((ids, log_prob))
+        return hypotheses
+
+    def _rank(self, hypotheses: list[tuple[list[int], float]], alpha: float) -> list[Translation]:
+        """The same as translations, best first."""
+        translations = [
+            Translation(
+                self._spell(ids),
+                log_prob / float(length_penalty(len(ids), alpha)),
+                log_prob,
+                len(ids),
+            )
+            for ids, log_prob in hypotheses
+        ]
+        return sorted(translations, key=lambda found: -found.score)
+
+
+def count_cores() -> int:
+    """Of this process: a container or a scheduler may give it fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,42 @@
+"""Which engine translates: chosen here and nowhere else."""
+
+import importlib.util
+
+import jax
+
+from t2t.config.fields import Config, ConfigError
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+
+
+def make_translator(
+    backend: str, compute_type: str | None, config: Config, vocabulary: Vocabulary
+) -> Translator:
+    """A translator of `backend`: jax or ctranslate2.
+
+    Raises:
+        ConfigError: the backend is not installed, or has no such model or `compute_type`.
+    """
+    match backend:
+        case "jax":
+            if compute_type:
+                raise ConfigError(
+                    f"--compute_type={compute_type} is for --backend=ctranslate2; "
+                    "with JAX, model.dtype says it"
+                )
+            return Translator(config, vocabulary)
+        case "ctranslate2":
+            require_ctranslate2()
+            if jax.process_count() > 1:
+                raise ConfigError("--backend=ctranslate2 works in one process; start only one")
+            from t2t.decoding.ctranslate2_engine import CTranslate2Translator
+
+            return CTranslate2Translator(config, vocabulary, compute_type or "float32")
+        case _:
+            raise ConfigError(f"--backend={backend!r} is unknown; use jax or ctranslate2")
+
+
+def require_ctranslate2() -> None:
+    """Raises `ConfigError` where the package, which only some need, is not installed."""
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")

@@ -1,0 +1,323 @@
+"""Scores any parameters of one run on one test set, and writes down what that gave."""
+
+import dataclasses
+import functools
+import logging
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.files import load_config, overrides
+from t2t.config.rules import validate
+from t2t.data.corpus import Corpus, TextCorpus
+from t2t.data.corpus_sources import open_split
+from t2t.data.token_cache import tokenize_corpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.engine import make_translator
+from t2t.decoding.translator import Translation
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    list_evaluations,
+    name_texts,
+    save_evaluation,
+    short_hash,
+)
+from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_measure, score_corpus
+from t2t.model.interface import Params
+from t2t.runtime.distributed import is_first
+from t2t.runtime.mesh import make_mesh
+from t2t.training.provenance import find_revision, find_versions, now, read_ledger, trace
+from t2t.training.run_directory import RunError
+from t2t.training.validation import DTYPE, CorpusScorer, SentenceLosses, sum_losses
+
+_log = logging.getLogger(__name__)
+
+PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
+_ENGINE = ("name", "compute_type", "products")  # of a backend: what its results depend on
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to evaluate, as on the command line."""
+
+    workdir: Path
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT
+    split: str = "test"
+    src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
+    ref: str = ""
+    output: str = ""  # empty: in the run directory, under a name that says what it is
+    save_params: str = ""  # a new run directory for the evaluated parameters alone
+    backend: str = "jax"  # jax | ctranslate2
+    compute_type: str | None = None  # of ctranslate2; None: float32
+    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)  # None: as is
+
+
+class ReferenceLoss(NamedTuple):
+    """What computes the loss of the references."""
+
+    scorer: CorpusScorer
+    num_words: int
+    num_left_out: int  # pairs that are too long for the model
+
+
+class Evaluator:
+    """A run's vocabulary, one test set and the compiled search, for any number of parameters."""
+
+    def __init__(self, request: Request):
+        """Loads what is asked for, but the parameters.
+
+        Raises:
+            ConfigError, DataError, VocabularyError: it is not there, or does not fit together.
+        """
+        config = load_config(request.workdir / "config.json")
+        self.config = override_decoding(config, request.decoding)
+        self._request = request
+        self._vocabulary = Vocabulary.load(request.workdir / "vocab")
+        self._translator = make_translator(
+            request.backend, request.compute_type, self.config, self._vocabulary
+        )
+        self.split, self._corpus = open_corpus(self.config, request)
+        self._mesh = make_mesh(MeshConfig())
+
+    def evaluate(
+        self, params: Params, label: str, alphas: Sequence[float] = ()
+    ) -> list[Evaluation]:
+        """Translates, scores and writes: an evaluation for each alpha, by default the config's.
+
+        Raises:
+            ConfigError, RunError: the parameters do not fit, or the scores cannot be written.
+        """
+        configs = [
+            override_decoding(self.config, {"alpha": alpha})
+            for alpha in alphas or (self.config.decoding.alpha,)
+        ]
+        outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
+        with jax.set_mesh(self._mesh):
+            params = self._translator.place(params)
+            found, timing = self._translate(params, [c.decoding.alpha for c in configs])
+            of_references = self._measure_perplexity(params)
+        return [
+            self._save(label, config, translations, of_references, timing, output)
+            for config, translations, output in zip(configs, found, outputs, strict=True)
+        ]
+
+    def prepare_output(self, label: str, alpha: float | None = None) -> Path:
+        """The path of the scores; that it cannot be written is found out before the work."""
+        request, decoding = self._request, self.config.decoding
+        alpha = decoding.alpha if alpha is None else alpha
+        name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
+        if request.backend != "jax":
+            name += f"-{request.backend}-{request.compute_type or 'float32'}"
+        path = Path(request.output or request.workdir / "evaluations" / f"{name}.json").expanduser()
+        if path.suffix != ".json":
+            raise ConfigError(
+                f"--output={path} must end in .json; the hypotheses get the same in .txt"
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                return path
+        except OSError as error:
+            raise RunError(
+                f"{path.parent} cannot be written: {error.strerror}; choose another --output"
+            ) from None
+
+    def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
+        """The run's evaluations that need no repetition, by the name of their checkpoint.
+
+        They are of the same text, search and definition of `measure`, and of checkpoints that no
+        later start of training has made anew.
+        """
+        config = override_decoding(self.config, {"alpha": alpha})
+        language = config.data.tgt_language
+        definition = make_measure(measure, language).score(["a"], ["a"]).definition
+        backend = self._translator.describe()
+        engine = {name: backend.get(name) for name in _ENGINE}
+        expected = {
+            "split": self.split,
+            "corpus": self._corpus.fingerprint(),
+            "tgt_language": language,
+            # Rounding follows the batches' shapes and the devices, and may decide between two
+            # hypotheses that are about as probable, mostly in bfloat16.
+            **dataclasses.asdict(config.decoding),
+            "devices": [device.device_kind for device in jax.devices()],
+        }
+        starts = read_ledger(self._request.workdir)
+
+        def is_current(evaluation: Evaluation) -> bool:
+            result = evaluation.result
+            step = result["checkpoint"].rpartition("-")[-1]
+            return step.isdecimal() and (
+                all(result.get(name) == value for name, value in expected.items())
+                and {name: result.get("backend", {}).get(name) for name in _ENGINE} == engine
+                and result["measures"].get(measure, {}).get("definition") == definition
+                and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
+            )
+
+        saved = list_evaluations(self._request.workdir)
+        return {each.result["checkpoint"]: each for each in saved if is_current(each)}
+
+    def _translate(
+        self, params: Params, alphas: Sequence[float]
+    ) -> tuple[list[list[Translation]], dict[str, Any]]:
+        """For each alpha a translation of each sentence, and the time that this search took."""
+        translator, compiled = self._translator, self._translator.compile_seconds
+        started = time.perf_counter()
+        found = translator.translate_with_alphas(
+            params,
+            [src for src, _ in self._corpus],
+            alphas,
+            progress=is_first() and sys.stderr.isatty(),
+        )
+        compiling = translator.compile_seconds - compiled
+        seconds = time.perf_counter() - started - compiling
+        timing: dict[str, Any] = {
+            "seconds": seconds,  # tokenising, searching and detokenising
+            "compile_seconds": compiling,
+        }
+        if len(alphas) > 1:  # the time is that of all of them together
+            return found, {"joint_search": {"alphas": [*alphas], **timing}}
+        tokens = sum(translation.length for translation in found[0])
+        return found, {
+            **timing,
+            "sentences_per_second": len(found[0]) / seconds,
+            "tokens_per_second": tokens / seconds,  # sub-words of the hypotheses, EOS included
+        }
+
+    @functools.cached_property
+    def _reference_loss(self) -> ReferenceLoss | None:
+        """None where the model can take no pair with a word in it."""
+        limit = self._translator.limit
+        with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives it
+            tokenized = tokenize_corpus(
+                self._corpus, self._vocabulary, Path(folder), progress=False
+            )
+        fits = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths) <= limit
+        pairs = zip(self._corpus, fits, strict=True)
+        words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
+        if not words:
+            _log.warning("no perplexity: no pair of at most %d sub-words holds a word", limit)
+            return None
+        scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
+        return ReferenceLoss(scorer, words, int((~fits).sum()))
+
+    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], SentenceLosses]:
+        """Perplexity of the references, per sub-word and per word, and each reference's loss.
+
+        There is no perplexity where the model can take none of them, or its loss is not finite.
+        """
+        if self._reference_loss is None:
+            return {}, np.full((len(self._corpus), 2), (math.nan, 0.0))
+        scorer, words, left_out = self._reference_loss
+        sentences = scorer.score_sentences(params)
+        loss = sum_losses(sentences)
+        if not math.isfinite(loss.perplexity(words)):
+            _log.warning("no perplexity: the model's loss is not finite, or very large")
+            return {}, sentences
+        definition = (
+            f"teacher forcing in JAX in {DTYPE} on the raw references, end marks included, "
+            "no smoothing"
+        )
+        if left_out:
+            limit = self._translator.limit
+            definition += f"; {left_out} pairs of more than {limit} sub-words left out"
+        if not self.config.tokenizer.byte_fallback:
+            definition += "; an unknown piece counts as one sub-word"
+        detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
+        vocabulary = self._vocabulary.fingerprint()[:8]
+        counts = {
+            "perplexity": (loss.tokens, f"exp(nats / sub-words), vocabulary {vocabulary}"),
+            "perplexity_word": (words, "exp(nats / words between blanks)"),
+        }
+        return {
+            name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
+            for name, (count, formula) in counts.items()
+        }, sentences
+
+    def _save(
+        self,
+        label: str,
+        config: Config,
+        translations: Sequence[Translation],
+        of_references: tuple[Mapping[str, Score], SentenceLosses],
+        timing: Mapping[str, Any],
+        output: Path,
+    ) -> Evaluation:
+        """Scores the translations, and writes everything."""
+        # A line feed inside a record would make two lines of one sentence in the texts.
+        pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
+        sources, references = zip(*pairs, strict=True)
+        hypotheses = [translation.text for translation in translations]
+        perplexities, losses = of_references
+        scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
+        workdir, corpus = self._request.workdir, self._corpus.fingerprint()
+        result = {
+            "bleu": scores["bleu"].value,
+            "signature": scores["bleu"].definition,
+            "chrf": scores["chrf"].value,
+            "measures": {
+                name: dataclasses.asdict(score)
+                for name, score in {**scores, **perplexities}.items()
+            },
+            "interval": INTERVAL_DEFINITION,
+            "num_sentences": len(hypotheses),
+            "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+            "backend": self._translator.describe(),
+            **timing,
+            **dataclasses.asdict(config.decoding),
+            "workdir": workdir.resolve().name,
+            "run": trace(workdir),
+            "config": overrides(config),
+            "checkpoint": label,
+            "split": self.split,
+            "tgt_language": config.data.tgt_language,
+            "corpus": corpus,
+            "texts": name_texts(output, self.split, corpus),
+            "date": now(),
+            "devices": [device.device_kind for device in jax.devices()],
+            **find_revision(),
+            "versions": find_versions(PACKAGES),
+        }
+        if is_first():
+            texts = {
+                "hypotheses": hypotheses,
+                "log_probs": [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses],
+                "sources": sources,
+                "references": references,
+            }
+            try:
+                save_evaluation(output, result, texts)
+            except OSError as error:
+                raise RunError(
+                    f"{output} cannot be written: {error.strerror}; make room there"
+                ) from None
+        return Evaluation(output, result)
+
+
+def override_decoding(config: Config, values: Mapping[str, float | None]) -> Config:
+    """The run's config, with those values of `config.decoding` that are given."""
+    given = {name: value for name, value in values.items() if value is not None}
+    decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]
+    return validate(dataclasses.replace(config, decoding=decoding))
+
+
+def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
+    """The corpus' name in file names and scores, and its raw text.
+
+    Files are called by their name without its ending, and by a hash of their text: `test.en` is
+    not the split `test`, and `news.2013.en` not `news.2014.en`.
+    """
+    if bool(request.src) != bool(request.ref):
+        raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")
+    if request.src:
+        corpus = TextCorpus(request.src, request.ref)
+        return f"{Path(request.src).stem}{short_hash(corpus.fingerprint())}", corpus
+    return request.split, open_split(config.data, request.split)

@@ -1,0 +1,95 @@
+"""One run scored in several ways: averages of checkpoints, beam sizes and length penalties.
+
+What is in `evaluations/` already is not done again.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from t2t.config.files import load_config
+from t2t.evaluation.checkpoint_watcher import make_label
+from t2t.evaluation.evaluator import Evaluator, Request, override_decoding
+from t2t.evaluation.plots import plot_curve
+from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.scores import make_measure
+from t2t.training.checkpoint import average_params, find_average_steps, restore_params
+
+Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
+
+
+def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
+    """Scores the means of the last `counts` checkpoints; a table, and a plot beside the scores.
+
+    Raises:
+        ConfigError, RunError: there are not so many checkpoints in a row, or as in `Evaluator`.
+    """
+    evaluator = Evaluator(request)
+    most = max(counts)
+    steps = find_average_steps(request.workdir, most)
+    saved = evaluator.list_saved(measure)
+    found = {}
+    for count in sorted(set(counts)):
+        label = make_label(steps[-1], count)
+        if label not in saved:
+            params = average_params(request.workdir, steps[-count:])
+            [saved[label]] = evaluator.evaluate(params, label)
+        found[count] = saved[label]
+    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
+    plot_curve(found, measure, "checkpoints averaged", plot)
+    lines = [
+        f"{evaluator.split}, averages that end at step {steps[-1]}",
+        f"{'averaged':>8}  {measure:>8}  95% over sentences",
+    ]
+    for count, evaluation in found.items():
+        low, high = evaluation.result["measures"][measure]["interval"]
+        score = f"{_value(evaluation, measure):8.2f}  [{low:.2f}, {high:.2f}]"
+        lines.append(f"{count:8}  {score}")
+    return "\n".join([*lines, str(plot)])
+
+
+def scan_search(
+    request: Request, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
+) -> str:
+    """Scores a checkpoint with every beam size and alpha, in one search a beam size; a table.
+
+    None of `beam_sizes`, or of `alphas`, is the config's.
+
+    Raises:
+        ConfigError, RunError: as in `Evaluator`, before the first search.
+    """
+    config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    alphas = sorted(set(alphas)) or [config.decoding.alpha]
+    evaluators = {
+        size: Evaluator(
+            dataclasses.replace(request, decoding={**request.decoding, "beam_size": size})
+        )
+        for size in sorted(set(beam_sizes)) or [config.decoding.beam_size]
+    }
+    params, label = restore_params(request.workdir, request.checkpoint)
+    found: dict[tuple[int, float], Evaluation] = {}
+    for size, evaluator in evaluators.items():
+        saved = {alpha: evaluator.list_saved(measure, alpha).get(label) for alpha in alphas}
+        missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]
+        new = evaluator.evaluate(params, label, missing) if missing else []
+        scored = saved | dict(zip(missing, new, strict=True))
+        found |= {(size, alpha): each for alpha, each in scored.items() if each}
+    [first, *_] = evaluators.values()
+    title = f"{first.split}, checkpoint {label}, {measure} by beam size and alpha"
+    language = first.config.data.tgt_language
+    return "\n".join([title, *_format_grid(found, measure, language)])
+
+
+def _format_grid(found: Grid, measure: str, tgt_language: str) -> list[str]:
+    """A line for each beam size, a column for each alpha, and the best of them."""
+    sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
+    sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
+    lines = ["    beam" + "".join(f"{f'alpha {alpha:g}':>12}" for alpha in alphas)]
+    for size in sizes:
+        cells = [f"{_value(found[int(size), alpha], measure):12.2f}" for alpha in alphas]
+        lines.append(f"{int(size):8}" + "".join(cells))
+    best = max(sorted(found), key=lambda place: sign * _value(found[place], measure))
+    return [*lines, f"best: {found[best].path}"]
+
+
+def _value(evaluation: Evaluation, measure: str) -> float:
+    return float(evaluation.result["measures"][measure]["value"])

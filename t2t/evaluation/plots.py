@@ -1,0 +1,40 @@
+"""A score against a number that was varied, as a plot."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.storage.atomic_files import drafting
+
+
+def plot_curve(
+    evaluations: Mapping[int, Evaluation], measure: str, varied: str, path: Path
+) -> None:
+    """The measure with its 95% intervals over sentences, as the file's ending says.
+
+    The intervals are those of each score alone; between points of one test set differences are
+    surer than that, and `t2t.compare` says which are real.
+    """
+    numbers = sorted(evaluations)
+    scores = [evaluations[number].result["measures"][measure] for number in numbers]
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.errorbar(
+        numbers,
+        [score["value"] for score in scores],
+        yerr=[
+            [max(score["value"] - score["interval"][0], 0) for score in scores],
+            [max(score["interval"][1] - score["value"], 0) for score in scores],
+        ],
+        marker="o",
+        capsize=3,
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(varied)
+    axes.set_ylabel(measure)
+    axes.grid(alpha=0.3)
+    with drafting(path) as draft:
+        figure.savefig(draft, format=path.suffix[1:])

@@ -1,0 +1,194 @@
+"""Parameters in the format of CTranslate2 4.x, a fast engine for serving and for int8 on CPUs."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t2t.config.fields import ConfigError, ModelConfig
+from t2t.model.interface import Params
+from t2t.model.position import encode_sinusoidal
+
+Activation = ctranslate2.specs.common_spec.Activation
+ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELUTanh,
+    "swiglu": Activation.SWISH,
+    "geglu": Activation.GELUTanh,
+}
+SUPPORTED = {
+    "kind": ("transformer",),
+    "position": ("sinusoidal", "learned", "rotary"),
+    "norm": ("layer", "rms"),
+    "norm_position": ("post", "pre"),
+    "feed_forward": tuple(ACTIVATIONS),
+    "residual": (True,),
+    "attention_scale": (True,),
+}
+# Fields with which the parameters' shapes change, or that `write_model` reads.
+WRITTEN = (
+    "num_layers encoder_layers decoder_layers d_model d_ff num_heads num_kv_heads d_k d_v "
+    "max_positions tie_embeddings"
+).split()
+# Fields that say how training or this project computes, and nothing about a trained model.
+IGNORED = ("rnn_cell attention_kernel dropout attention_dropout feed_forward_dropout dtype").split()
+LONGEST = 2048  # positions of which the sinusoids are written
+
+
+def check_support(config: ModelConfig) -> None:
+    """Raises `ConfigError` where CTranslate2 has no such model.
+
+    A field that no list above names may be set to its default alone: the export of a variant that
+    nobody thought of would be another model.
+    """
+    problems = [
+        f"model.{name}={getattr(config, name)!r} is nothing that CTranslate2 has; "
+        f"it has {', '.join(map(str, values))}"
+        for name, values in SUPPORTED.items()
+        if getattr(config, name) not in values
+    ]
+    known = {*SUPPORTED, *WRITTEN, *IGNORED}
+    problems += [
+        f"model.{field.name}={getattr(config, field.name)!r} is not known to the export to "
+        f"CTranslate2; it exports model.{field.name}={field.default!r} alone"
+        for field in dataclasses.fields(config)
+        if field.name not in known and getattr(config, field.name) != field.default
+    ]
+    if config.kv_heads != config.num_heads:
+        problems.append(
+            "model.num_kv_heads: CTranslate2 shares no keys of attention over the encoder's output"
+        )
+    if config.key_width != config.value_width:
+        problems.append(f"model.d_k and d_v={config.value_width} have to be equal for CTranslate2")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def write_model(
+    config: ModelConfig,
+    params: Params,
+    pieces: tuple[Sequence[str], Sequence[str]],
+    directory: Path,
+    quantization: str | None = None,
+) -> None:
+    """Writes what `ctranslate2.Translator(directory)` loads; its tokens are SentencePiece pieces.
+
+    Args:
+        config: of the model; see `check_support`.
+        params: as training leaves them.
+        pieces: spellings of all ids, of source and target.
+        directory: has to be there.
+        quantization: of the weights: None, int8, int16, float16, bfloat16, int8_float32, ...
+    """
+    params = jax.tree.map(np.array, params)  # copies: CTranslate2 quantises in place
+    spec = _make_spec(config)
+    tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
+    _write_embedding(spec.encoder.embeddings[0], params, "tgt" if tied == "all" else "src")
+    _write_embedding(spec.decoder.embeddings, params, "tgt")
+    spec.decoder.projection.weight = (own_output or params["tgt_embedding"])["table"]
+    for side, stack in (("src", spec.encoder), ("tgt", spec.decoder)):
+        if hasattr(stack, "position_encodings"):
+            stack.position_encodings.encodings = _find_encodings(config, params, side)
+        if config.norm_position == "pre":
+            norm = params["encoder_norm" if side == "src" else "decoder_norm"]
+            _write_norm(stack.layer_norm, norm)
+    width = config.key_width
+    for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
+        _write_self_attention(target.self_attention, layer["attention"], width)
+        _write_norm(target.self_attention.layer_norm, layer["attention_residual"]["norm"])
+        _write_feed_forward(target.ffn, layer["feed_forward"])
+    for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
+        _write_self_attention(target.self_attention, layer["self_attention"], width)
+        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
+        _write_cross_attention(target.attention, layer["cross_attention"])
+        _write_norm(target.attention.layer_norm, layer["cross_residual"]["norm"])
+        _write_feed_forward(target.ffn, layer["feed_forward"])
+    spec.register_source_vocabulary(list(pieces[0]))
+    spec.register_target_vocabulary(list(pieces[1]))
+    spec.config.layer_norm_epsilon = 1e-6
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(directory))
+
+
+def _make_spec(config: ModelConfig) -> Any:
+    """An empty model of the right architecture."""
+    specs = ctranslate2.specs
+    rotary = config.position == "rotary"
+    options: dict[str, Any] = {
+        "num_heads": config.num_heads,
+        "pre_norm": config.norm_position == "pre",
+        "activation": ACTIVATIONS[config.feed_forward],
+        "ffn_glu": config.feed_forward in ("swiglu", "geglu"),
+        "rms_norm": config.norm == "rms",
+        "head_dim": config.key_width,
+        "rotary_dim": 0 if rotary else None,
+        "rotary_interleave": False,
+    }
+    encoder_depth, decoder_depth = config.depth
+    return specs.TransformerSpec(
+        specs.TransformerEncoderSpec(encoder_depth, **options),
+        specs.TransformerDecoderSpec(decoder_depth, **options),
+    )
+
+
+def _write_embedding(target: Any, params: Params, side: str) -> None:
+    target.weight = params[f"{side}_embedding"]["table"]
+
+
+def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarray:
+    """What is added to the embeddings at each position."""
+    match config.position:
+        case "sinusoidal":
+            return np.asarray(encode_sinusoidal(jnp.arange(LONGEST), config.d_model))
+        case "learned":
+            table: np.ndarray = params[f"{side}_position"]["table"]
+            scaled: np.ndarray = table * np.sqrt(config.d_model).astype(table.dtype)
+            return scaled
+        case _:
+            return np.zeros((LONGEST, config.d_model), np.float32)
+
+
+def _join(heads: np.ndarray) -> np.ndarray:
+    """D H K to HK D: CTranslate2's matrices are (out, in)."""
+    return heads.reshape(len(heads), -1).T
+
+
+def _write_self_attention(target: Any, attention: Params, width: int) -> None:
+    parts = np.split(attention["query_key_value"], [width, 2 * width], axis=-1)
+    target.linear[0].weight = np.concatenate([_join(part) for part in parts])
+    _write_output(target.linear[1], attention)
+
+
+def _write_cross_attention(target: Any, attention: Params) -> None:
+    keys, values = np.split(attention["key_value"], 2, axis=-1)
+    target.linear[0].weight = _join(attention["query"])
+    target.linear[1].weight = np.concatenate([_join(keys), _join(values)])
+    _write_output(target.linear[2], attention)
+
+
+def _write_output(target: Any, attention: Params) -> None:
+    output = attention["output"]
+    target.weight = output.reshape(-1, output.shape[-1]).T
+
+
+def _write_norm(target: Any, norm: Params) -> None:
+    target.gamma = norm["scale"]
+    if "bias" in norm:
+        target.beta = norm["bias"]
+
+
+def _write_feed_forward(target: Any, block: Params) -> None:
+    inner = block["feed_forward"]
+    halves = [target.linear_0]
+    if len(inner["inner"]) == 2:
+        halves.append(target.linear_0_noact)
+    for number, half in enumerate(halves):
+        half.weight, half.bias = inner["inner"][number].T, inner["inner_bias"][number]
+    target.linear_1.weight, target.linear_1.bias = inner["outer"].T, inner["outer_bias"]
+    _write_norm(target.layer_norm, block["residual"]["norm"])

@@ -1,0 +1,132 @@
+"""Compiles the train step for devices that are not here: shapes and shardings only, no arrays."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from t2t.config.fields import Config
+from t2t.data.batch import Batch
+from t2t.planning.interconnect import Coordinates
+from t2t.runtime.mesh import RULES
+from t2t.training.state import TrainState, describe_state, make_optimizer
+from t2t.training.step import make_train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on each device while a step runs."""
+
+    parameters: int
+    optimizer: int  # Adam's moments, counters, key
+    batch: int
+    activations: int  # with gradients and all else that lives within a step
+    code: int
+    other: int  # metrics, and padding of what is above to whole tiles
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The optimised step."""
+
+    text: str  # HLO
+    memory: Memory
+    flops: float | None = None  # by XLA's own analysis, which enters the body of a loop once
+    coordinates: Sequence[Coordinates] | None = None  # of the devices in their torus, if it is one
+
+
+class OutOfMemoryError(RuntimeError):
+    """The compiler found that the step does not fit; `num_bytes` is what it wants, if it says."""
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.num_bytes = _read_size(message)
+
+
+def compile_step(
+    config: Config, mesh: Mesh, rows: int, src_length: int, tgt_length: int
+) -> Program:
+    """The step of training on batches of this shape, as compiled for the mesh's devices.
+
+    Raises:
+        OutOfMemoryError: the compiler refuses, since the devices' memory is too small.
+    """
+    with jax.set_mesh(mesh):
+        optimizer = make_optimizer(config)
+        vocab_size = config.tokenizer.vocab_size
+        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
+        batch = describe_batch(mesh, rows, src_length, tgt_length)
+        lowered = make_train_step(structure, optimizer, config).lower(state, batch)  # type: ignore[attr-defined]
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise OutOfMemoryError(str(error)) from None
+    places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
+    return Program(
+        text=compiled.as_text(),
+        memory=_divide_memory(compiled, state, batch),
+        flops=(compiled.cost_analysis() or {}).get("flops"),
+        coordinates=places if all(places) else None,
+    )
+
+
+def describe_batch(
+    mesh: Mesh, rows: int, src_length: int, tgt_length: int
+) -> Batch[jax.ShapeDtypeStruct]:
+    """A batch's shapes and shardings."""
+    sharding = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
+
+    def describe(length: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, length), dtype, sharding=sharding)
+
+    return Batch(
+        src=describe(src_length),
+        tgt_in=describe(tgt_length),
+        tgt_out=describe(tgt_length),
+        weights=describe(tgt_length, jnp.float32),
+    )
+
+
+def count_bytes(tree: Any) -> int:
+    """What one device holds of arrays with these shapes and shardings."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _divide_memory(
+    compiled: jax.stages.Compiled, state: TrainState, batch: Batch[jax.ShapeDtypeStruct]
+) -> Memory:
+    stats = compiled.memory_analysis()
+    assert stats is not None
+    parameters = count_bytes(state.params)
+    optimizer = count_bytes(state) - parameters
+    own = parameters + optimizer + count_bytes(batch)
+    held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return Memory(
+        parameters=parameters,
+        optimizer=optimizer,
+        batch=count_bytes(batch),
+        activations=stats.temp_size_in_bytes,
+        code=stats.generated_code_size_in_bytes,
+        other=held - own,
+    )
+
+
+def _read_size(message: str) -> int | None:
+    """From `Used 20.5G of 15.75G hbm`, or `HLO temporaries (64.00G)`."""
+    found = re.search(r"(?:Used |temporaries \()([\d.]+)([KMGT])", message)
+    return round(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None

@@ -1,0 +1,243 @@
+"""Traffic, cycles and collectives of one execution of a compiled program, from its optimised HLO.
+
+XLA's own analysis counts the body of a loop once and on-chip memory as traffic. Counted here are
+
+- bytes between the device's large memory (HBM) and the chip: operands and results of each
+  instruction outside of fusions, as far as they live there. What a fusion slices, or updates in
+  place, counts with the slice; an asynchronous operation at its end.
+- cycles: the TPU compiler's estimate of each instruction. A kernel without one counts with the
+  FLOPs that its author states, anything else without one with its traffic. Collectives and
+  asynchronous copies have no cycles.
+- collectives, by kind, with what a device sends in a ring.
+
+Bodies of loops count as often as they run, and of a conditional's branches the costliest. What is
+not known is listed in `Cost.remarks`.
+"""
+
+import dataclasses
+import math
+import re
+
+from t2t.planning.hlo_collectives import KINDS, Collective, read_collective
+from t2t.planning.hlo_parser import Instruction, Module, Scope, count_bits, parse_module
+
+# What moves no data: names for parts of other arrays.
+_FREE = set(
+    "parameter constant get-tuple-element tuple bitcast after-all add-dependency opt-barrier "
+    "partition-id replica-id iota async-done async-update".split()
+)
+# Calls that only the compiler sees: they name memory, or promise something about indices.
+_HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
+_SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
+_SMALL = 1024  # bytes; less is no time
+
+
+@dataclasses.dataclass
+class Operation:
+    """All instructions that come from one operation of the traced program."""
+
+    name: str
+    executions: int = 0
+    cycles: int = 0
+    hbm_bytes: int = 0
+
+
+@dataclasses.dataclass
+class Cost:
+    """Of one device and one execution."""
+
+    has_cycles: bool  # the compiler estimates them
+    operations: dict[str, Operation] = dataclasses.field(default_factory=dict)
+    collectives: list[Collective] = dataclasses.field(default_factory=list)
+    kernel_cycles: int = 0
+    unestimated: dict[str, int] = dataclasses.field(default_factory=dict)  # name -> cycles
+    remarks: set[str] = dataclasses.field(default_factory=set)  # what was not counted
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Read and written."""
+        return sum(operation.hbm_bytes for operation in self.operations.values())
+
+    @property
+    def cycles(self) -> int | None:
+        """Without collectives; None: the compiler makes no estimates."""
+        total = sum(operation.cycles for operation in self.operations.values())
+        return total if self.has_cycles else None
+
+
+def measure_cost(
+    text: str, kernel_flops_per_cycle: float = math.inf, bytes_per_cycle: float = math.inf
+) -> Cost:
+    """The cost of the program in `text`, the optimised HLO.
+
+    The speeds are for what the compiler makes no estimate of: kernels, and traffic with HBM.
+    """
+    walk = _Walk(parse_module(text), kernel_flops_per_cycle, bytes_per_cycle)
+    walk.cost.has_cycles = '"estimated_cycles"' in text
+    walk.visit(walk.module.entry, 1)
+    return walk.cost
+
+
+class _Walk:
+    """Goes through the computations in the order of execution, with the number of executions."""
+
+    def __init__(self, module: Module, kernel_flops_per_cycle: float, bytes_per_cycle: float):
+        self.module = module
+        self.speeds = (kernel_flops_per_cycle, bytes_per_cycle)
+        self.cost = Cost(has_cycles=False)
+
+    def visit(self, computation: str, times: int, *, overlaps: bool = False) -> None:
+        scope = self.module.computations[computation]
+        chains: set[str] = set()  # asynchronous collectives that have started
+        for own in scope.values():
+            if own.opcode == "while":
+                for body in own.called("body"):
+                    self.visit(body, times * self._count_rounds(own))
+            elif own.opcode == "conditional":
+                self.visit(self._choose_branch(own), times)
+            elif own.opcode in ("call", "async-start"):
+                for called in own.called("calls", "to_apply"):
+                    self.visit(called, times, overlaps=overlaps or own.opcode == "async-start")
+            elif own.opcode not in _FREE:
+                self._count(own, scope, times, self._collect(own, scope, times, chains, overlaps))
+
+    def _count(self, own: Instruction, scope: Scope, times: int, started: bool | None) -> None:
+        name = own.origin or own.opcode
+        for array in own.arrays:
+            if count_bits(array.dtype) is None:
+                self.cost.remarks.add(
+                    f"arrays of dtype {array.dtype}, whose size is unknown, count nothing"
+                )
+        hbm_bytes = times * self._count_bytes(own, scope, started)
+        operation = self.cost.operations.setdefault(name, Operation(name))
+        operation.executions += times
+        operation.hbm_bytes += hbm_bytes
+        operation.cycles += self._count_cycles(own, name, times, hbm_bytes, started)
+
+    def _count_cycles(
+        self, own: Instruction, name: str, times: int, hbm_bytes: int, started: bool | None
+    ) -> int:
+        if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):
+            return times * int(estimated)
+        kernel_flops_per_cycle, bytes_per_cycle = self.speeds
+        if stated := own.attribute(r'"cost_estimate":\{"flops":"(\d+)"'):
+            cycles = times * round(int(stated) / kernel_flops_per_cycle)
+            self.cost.kernel_cycles += cycles
+            return cycles
+        target = _call_target(own)
+        if (
+            started is not None  # the network's time is no cycles
+            or own.opcode.endswith(("-start", "-done"))  # a copy goes on beside them
+            or target in _HARMLESS_CALLS
+        ):
+            return 0
+        if target:
+            self.cost.remarks.add(
+                f"calls of {target} count with their traffic alone: it states no FLOPs"
+            )
+        cycles = round(hbm_bytes / bytes_per_cycle)
+        if self.cost.has_cycles and own.num_bytes >= _SMALL:
+            self.cost.unestimated[name] = self.cost.unestimated.get(name, 0) + cycles
+        return cycles
+
+    def _collect(
+        self, own: Instruction, scope: Scope, times: int, chains: set[str], overlaps: bool
+    ) -> bool | None:
+        """Whether a collective starts here, or goes on that has started before; None: neither."""
+        scopes = [(own, scope)]
+        if own.opcode == "fusion":
+            fused = [self.module.computations[called] for called in own.called("calls")]
+            scopes = [(one, inner) for inner in fused for one in inner.values()]
+        found = None
+        for one, inner in scopes:
+            if one.opcode.removesuffix("-start") in KINDS:
+                chain = one.attribute(r'chain_id="(\d+)"')
+                found = chain is None or chain not in chains
+                if found:
+                    chains.add(chain or "")
+                    devices = self.module.num_devices
+                    self.cost.collectives.append(
+                        read_collective(one, inner, devices, times, overlaps=overlaps)
+                    )
+        return found
+
+    def _choose_branch(self, own: Instruction) -> str:
+        """The costliest."""
+
+        def measure(branch: str) -> tuple[int, int]:
+            walk = _Walk(self.module, *self.speeds)
+            walk.cost.has_cycles = self.cost.has_cycles
+            walk.visit(branch, 1)
+            sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
+            return walk.cost.cycles or 0, walk.cost.hbm_bytes + sent
+
+        self.cost.remarks.add(
+            "of a conditional's branches the costliest counts, as if always taken"
+        )
+        roles = ("branch_computations", "true_computation", "false_computation")
+        return max(own.called(*roles), key=measure)
+
+    def _count_rounds(self, loop: Instruction) -> int:
+        """As the compiler says, or the constant that a condition `counter < constant` has."""
+        if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
+            return int(known)
+        (condition,) = loop.called("condition")
+        scope = self.module.computations[condition]
+        root = self.module.root(condition)
+        if root.opcode == "compare" and "direction=LT" in root.attributes:
+            limit = scope[root.operands[1]]
+            if limit.opcode == "constant" and limit.arguments.isdigit():
+                return int(limit.arguments)
+        self.cost.remarks.add("loops of unknown length count as one round")
+        return 1
+
+    def _count_bytes(self, own: Instruction, scope: Scope, started: bool | None) -> int:
+        if own.opcode.endswith("-start") or _call_target(own) in _HARMLESS_CALLS:
+            return 0  # what has started counts when it is done
+        sources = [scope[name] for name in own.operands]
+        if own.opcode.endswith("-done"):
+            sources = [scope[name] for name in sources[0].operands]
+        read = [sum(source.hbm_bytes) for source in sources]
+        written = own.hbm_bytes
+        if own.opcode == "fusion":
+            if started is not None:  # buffers of a collective on its way are passed on untouched
+                for result, operand in _find_aliases(own):
+                    written[result] = 0
+                    read[operand] *= started
+            (called,) = own.called("calls")
+            used, update = _find_parts(self.module.computations[called])
+            read = [min(size, used.get(number, size)) for number, size in enumerate(read)]
+            written = written if update is None else [min(sum(written), update)]
+        elif own.opcode in _SLICES and read:
+            read[0] = min(read[0], own.num_bytes)
+        elif own.opcode == "dynamic-update-slice":
+            read[0], written = 0, [sources[1].num_bytes]
+        return sum(read) + sum(written)
+
+
+def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
+    """(operand -> bytes that are read, if it is only sliced; bytes written, if in place)."""
+    read: dict[int, int] = {}
+    for own in (i for i in fusion.values() if i.opcode == "parameter"):
+        users = [user for user in fusion.values() if own.name in user.operands]
+        places = {place for user in users for place in user.operands[1:]}
+        updates = [user for user in users if user.opcode == "dynamic-update-slice"]
+        slices = [user for user in users if user.opcode in _SLICES]
+        if users and len(slices) + len(updates) == len(users) and own.name not in places:
+            read[int(own.arguments)] = sum(user.num_bytes for user in slices)
+    root = next(i for i in fusion.values() if i.is_root)
+    while root.opcode == "bitcast":
+        root = fusion[root.operands[0]]
+    update = root.opcode == "dynamic-update-slice"
+    return read, fusion[root.operands[1]].num_bytes if update else None
+
+
+def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
+    """(number of the result, number of the operand) that are one and the same memory."""
+    text = fusion.attribute(r"output_to_operand_aliasing=\{(.*?\))\}") or ""
+    pairs = re.findall(r"\{(\d*)\}: \((\d+),", text)
+    return [(int(result or 0), int(operand)) for result, operand in pairs]
+
+
+def _call_target(own: Instruction) -> str | None:
+    return own.attribute(r'custom_call_target="([^"]*)"')

@@ -1,0 +1,215 @@
+"""The plan for people, and as JSON."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t2t.planning.chips import Chip
+from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
+from t2t.planning.roofline import CYCLES_ERROR, Estimate
+from t2t.planning.topology import Topology
+
+_NOTES = {
+    "optimizer": "moments, counters, key",
+    "activations": "with gradients and all else within a step",
+    "other": "metrics, padding to whole tiles",
+    "compute": "FLOPs / peak",
+    "memory": "HBM traffic / bandwidth",
+    "network": "bytes sent / bandwidth of the links that the mesh axis has",
+}
+
+
+def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
+    """All figures; those of a step are per device, of the heaviest shape that was compiled."""
+    return {
+        "topology": topology.name,
+        "devices": len(topology.devices),
+        "mesh": plan.mesh,
+        **_flatten(plan.heaviest),
+        "fits": plan.fits,
+        "recipe": None if plan.recipe is None else dataclasses.asdict(plan.recipe),
+        "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
+        "compiled_shapes": [_flatten(one) for one in plan.compiled],
+        "chip": {**dataclasses.asdict(topology.chip), "clock": topology.chip.clock},
+        "versions": _list_versions(),
+    }
+
+
+def to_search_json(
+    plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
+) -> dict[str, Any]:
+    """The first mesh's figures, then all meshes in their order, and those that cannot be."""
+    entries = [
+        {
+            "mesh": plan.mesh,
+            "rank": rank,
+            **_flatten(plan.heaviest),
+            "recipe": to_json(plan, topology)["recipe"],
+        }
+        for plan, rank in zip(plans, rank_plans(plans), strict=True)
+    ]
+    return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
+
+
+def _flatten(one: ShapePlan) -> dict[str, Any]:
+    """With the names of the estimate, which are None where there is none."""
+    figures = dataclasses.asdict(one)
+    names = [field.name for field in dataclasses.fields(Estimate)]
+    return figures | (figures.pop("estimate") or dict.fromkeys(names))
+
+
+def describe_search(plans: Sequence[MeshPlan]) -> str:
+    """A table of meshes, the best first, with equal ranks for what lies within the error."""
+    lines = [
+        "rank data fsdp tensor      memory         sent     estimate          range   tokens/s"
+    ]
+    for plan, rank in zip(plans, rank_plans(plans), strict=True):
+        one = plan.heaviest
+        line = f"{rank or '-':>4} {plan.mesh['data']:4} {plan.mesh['fsdp']:4} "
+        line += f"{plan.mesh['tensor']:6} {_bytes(one.memory_bytes):>11} "
+        if plan.recipe is None or one.estimate is None:
+            lines.append(f"{line} does not fit")
+            continue
+        own, rate = one.estimate, plan.recipe.tokens_per_second
+        sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
+        figures = f"{_bytes(sent):>12} {_time(own.step_seconds_estimate):>12} {_range(own):>14}"
+        lines.append(f"{line}{figures} {rate:10,.0f}")
+    return "\n".join(
+        [
+            *lines,
+            "Meshes of one rank are equal: their ranges overlap that of the first of them, with or "
+            "without",
+            f"asynchronous collectives hidden, and {CYCLES_ERROR:.0%} for the error of the cycles, "
+            "which no run on a TPU has tested.",
+        ]
+    )
+
+
+def describe(plan: MeshPlan, topology: Topology) -> str:
+    """All there is to say about one mesh."""
+    one, shape = plan.heaviest, plan.heaviest.shape
+    versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
+    lines = [
+        f"{topology.name}: {len(topology.devices)} devices, mesh {describe_mesh(plan.mesh)}; "
+        + versions,
+        f"heaviest of {len(plan.shapes)} batch shapes, {shape.share:.1%} of the steps: "
+        f"{shape.rows} rows of {shape.src_length} source and {shape.tgt_length} target positions",
+    ]
+    if empty := shape.rows - shape.filled_rows:
+        lines.append(
+            f"  {empty} of the rows are empty, so that each device has as many; more "
+            "data.batch_tokens, or fewer of data x fsdp, would fill them"
+        )
+    verdict = "fits" if one.fits else "DOES NOT FIT"
+    memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
+    lines += ["", "per device and step", _line("memory", _bytes(one.memory_bytes), memory)]
+    if own := one.estimate:
+        lines += [
+            _line(f"  {name}", _bytes(size), _NOTES.get(name, ""))
+            for name, size in dataclasses.asdict(own.memory).items()
+        ]
+        lines += _describe_work(one, own)
+        lines += ["", "time of a step", *_describe_time(one, own, topology.chip)]
+        lines += ["", *_describe_operations(own)]
+        if own.remarks:
+            lines += ["", "NOT COUNTED, or not exactly", *(f"  {text}" for text in own.remarks)]
+    return "\n".join([*lines, "", *_describe_recipe(plan)])
+
+
+def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
+    waste = 1 - one.model_flops / own.flops
+    lines = [
+        _line("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
+        _line("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
+    ]
+    if own.compiled_flops:
+        note = f"{own.compiled_flops / own.flops:.3f} times that; with what is no product"
+        lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
+    lines.append(_line("HBM traffic", _bytes(own.hbm_bytes)))
+    for kind, sums in own.collectives.items():
+        note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
+        if hidden := sums["overlapped_seconds"]:
+            note += f"; {hidden / sums['seconds']:.0%} while computing"
+        lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
+    return lines
+
+
+def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
+    limit = max(own.seconds, key=own.seconds.__getitem__)
+    how = "compute, memory and network one after the other"
+    if own.estimated_cycles is not None:
+        how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
+    share = one.model_flops / own.step_seconds_estimate / chip.flops
+    return [
+        *(_line(f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
+        _line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
+        _line("estimate", _time(own.step_seconds_estimate), how),
+        _line("  range", _range(own), "by the error that is assumed"),
+        _line("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
+    ]
+
+
+def _describe_operations(own: Estimate) -> list[str]:
+    measure, total = "cycles", own.estimated_cycles
+    if total is None:
+        measure, total = "hbm_bytes", own.hbm_bytes
+    return [
+        f"heaviest operations by {measure.replace('_', ' ')}",
+        *(
+            f"  {operation[measure] / max(total, 1):6.1%}  {operation['executions']:5,} x "
+            + operation["name"].removeprefix("jit(train_step)/")
+            for operation in own.top_operations
+        ),
+    ]
+
+
+def _describe_recipe(plan: MeshPlan) -> list[str]:
+    recipe = plan.recipe
+    if recipe is None:
+        return [
+            "The recipe does not fit: a larger mesh.fsdp divides parameters, more "
+            "training.accumulation_steps activations; --search tries all meshes."
+        ]
+    lines = [
+        f"the recipe: {recipe.steps:,} steps of {recipe.tokens_per_step:,.0f} target tokens on "
+        "average",
+        _line("tokens per second", f"{recipe.tokens_per_second:,.0f}", "real target tokens"),
+        _line("hours", f"{recipe.hours:,.2f}"),
+        _line("accelerator-hours", f"{recipe.accelerator_hours:,.1f}"),
+    ]
+    if others := len(plan.shapes) - len(plan.compiled):
+        lines.append(
+            f"  (the time of {others} lighter shapes by their FLOPs; --all_shapes compiles them)"
+        )
+    return lines
+
+
+def _line(name: str, value: str, note: str = "") -> str:
+    return f"{name:<18}{value:>12}  {note}".rstrip()
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return "unknown"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.4g} TB"
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.4g} ms"
+
+
+def _range(own: Estimate) -> str:
+    low, high = own.step_seconds_range
+    return f"{1000 * low:.3g}-{1000 * high:.3g} ms"
+
+
+def _list_versions() -> dict[str, str]:
+    """Of what decides about the figures."""
+    packages = [name for name in ("jax", "jaxlib", "libtpu") if importlib.util.find_spec(name)]
+    return {name: importlib.metadata.version(name) for name in packages}

@@ -1,0 +1,158 @@
+"""What all programs share: flags, logging, signals, and errors without a traceback."""
+
+import difflib
+import logging
+import re
+import signal
+import sys
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.flags import show_in_help
+
+HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
+INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
+
+
+def define_workdir() -> None:
+    """Adds `--workdir=RUN`."""
+    flags.DEFINE_string("workdir", None, "The run directory.", required=True)
+    show_in_help("workdir")
+
+
+def define_backend() -> None:
+    """Adds the flags that say which engine translates."""
+    flags.DEFINE_enum(
+        "backend",
+        "jax",
+        ["jax", "ctranslate2"],
+        "Which engine translates; ctranslate2 works on the CPU, and has fewer kinds of model.",
+    )
+    flags.DEFINE_string(
+        "compute_type",
+        None,
+        "With --backend=ctranslate2: float32 (the default), int8, int16, ...",
+    )
+    for name in ("backend", "compute_type"):
+        show_in_help(name)
+
+
+def define_hosts() -> None:
+    """Adds the flags that `t2t.runtime.distributed.join` takes."""
+    flags.DEFINE_bool(
+        "distributed",
+        False,
+        "One of several processes, which find each other by themselves under SLURM, Open MPI and "
+        "GKE and on TPU pods; elsewhere the next three flags say how.",
+    )
+    flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
+    flags.DEFINE_integer("num_processes", None, "How many processes there are, on all hosts.")
+    flags.DEFINE_integer("process_id", None, "Which of them this is, counted from 0.")
+    for name in HOST_FLAGS:
+        show_in_help(name)
+
+
+def read_hosts() -> dict[str, Any]:
+    """The arguments of `t2t.runtime.distributed.join`."""
+    values = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
+    missing = [f"--{name}" for name in HOST_FLAGS[1:] if values[name] is None]
+    if 0 < len(missing) < 3:
+        raise ConfigError(
+            f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
+            "--process_id, or --distributed alone where the cluster knows them"
+        )
+    return values | {"distributed": values["distributed"] or not missing}
+
+
+def read_workdir() -> Path:
+    """The run directory."""
+    return Path(flags.FLAGS.workdir).expanduser()
+
+
+def run(main: Callable[..., int | None], operands: str = "") -> None:
+    """Parses the flags, calls `main`, exits with what it returns.
+
+    Where `operands` names what the program takes besides flags, `main` is given a list of them.
+
+    A wrong flag, a `ValueError` or `RuntimeError` of this project and any `OSError` end with their
+    message alone and status 2, SIGINT and SIGTERM with status `INTERRUPTED`; anything else is a
+    fault of the program and keeps its traceback.
+    """
+    logging.captureWarnings(True)
+    _handle_signals()
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may stand behind operands
+
+    def call(arguments: Sequence[str]) -> int | None:
+        _, *given = arguments
+        if given and not operands:
+            return _fail(f"{' '.join(given)}: not a flag; see --help")
+        if operands and not given:
+            return _fail(f"{operands} is missing; see --help")
+        logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+        for library in ("jax", "sacrebleu"):
+            logging.getLogger(library).setLevel(logging.WARNING)
+        # Orbax's voices: what goes wrong there is raised, and said in our words.
+        for library in ("absl", "asyncio"):
+            logging.getLogger(library).setLevel(logging.CRITICAL)
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            return main(given) if operands else main()
+        except (ValueError, RuntimeError) as error:
+            if type(error).__module__.split(".")[0] != "t2t":
+                raise
+            return _fail(str(error))
+        except OSError as error:
+            return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except KeyboardInterrupt:
+            return _fail("interrupted", INTERRUPTED)
+
+    app.run(call, flags_parser=_parse)
+
+
+def _handle_signals() -> None:
+    """SIGTERM raises `KeyboardInterrupt`, as SIGINT does, which may be ignored.
+
+    By a handler of our own: asyncio replaces Python's, and within Orbax a Ctrl-C would be lost.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _parse(arguments: Sequence[str]) -> Sequence[str]:
+    try:
+        parsed: Sequence[str] = flags.FLAGS(list(arguments))
+        return parsed
+    except flags.Error as error:
+        # ml_collections hides the message of a recipe at the end of a traceback.
+        own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
+        sys.exit(_fail(own[1].rstrip() if own else f"{error}; see --help"))
+    except OSError as error:  # from config_flags: a field of a recipe that is not there
+        sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
+    except KeyError as error:  # from config_flags: no such field
+        names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
+        known = list(flatten(Config()))
+        unknown = next((name for name in names if name not in known), str(error))
+        close = sorted(known, key=lambda name: _likeness(name, unknown), reverse=True)[:3]
+        sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
+
+
+def _likeness(name: str, other: str) -> float:
+    """Of two fields, whatever their sections."""
+    return difflib.SequenceMatcher(None, name.split(".")[-1], other.split(".")[-1]).ratio()
+
+
+def _fail(message: str, status: int = 2) -> int:
+    print(message, file=sys.stderr)
+    return status

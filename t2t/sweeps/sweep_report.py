@@ -1,0 +1,281 @@
+"""The table in which a sweep ends: what each row costs, how good it is, and the verdict on it."""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from t2t.config.fields import Config
+from t2t.config.files import differences, overrides
+from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.scores import make_measure
+from t2t.evaluation.significance import (
+    ArmScore,
+    Judgement,
+    judge,
+    mean_nats,
+    measure_sentences,
+    sacrebleu_score,
+)
+from t2t.evaluation.systems import Arm, check_comparable, count_references, read_arm
+from t2t.evaluation.verdict import describe_all
+from t2t.model.flops import count_parameters, count_sequential_operations
+from t2t.sweeps.report_pages import Page, format_table, write_pages
+from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
+from t2t.sweeps.sweep_plots import plot_costs, plot_curves
+from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
+from t2t.training.provenance import read_ledger
+from t2t.training.run_directory import read_metrics
+
+PAPERS_BASE = 65  # million parameters
+HEADER = (
+    "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "MEASURE",
+    "paper", "verdict", "by log-probability",
+)  # fmt: skip
+NOTES = (
+    "Verdicts are against base, judged together (Holm's correction). Brackets are 95% intervals "
+    "over sentences. Perplexity: exp of the mean nats per sub-word over the seeds.",
+    "Paper: perplexity, BLEU, and millions of parameters more than base, of newstest2013 by the "
+    "paper's measure. Compare differences from base, not values.",
+    f"FLOPs: of the whole training in closed form, each batch as full of sentences of {LENGTH} "
+    "sub-words as data.batch_tokens allows.",
+    f"Sequential: operations of the forward pass that wait for one another, {LENGTH} sub-words on "
+    "either side (table 1 of the paper).",
+    "Tokens/s: of the target, median over the training, beside whatever else ran.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a row; what is not known yet is None."""
+
+    runs: Sequence[Run]
+    arm: Arm | None  # of the finished runs
+    parameters: int | None
+    flops: int | None
+    speed: float | None  # target tokens a second
+    states: Sequence[str]  # of the other runs
+
+    @property
+    def config(self) -> Config:
+        """Of the first run."""
+        return self.runs[0].config
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp of the mean nats over the runs; None where a model's loss was not finite."""
+        evaluations = self.arm.evaluations if self.arm else []
+        measures = [each.result["measures"] for each in evaluations]
+        values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
+        return statistics.geometric_mean(values) if values else None
+
+
+def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
+    """Writes report.md, report.html and the plots; the table and where it is.
+
+    Raises:
+        EvaluationError: evaluations are damaged or do not compare.
+    """
+    names = dict.fromkeys(run.row.name for run in runs)
+    outcomes = {
+        name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
+    }
+    arms = {name: outcome.arm for name, outcome in outcomes.items() if outcome.arm}
+    judgement, by_loss, sentences = judge_rows(arms, measure)
+    header = [measure if name == "MEASURE" else name for name in HEADER]
+    rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
+    table = [header, *rows]
+    plots = draw(workdir, runs, outcomes, judgement, measure)
+    page = Page(
+        f"Sweep {workdir.resolve().name}",
+        table,
+        sentences,
+        [*define_scores(arms, measure), *NOTES, *trace_origin(workdir, runs)],
+        plots,
+    )
+    return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
+
+
+def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
+    """All that the directories of a row's runs tell."""
+    finished = [run for run in runs if find_score(workdir, run).exists()]
+    operand = ",".join(str(workdir / run.name) for run in finished)
+    parameters = flops = None
+    vocabularies = [workdir / run.name / "vocab" for run in runs]
+    if made := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
+        vocabulary = Vocabulary.load(made[0])
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        parameters = count_parameters(runs[0].config.model, *sizes)
+        flops = runs[0].count_flops(sizes[1])
+    speeds = [
+        line["train/tokens_per_second"]
+        for run in runs
+        for line in read_metrics(workdir / run.name)
+        if "train/tokens_per_second" in line
+    ]
+    return Outcome(
+        runs,
+        read_arm(operand, "", EVALUATION) if finished else None,
+        parameters,
+        flops,
+        statistics.median(speeds) if speeds else None,
+        [find_state(workdir, run) for run in runs if run not in finished],
+    )
+
+
+def find_state(workdir: Path, run: Run) -> str:
+    """Of a run without its evaluation."""
+    failure = find_failure(workdir, run)
+    if failure.exists():
+        return failure.read_text().strip()
+    metrics = read_metrics(workdir / run.name)
+    if not metrics:
+        return "not begun"
+    return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
+
+
+def define_scores(arms: Mapping[str, Arm], measure: str) -> list[str]:
+    """The definition of the scores of all arms; nothing of no arm."""
+    return [
+        f"Scored on the {result['split']} split, checkpoint {result['checkpoint']}, "
+        f"{result['num_sentences']} sentences. {measure}: "
+        f"{result['measures'][measure]['definition']}"
+        for result in [arm.evaluations[0].result for arm in arms.values()][:1]
+    ]
+
+
+def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
+    """Base, code, packages and device of the first start; nothing before it."""
+    starts = [start for run in runs for start in read_ledger(workdir / run.name)[:1]]
+    if not starts:
+        return []
+    first = min(starts, key=lambda start: start["date"])
+    packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
+    revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
+    changed = any(start["changed"] for start in starts)
+    # Where the revision alone does not say what ran, the hash of the code does.
+    unsure = [start for start in starts if start["changed"] or not start["revision"]]
+    codes = dict.fromkeys(start["code"][:10] for start in unsure if "code" in start)
+    base = overrides(runs[0].config).items()
+    fields = ", ".join(f"{name}={value!r}" for name, value in base if not name.startswith(PLACES))
+    return [
+        f"Made from {first['date'][:10]} on, revision {', '.join(revisions)}"
+        f"{' with changes that were not committed' if changed else ''}"
+        f"{', code ' * bool(codes)}{', '.join(codes)}, {', '.join(packages)}, "
+        f"on {first['devices']} x {first['device']} a run.",
+        f"Base, where it is not t2t/config/fields.py: {fields}.",
+    ]
+
+
+def judge_rows(
+    arms: Mapping[str, Arm], measure_name: str
+) -> tuple[Judgement | None, Judgement | None, list[str]]:
+    """The rows by the measure and by the references' log-probability, and both in words.
+
+    Base comes first, and the others are compared with it; without base there are no verdicts.
+    """
+    if not arms:
+        return None, None, []
+    first = next(iter(arms.values()))
+    measure = make_measure(measure_name, first.evaluations[0].result["tgt_language"])
+    references = check_comparable([*arms.values()], measure_name, measure).references
+    named = [dataclasses.replace(arm, name=name) for name, arm in arms.items()]
+    counted = {arm.name: measure_sentences(measure, arm.hypotheses, references) for arm in named}
+    score = sacrebleu_score(measure.metric)
+    by_measure = judge(counted, score, higher_is_better=measure.higher_is_better)
+    if BASE not in arms:
+        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
+    sentences = describe_all(by_measure, measure_name, len(references))
+    found = count_references(named, references)
+    if found is None:
+        return by_measure, None, sentences
+    losses, unit = found
+    by_loss = judge(losses, mean_nats, higher_is_better=False)
+    number = len(next(iter(losses.values()))[0])
+    return by_measure, by_loss, sentences + describe_all(by_loss, f"nats per {unit}", number)
+
+
+def describe(
+    name: str,
+    outcomes: Mapping[str, Outcome],
+    judgement: Judgement | None,
+    by_loss: Judgement | None,
+) -> list[str]:
+    """The table's line of a row."""
+    outcome, base = outcomes[name], outcomes.get(BASE)
+    score = judgement.scores.get(name) if judgement else None
+    changes = differences(base.config, outcome.config) if base else []
+    return [
+        name,
+        ", ".join(change.removeprefix("model.") for change in changes),
+        _format_parameters(outcome.parameters, base.parameters if base else None),
+        f"{outcome.flops:.2e}" if outcome.flops else "",
+        str(count_sequential_operations(outcome.config.model, LENGTH, LENGTH)),
+        f"{outcome.speed:.0f}" if outcome.speed else "",
+        f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
+        _format_score(score) if score else "",
+        _format_paper(outcome.runs[0]),
+        "; ".join([*_judge_in_a_word(judgement, name), *dict.fromkeys(outcome.states)]),
+        "".join(_judge_in_a_word(by_loss, name)),
+    ]
+
+
+def _judge_in_a_word(judgement: Judgement | None, name: str) -> list[str]:
+    if judgement is None or name not in judgement.comparisons:
+        return []
+    comparison = judgement.comparisons[name]
+    word = "better" if comparison.better else "worse"
+    return [word if comparison.distinguishable else "not distinguishable"]
+
+
+def _format_parameters(count: int | None, base: int | None) -> str:
+    if count is None:
+        return ""
+    change = f" ({(count - base) / 1e6:+.2f}M)" if base is not None and count != base else ""
+    return f"{count / 1e6:.2f}M{change}"
+
+
+def _format_score(score: ArmScore) -> str:
+    low, high = score.over_sentences
+    seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
+    return f"{score.value:.2f} [{low:.2f}, {high:.2f}]{seeds}"
+
+
+def _format_paper(run: Run) -> str:
+    paper = run.row.paper
+    if paper is None:
+        return ""
+    more = f", {paper.parameters - PAPERS_BASE:+d}M" if paper.parameters else ""
+    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{more}"
+
+
+def draw(
+    workdir: Path,
+    runs: Sequence[Run],
+    outcomes: Mapping[str, Outcome],
+    judgement: Judgement | None,
+    measure: str,
+) -> dict[str, Path]:
+    """The plots that there are figures for, by what they show."""
+    plots = {}
+    for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
+        curves = {
+            run.name: [
+                (line["step"], line[f"validation/{name}"])
+                for line in read_metrics(workdir / run.name)
+                if line.get(f"validation/{name}") is not None
+            ]
+            for run in runs
+        }
+        if drawn := {run: curve for run, curve in curves.items() if curve}:
+            plots[title] = workdir / f"{name}.svg"
+            plot_curves(drawn, title, plots[title])
+    scores = judgement.scores if judgement else {}
+    costs = {
+        name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
+    }
+    if costs:
+        title = f"{measure} against the FLOPs of the training"
+        plots[title] = workdir / "cost.svg"
+        plot_costs(costs, measure, plots[title])
+    return plots

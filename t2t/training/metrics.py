@@ -1,0 +1,198 @@
+"""What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events.
+
+Of several processes only the first shows anything; all of them stop where steps fail.
+"""
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import tqdm
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
+from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import write_file
+from t2t.training.run_directory import RunError
+from t2t.training.step import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class NonFiniteError(RuntimeError):
+    """Too many steps in a row had a loss or gradient that was not finite."""
+
+
+class Report:
+    """Sums what the steps give, and shows it every `every` steps.
+
+    The metrics of a step are read when the next one is under way, so reading never makes the
+    device wait.
+    """
+
+    def __init__(self, workdir: Path, *, first: int, last: int, every: int, max_nonfinite: int):
+        """`first` is the step after which this process continues; what came later is dropped.
+
+        Raises:
+            RunError: the run directory cannot be written, now or later.
+        """
+        self._workdir = workdir
+        self._events = _open_files(workdir, first) if is_first() else None
+        self._bar = tqdm.tqdm(
+            total=last,
+            initial=first,
+            unit="step",
+            disable=None if is_first() else True,
+            dynamic_ncols=True,
+        )
+        self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
+        self._pending: tuple[int, int, Metrics] | None = None
+        self._restart_interval()
+        self._mark = time.perf_counter()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time inside as spent on waiting for data, unless a step was at work all along.
+
+        At most so much is waited: the step may have come to its end in between.
+        """
+        started = time.perf_counter()
+        yield
+        # JAX's stub leaves `is_ready` out.
+        if not self._pending or self._pending[-1].loss.is_ready():  # type: ignore[attr-defined]
+            self._waited += time.perf_counter() - started
+
+    def add(self, step: int, positions: int, metrics: Metrics) -> None:
+        """Takes a step's metrics, still being computed, with its padded target positions."""
+        pending, self._pending = self._pending, (step, positions, metrics)
+        if pending:
+            self._read(*pending)
+
+    def flush(self) -> None:
+        """Reads what is pending: before a checkpoint, at the end."""
+        if self._pending:
+            self._read(*self._pending)
+            self._pending = None
+
+    def validation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Validation scores, named as in `metrics.jsonl` without their prefix."""
+        if scores:
+            self._write(step, {f"validation/{name}": value for name, value in scores.items()})
+
+    def restart_clock(self) -> None:
+        """Leaves out of the speeds the time since the last step: it was not spent on training."""
+        self._mark = time.perf_counter()
+
+    def close(self) -> None:
+        """Ends the bar and the files."""
+        self._bar.close()
+        if self._events:
+            with _writing(self._workdir):
+                self._events.close()
+
+    def _read(self, step: int, positions: int, metrics: Metrics) -> None:
+        loss, tokens = float(metrics.loss), float(metrics.tokens)
+        if int(metrics.skipped_in_a_row) == 0:
+            self._loss += loss * tokens
+            self._loss_tokens += tokens
+        else:
+            _log.warning("step %d skipped: loss or gradient is not finite", step)
+        if int(metrics.skipped_in_a_row) >= self._max_nonfinite:
+            raise NonFiniteError(
+                f"step {step}: loss or gradient was not finite {self._max_nonfinite} times in a "
+                "row (training.max_nonfinite_steps); lower training.learning_rate, lengthen "
+                "training.warmup_steps, or set training.clip_norm"
+            )
+        self._tokens += tokens
+        self._positions += positions
+        now = time.perf_counter()
+        self._seconds += now - self._mark
+        self._mark = now
+        self._bar.update()
+        if step % self._every == 0 or step == self._last:
+            self._show(step, metrics)
+
+    def _show(self, step: int, metrics: Metrics) -> None:
+        loss = self._loss / self._loss_tokens if self._loss_tokens else math.nan
+        figures = {
+            "train/loss": loss,
+            "train/learning_rate": float(metrics.learning_rate),
+            "train/gradient_norm": float(metrics.gradient_norm),
+            "train/tokens_per_second": self._tokens / self._seconds,
+            "train/padding_share": 1 - self._tokens / self._positions,
+            "train/data_wait_share": self._waited / self._seconds,
+            "train/skipped": int(metrics.skipped),
+        }
+        self._write(step, figures)
+        self._bar.set_postfix_str(
+            f"loss {loss:.3f}, rate {figures['train/learning_rate']:.2e}, "
+            f"{figures['train/tokens_per_second']:.0f} tokens/s, "
+            f"padding {figures['train/padding_share']:.0%}"
+        )
+        if self._bar.disable:
+            _log.info("step %d/%d %s", step, self._last, _describe(figures))
+        self._restart_interval()
+
+    def _write(self, step: int, figures: Mapping[str, float]) -> None:
+        if not self._events:
+            return
+        # JSON has no NaN: null says that there is no such figure.
+        safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
+        with _writing(self._workdir):
+            with (self._workdir / "metrics.jsonl").open("a") as lines:
+                lines.write(line)
+            for name, value in figures.items():
+                self._events.write_event(
+                    Event(step=step, wall_time=time.time(), summary=scalar(name, value))
+                )
+            self._events.flush()
+
+    def _restart_interval(self) -> None:
+        self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
+        self._seconds = self._waited = 0.0
+
+
+def _describe(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in figures.items())
+
+
+def _open_files(workdir: Path, first: int) -> EventsWriter:
+    """Takes out of the files what came after step `first`."""
+    with _writing(workdir):
+        _drop_lines_after(workdir / "metrics.jsonl", first)
+        (workdir / "tensorboard").mkdir(exist_ok=True)
+        events = EventsWriter(str(workdir / "tensorboard" / "events"))
+        start = SessionLog(status=SessionLog.START)  # hides what came after `first`
+        events.write_event(Event(step=first, session_log=start))
+    return events
+
+
+def _drop_lines_after(path: Path, step: int) -> None:
+    """Removes what a killed run wrote after its last checkpoint, and a half-written last line."""
+    if not path.exists():
+        return
+    kept = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(f"{line}\n")
+        except (ValueError, TypeError, KeyError):
+            _log.warning("%s, line %d: dropped, for it is damaged", path, number)
+    write_file(path, "".join(kept))
+
+
+@contextlib.contextmanager
+def _writing(workdir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{workdir} cannot be written: {error.strerror}; free some room there, and the same "
+            "command continues from the last checkpoint"
+        ) from None

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from t2t.analysis.head_roles import Keys, Profile, RoleTally, find_rare
+
+LENGTH = 6
+NO_MARKS = np.zeros(LENGTH, bool)
+
+
+def mark(*places: int) -> np.ndarray:
+    marked = NO_MARKS.copy()
+    marked[list(places)] = True
+    return marked
+
+
+def judge(stack: str, weights: np.ndarray, keys: Keys) -> Profile:
+    """The profile of a stack's only head."""
+    tally = RoleTally(stack)
+    tally.add(weights[None, None], keys)
+    [[profile]] = tally.profiles()
+    return profile
+
+
+def look_at(offset: int, share: float = 1.0) -> np.ndarray:
+    """All weight on the key at an offset from the query, or a share with the rest spread evenly."""
+    at = np.clip(np.arange(LENGTH) + offset, 0, LENGTH - 1)
+    return share * np.eye(LENGTH)[at] + (1 - share) / LENGTH
+
+
+@pytest.mark.parametrize(
+    ("stack", "offset", "role"),
+    [
+        ("encoder", -1, "previous token"),
+        ("encoder", 0, "same token"),
+        ("encoder", 1, "next token"),
+        ("decoder", -1, "previous token"),
+        ("decoder", 0, "same token"),
+        ("cross", 0, "diagonal"),
+    ],
+)
+def test_head_that_looks_at_a_fixed_distance_is_told(stack: str, offset: int, role: str) -> None:
+    profile = judge(stack, look_at(offset), Keys(NO_MARKS))
+    assert profile.role == role
+    assert profile.score == pytest.approx(1)
+    assert profile.entropy == pytest.approx(0)
+
+
+def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
+    weights = np.zeros((3, LENGTH))
+    weights[[0, 1, 2], [0, 3, 5]] = 1
+    assert judge("cross", weights, Keys(NO_MARKS)).role == "diagonal"
+    assert judge("cross", weights[::-1], Keys(NO_MARKS)).role == "mixed (diagonal)"
+
+
+@pytest.mark.parametrize("stack", ["encoder", "cross"])
+def test_head_that_looks_at_marks_or_at_rare_tokens_is_told(stack: str) -> None:
+    keys = Keys(mark(4), find_rare([9, 9, 9, 9, 9, 2], mark(4)))
+    assert judge(stack, np.tile(np.eye(LENGTH)[4], (LENGTH, 1)), keys).role == "separator"
+    assert judge(stack, np.tile(np.eye(LENGTH)[5], (LENGTH, 1)), keys).role == "rare token"
+
+
+def test_score_is_the_share_of_weight_in_its_places() -> None:
+    profile = judge("encoder", look_at(-1, share=0.7), Keys(NO_MARKS))
+    assert profile.scores["previous token"] == pytest.approx(0.7 + 0.3 / LENGTH)
+    assert profile.scores["next token"] == pytest.approx(0.3 / LENGTH, abs=0.15)
+
+
+def test_queries_without_a_choice_do_not_count() -> None:
+    """The decoder's first query sees one key, and only later ones see the separator."""
+    weights = np.eye(LENGTH)
+    weights[3:] = np.eye(LENGTH)[2]
+    profile = judge("decoder", weights, Keys(mark(2)))
+    assert profile.scores["separator"] == pytest.approx(1)
+    assert profile.scores["same token"] == pytest.approx(2 / 5)
+
+
+def test_equal_weights_are_broad_and_two_halves_are_mixed() -> None:
+    even = judge("encoder", np.full((LENGTH, LENGTH), 1 / LENGTH), Keys(mark(5)))
+    assert even.role == "broad"
+    assert even.score == pytest.approx(1)
+    assert even.entropy == pytest.approx(np.log(LENGTH))
+    halves = np.zeros((LENGTH, LENGTH))
+    halves[:, [0, 3]] = 0.5
+    assert judge("encoder", halves, Keys(mark(5))).role == "mixed (previous token)"
+
+
+def test_sentences_count_by_their_queries() -> None:
+    tally = RoleTally("encoder")
+    tally.add(look_at(-1)[None, None], Keys(NO_MARKS))
+    tally.add(np.eye(3)[None, None], Keys(NO_MARKS[:3]))
+    [[profile]] = tally.profiles()
+    assert profile.scores["previous token"] == pytest.approx(5 / 7)
+    assert profile.scores["same token"] == pytest.approx((1 + 3) / (6 + 3))
+
+
+def test_sentence_of_one_token_says_nothing() -> None:
+    profile = judge("encoder", np.ones((1, 1)), Keys(np.array([True])))
+    assert (profile.role, profile.score, profile.entropy) == ("mixed", 0.0, 0.0)
+
+
+def test_rarest_tokens_share_the_role_and_separators_have_none() -> None:
+    found = find_rare([3, 1, 1, 0], np.array([False, False, False, True]))
+    assert found.tolist() == [False, True, True, False]
+    assert not find_rare([1, 1], np.array([True, True])).any()

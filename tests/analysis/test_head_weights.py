@@ -1,0 +1,149 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.analysis.head_weights import Head, HeadWeights, find_weights, list_heads, switch_off, weigh
+from t2t.config.fields import ModelConfig
+from t2t.model.attention import KeyValue, dot_product_attention
+from t2t.model.build import merge
+from t2t.model.interface import Params
+from t2t.model.transformer import Transformer
+from tests import reference
+from tests.model.small_models import (
+    SRC,
+    TGT_IN,
+    VARIANTS,
+    Structure,
+    draw,
+    draw_model,
+    vary,
+)
+
+TRANSFORMERS = [
+    name
+    for name, changes in VARIANTS.items()
+    if "kind" not in changes and "dtype" not in changes and "dropout" not in name
+]
+
+
+def weigh_all(structure: Structure, params: Params) -> HeadWeights:
+    @jax.jit
+    def run(params: Params) -> HeadWeights:
+        model = merge(structure, params)
+        assert isinstance(model, Transformer)
+        return find_weights(model, SRC, TGT_IN)
+
+    found: HeadWeights = run(params)
+    return found
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_weights_agree_with_naive_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference tells its weights in the order of its calls, when values are unit vectors."""
+    config, (structure, params) = vary(name), draw_model(name)
+    found, told = weigh_all(structure, params), []
+    attend = reference.attend
+
+    def attend_and_tell(
+        query: reference.Rows,
+        keys: reference.Rows,
+        values: reference.Rows,
+        visible: reference.Rows,
+        bias: reference.Rows | None = None,
+        scaled: bool = True,
+    ) -> reference.Rows:
+        told.append(attend(query, keys, np.eye(len(keys)), visible, bias, scaled))
+        return attend(query, keys, values, visible, bias, scaled)
+
+    monkeypatch.setattr(reference, "attend", attend_and_tell)
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), params)
+    reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())
+
+    encoder_depth, decoder_depth = config.depth
+    heads = range(config.num_heads)
+    wanted = [found.encoder[layer, 0, h] for layer in range(encoder_depth) for h in heads]
+    for layer in range(decoder_depth):
+        wanted += [stack[layer, 0, h] for stack in (found.decoder, found.cross) for h in heads]
+    assert len(told) == len(wanted)
+    for one, other in zip(told, wanted, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["paper", "today's", "relative positions", "bfloat16"])
+def test_rows_sum_to_one_and_padding_and_future_get_nothing(name: str) -> None:
+    found = weigh_all(*draw_model(name))
+    encoder = np.asarray(found.encoder)
+    for stack in (encoder[:, 0], encoder[:, 1, :, :3], found.decoder, found.cross):
+        assert stack.dtype == np.float32
+        np.testing.assert_allclose(np.sum(stack, axis=-1), 1, atol=1e-3)
+    assert not np.any(encoder[:, 1, :, :3, 3:])
+    assert not np.any(np.asarray(found.cross)[:, 1, ..., 3:])
+    assert not np.any(np.triu(found.decoder, k=1))
+
+
+def test_watching_changes_no_output() -> None:
+    structure, params = draw_model("today's")
+
+    @jax.jit
+    def run(params: Params) -> tuple[jax.Array, jax.Array]:
+        model, watched = merge(structure, params), merge(structure, params)
+        assert isinstance(watched, Transformer)
+        find_weights(watched, SRC, TGT_IN)
+        return model(SRC, TGT_IN), watched(SRC, TGT_IN)
+
+    np.testing.assert_array_equal(*run(params))
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
+    batch, queries, keys, heads = 2, 3, 5, 4
+    random = np.random.default_rng(0)
+    query = jnp.asarray(random.standard_normal((batch, queries, heads, 6)), jnp.float32)
+    memory = KeyValue(
+        jnp.asarray(random.standard_normal((batch, keys, groups, 6)), jnp.float32),
+        jnp.asarray(random.standard_normal((batch, keys, groups, 7)), jnp.float32),
+    )
+    bias = jnp.asarray(random.standard_normal((heads, queries, keys)), jnp.float32)
+    mask = jnp.arange(keys) < 4
+    mask = mask[None, None, None]
+    weights = weigh(query, memory.keys, mask, bias)
+    values = np.repeat(memory.values, heads // groups, axis=2)
+    wanted = dot_product_attention(query, memory, mask, bias)
+    np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)
+
+
+def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
+    """With W^O of all heads but one at zero, that one is all that attention adds."""
+    config = vary("today's")
+    structure, params = draw_model("today's")
+    run = jax.jit(lambda params: merge(structure, params)(SRC, TGT_IN))
+    whole = run(params)
+    parameters = jax.tree.map(lambda x: np.array(x, float), params)
+    for head in list_heads(config):
+        less = switch_off(params, head)
+        names = {"encoder": "attention", "decoder": "self_attention", "cross": "cross_attention"}
+        side = "encoder" if head.stack == "encoder" else "decoder"
+        attention = parameters[side][head.layer][names[head.stack]]
+        kept = attention["output"].copy()
+        attention["output"][head.number] = 0
+        wanted = reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())
+        attention["output"] = kept
+        found = run(less)
+        np.testing.assert_allclose(found[0], wanted, atol=2e-4)
+        assert not np.allclose(found, whole)
+
+
+def test_heads_are_listed_stack_by_stack() -> None:
+    config = ModelConfig(num_layers=1, decoder_layers=2, num_heads=2)
+    assert [tuple(head) for head in list_heads(config)] == [
+        ("encoder", 0, 0), ("encoder", 0, 1),
+        ("decoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("decoder", 1, 1),
+        ("cross", 0, 0), ("cross", 0, 1), ("cross", 1, 0), ("cross", 1, 1),
+    ]  # fmt: skip
+    assert Head(*next(list_heads(config))).number == 0
+    drawn = weigh_all(*draw(dataclasses.replace(vary("paper"), decoder_layers=2)))
+    assert len(drawn.encoder) == 1
+    assert len(drawn.decoder) == len(drawn.cross) == 2

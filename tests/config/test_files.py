@@ -1,0 +1,130 @@
+"""JSON there and back, overrides, differences."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.files import differences, load_config, override, overrides, save_config
+
+OVERRIDES = st.fixed_dictionaries(
+    {},
+    optional={
+        "model.num_heads": st.sampled_from([1, 4, 16]),
+        "model.d_k": st.none() | st.integers(1, 999),
+        "model.residual": st.booleans(),
+        "model.dropout": st.floats(0, 1, exclude_max=True),
+        "data.source": st.just("tfds"),
+        "data.train_src": st.lists(st.text()).map(tuple),
+        "data.train_weights": st.lists(st.floats(0.1, 9)).map(tuple),
+        "data.cache_directory": st.text(),
+        "training.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
+        "seed": st.integers(0),
+    },
+)
+
+
+@given(OVERRIDES)
+def test_changed_fields_are_the_overrides_and_survive_json(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    config, defaults = override(Config(), values), flatten(Config())
+    assert overrides(config) == {n: v for n, v in values.items() if v != defaults[n]}
+    assert flatten(config) == defaults | values
+    assert override(Config(), overrides(config)) == config
+    assert len(differences(Config(), config)) == len(overrides(config))
+    save_config(config, tmp_path / "config.json")
+    assert load_config(tmp_path / "config.json") == config
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+
+
+@given(st.sampled_from([*flatten(Config())]), SCALARS | st.lists(SCALARS) | st.just({}))
+def test_any_value_of_a_field_is_taken_or_refused_by_its_name(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    section, _, field = name.rpartition(".")
+    try:
+        load_changed(
+            tmp_path, lambda values: (values[section] if section else values).update({field: value})
+        )
+    except ConfigError as error:
+        assert (section or field) in str(error)  # noqa: PT017
+
+
+def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Config:
+    values = dataclasses.asdict(Config())
+    edit(values)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    return load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("data", "train_weights", ["1"]),
+        ("data", "train_src", "a.en"),
+        ("model", "d_model", "512"),
+        ("model", "d_model", 512.0),
+        ("model", "d_model", None),
+        ("model", "residual", 1),
+        ("model", "dropout", "0.1"),
+        ("model", "position", None),
+        ("training", "steps", True),
+    ],
+)
+def test_wrong_type_in_json_is_rejected(
+    tmp_path: Path, section: str, field: str, value: Any
+) -> None:
+    expected = re.escape(f"config.json: {section}: {field}={value!r} is not of type")
+    with pytest.raises(ConfigError, match=expected):
+        load_changed(tmp_path, lambda values: values[section].update({field: value}))
+
+
+def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: model: unknown fields d_q, width"):
+        load_changed(tmp_path, lambda values: values["model"].update(width=1, d_q=2))
+
+
+def test_section_that_is_no_object_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: model: expected an object, found 3"):
+        load_changed(tmp_path, lambda values: values.update(model=3))
+
+
+def test_broken_rule_in_json_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.num_heads=5 does not divide"):
+        load_changed(tmp_path, lambda values: values["model"].update(num_heads=5))
+
+
+def test_whole_number_in_json_serves_as_a_float(tmp_path: Path) -> None:
+    config = load_changed(tmp_path, lambda values: values["training"].update(learning_rate=2))
+    assert isinstance(config.training.learning_rate, float)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json does not exist; is this a run directory"):
+        load_config(tmp_path / "config.json")
+
+
+def test_broken_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model": ')
+    with pytest.raises(ConfigError, match=r"config\.json is not JSON"):
+        load_config(tmp_path / "config.json")
+
+
+def test_differences_name_each_changed_field() -> None:
+    assert differences(Config(), Config()) == []
+    changed = override(Config(), {"model.d_k": 32, "data.source": "tfds", "seed": 1})
+    assert differences(Config(), changed) == [
+        "model.d_k: None -> 32",
+        "data.source: 'phrasebook' -> 'tfds'",
+        "seed: 0 -> 1",
+    ]

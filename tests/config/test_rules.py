@@ -1,0 +1,259 @@
+"""Each rule of `validate` and its remedy."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
+from t2t.config.rules import validate
+
+
+def change(**sections: Any) -> Config:
+    """The defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
+    config = Config()
+    for section, value in sections.items():
+        if isinstance(value, dict):
+            value = dataclasses.replace(getattr(config, section), **value)
+        setattr(config, section, value)
+    return config
+
+
+def change_field(name: str, value: Any) -> Config:
+    section, _, field = name.rpartition(".")
+    return change(**{section: {field: value}} if section else {field: value})
+
+
+def rejection(config: Config) -> str:
+    with pytest.raises(ConfigError) as caught:
+        validate(config)
+    return str(caught.value)
+
+
+def test_defaults_are_valid() -> None:
+    config = Config()
+    assert validate(config) is config
+
+
+CHOICES = """
+    model.kind model.position model.norm model.norm_position model.feed_forward model.rnn_cell
+    model.tie_embeddings model.dtype data.source tokenizer.kind training.schedule
+    checkpoints.best_metric
+""".split()
+NUMBERS = {
+    name: value
+    for name, value in flatten(Config()).items()
+    if not isinstance(value, str | bool | tuple) and not name.startswith("mesh.")
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
+    message = rejection(change_field(name, "sine"))
+    assert message.startswith(f"{name}='sine' is unknown; use one of ")
+    assert flatten(Config())[name] in message.split("use one of ")[1].split(", ")
+
+
+def test_numbers_without_meaning_are_rejected() -> None:
+    """Negative ones in each field; and what is no number, and more than a share can be."""
+    for name, default in NUMBERS.items():
+        of_floats = [math.nan] if isinstance(default, float) else []
+        of_shares = [1.5] if "dropout" in name or "smoothing" in name or "adam_b" in name else []
+        for value in (-1, *of_floats, *of_shares):
+            assert f"{name}={value} must " in rejection(change_field(name, value))
+
+
+@pytest.mark.parametrize(
+    "name", ["model.d_model", "model.d_k", "training.steps", "data.num_shapes"]
+)
+def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
+    assert f"{name}=0 must be positive" in rejection(change_field(name, 0))
+
+
+TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
+
+COMBINATIONS = {
+    "num_heads divides d_model": (
+        {"model": {"num_heads": 5}},
+        "model.num_heads=5 does not divide model.d_model=512; use one of 1, 2, 4, 8, "
+        "or set model.d_k and model.d_v",
+    ),
+    "num_kv_heads divides num_heads": (
+        {"model": {"num_kv_heads": 3}},
+        "model.num_kv_heads=3 does not divide model.num_heads=8; use one of 1, 2, 4, 8",
+    ),
+    "sinusoids come in pairs": (
+        {"model": {"d_model": 9, "num_heads": 3}},
+        "model.d_model=9 is odd, but sinusoidal positions pair a sine with a cosine; "
+        "use an even width or another model.position",
+    ),
+    "rotations come in pairs": (
+        {"model": {"position": "rotary", "d_k": 5}},
+        "model.d_k=5 is odd, but rotary positions turn pairs of dimensions; "
+        "use an even model.d_k or another model.position",
+    ),
+    "the two ways of a recurrent encoder are equally wide": (
+        {"model": {"kind": "rnn", "d_model": 9}},
+        "model.d_model=9 is odd, but each direction of the recurrent encoder is half as wide; "
+        "use an even width",
+    ),
+    "a recurrent model has no heads": (
+        {"model": {"kind": "rnn", "num_heads": 4}},
+        "model.num_heads=4 means nothing to model.kind='rnn'; leave it at 8",
+    ),
+    "a Transformer has no cells": (
+        {"model": {"rnn_cell": "lstm"}},
+        "model.rnn_cell='lstm' means nothing to model.kind='transformer'; leave it at 'gru'",
+    ),
+    "text needs training files": (
+        {"data": {"source": "text"}},
+        "data.train_src has 0 files and data.train_tgt 0; "
+        "data.source='text' needs as many of each, at least one",
+    ),
+    "files come in pairs": (
+        {"data": TEXT | {"train_tgt": ("a.de", "b.de")}},
+        "data.train_src has 1 files and data.train_tgt 2; "
+        "data.source='text' needs as many of each, at least one",
+    ),
+    "one weight for each file": (
+        {"data": TEXT | {"train_weights": (1.0, 2.0)}},
+        "data.train_weights has 2 values for 1 files; give one for each, or none",
+    ),
+    "weights are positive": (
+        {"data": TEXT | {"train_weights": (0.0,)}},
+        "data.train_weights=(0.0,) must all be positive; leave a corpus out to give it no weight",
+    ),
+    "validation files come in pairs": (
+        {"data": TEXT | {"validation_src": "v.en"}},
+        "data.validation_src='v.en' and data.validation_tgt='' go together; give both",
+    ),
+    "test files come in pairs": (
+        {"data": TEXT | {"test_tgt": "t.de"}},
+        "data.test_src='' and data.test_tgt='t.de' go together; give both",
+    ),
+    "max_length fits length_multiple": (
+        {"data": {"max_length": 100, "length_multiple": 8}},
+        "data.max_length=100 is no multiple of data.length_multiple=8; raise it to 104",
+    ),
+    "batch holds its longest rows": (
+        {"data": {"batch_tokens": 2000}},
+        "data.batch_tokens=2000 cannot hold data.rows_multiple=8 rows of data.max_length=256; "
+        "raise it to 2048, or lower one of the others",
+    ),
+    "batch holds its packed rows": (
+        {"data": {"batch_tokens": 2500, "packed_length": 512}},
+        "data.batch_tokens=2500 cannot hold data.rows_multiple=8 rows of data.packed_length=512; "
+        "raise it to 4096, or lower one of the others",
+    ),
+    "packed rows hold the longest pairs": (
+        {"data": {"packed_length": 128}},
+        "data.packed_length=128 cannot hold pairs of data.max_length=256; "
+        "raise it to as much, or lower data.max_length",
+    ),
+    "packed corpora have whole weights": (
+        {"data": TEXT | {"packed_length": 256, "train_weights": (1.5,)}},
+        "data.train_weights=(1.5,) must be whole numbers with data.packed_length: "
+        "which pairs share a row is the same in all epochs",
+    ),
+    "recurrence is not packed": (
+        {"model": {"kind": "rnn"}, "data": {"packed_length": 256}},
+        "data.packed_length=256 puts several sentences into a row, and "
+        "model.kind='rnn' would carry its state across; set data.packed_length=0",
+    ),
+    "tied embeddings share a vocabulary": (
+        {"tokenizer": {"shared": False}},
+        "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
+        "set tokenizer.shared=True or model.tie_embeddings='decoder'",
+    ),
+    "learned positions reach through a packed row": (
+        {"model": {"position": "learned"}, "data": {"packed_length": 2048}},
+        "model.max_positions=1024 is less than data.packed_length=2048; raise it to 2048 or more",
+    ),
+    "position table holds max_length": (
+        {"model": {"position": "learned", "max_positions": 100}},
+        "model.max_positions=100 is less than data.max_length=256; raise it to 256 or more",
+    ),
+    "rows split evenly": (
+        {"training": {"accumulation_steps": 3}},
+        "training.accumulation_steps=3 does not divide data.rows_multiple=8; "
+        "raise data.rows_multiple to 24",
+    ),
+    "BLEU is measured at validations": (
+        {"training": {"bleu_every": 1500}},
+        "training.bleu_every=1500 must be a multiple of training.validate_every=1000, or 0",
+    ),
+    "best checkpoint by BLEU is measured": (
+        {"checkpoints": {"best_metric": "bleu"}},
+        "checkpoints.every=1000 must be a multiple of training.bleu_every=0, so that "
+        "checkpoints.keep_best knows each checkpoint's bleu; "
+        "change one of them, or set checkpoints.keep_best=0",
+    ),
+    "best checkpoint by loss is measured": (
+        {"checkpoints": {"every": 500}},
+        "checkpoints.every=500 must be a multiple of training.validate_every=1000, so that "
+        "checkpoints.keep_best knows each checkpoint's loss; "
+        "change one of them, or set checkpoints.keep_best=0",
+    ),
+    "one mesh axis takes the rest": (
+        {"mesh": {"fsdp": -1}},
+        "mesh=(-1, -1, 1) must hold positive sizes, and -1 at most once",
+    ),
+    "mesh sizes are positive": (
+        {"mesh": {"tensor": 0}},
+        "mesh=(-1, 1, 0) must hold positive sizes, and -1 at most once",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), COMBINATIONS.values(), ids=COMBINATIONS)
+def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], message: str) -> None:
+    assert rejection(change(**changes)) == message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"num_heads": 5, "d_k": 64, "d_v": 64}},
+        {"model": {"num_heads": 1}},
+        {"model": {"num_kv_heads": 1}},
+        {"model": {"d_model": 9, "num_heads": 3, "position": "learned"}},
+        {"model": {"kind": "rnn", "rnn_cell": "lstm", "d_model": 10, "residual": False}},
+        {"data": TEXT | {"train_weights": (0.5,), "test_src": "t.en", "test_tgt": "t.de"}},
+        {"tokenizer": {"shared": False}, "model": {"tie_embeddings": "decoder"}},
+        {"data": {"rows_multiple": 24}, "training": {"accumulation_steps": 3}},
+        {"training": {"bleu_every": 1000}, "checkpoints": {"best_metric": "bleu"}},
+        {"checkpoints": {"every": 500, "keep_best": 0}},
+        {"mesh": {"data": 2, "fsdp": 2, "tensor": -1}},
+    ],
+    ids=str,
+)
+def test_followed_remedy_is_accepted(changes: dict[str, Any]) -> None:
+    validate(change(**changes))
+
+
+def test_fields_that_mean_nothing_to_a_kind_are_rejected() -> None:
+    """Those of the one kind serve the other, or are here."""
+    changes = {
+        "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
+        "attention_kernel": False, "position": "none", "max_positions": 4, "norm": "rms",
+        "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
+        "feed_forward_dropout": 0.5,
+    }  # fmt: skip
+    shared = "kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout"
+    assert vars(ModelConfig()).keys() == {*changes, *shared.split(), "dtype", "rnn_cell"}
+    for kind, foreign in ("rnn", changes), ("transformer", {"rnn_cell": "lstm"}):
+        for name, value in foreign.items():
+            message = rejection(change(model={"kind": kind, name: value}))
+            assert message.startswith(
+                f"model.{name}={value!r} means nothing to model.kind={kind!r}"
+            )
+
+
+def test_all_problems_are_named_at_once() -> None:
+    message = rejection(change(model={"d_model": 0, "norm": "batch"}, seed=-1))
+    assert [line.split("=")[0] for line in message.splitlines()] == [
+        "model.norm",
+        "model.d_model",
+        "seed",
+    ]

@@ -1,0 +1,211 @@
+"""Which pairs form which batch: each its share, in few shapes, whoever asks, in any order."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t.config.fields import DataConfig
+from t2t.data.batching import POSITION_COSTS, Plan, best_cut, count_lengths, find_dropped
+from t2t.data.corpus import DataError
+
+Corpora = list[tuple[np.ndarray, np.ndarray]]
+
+
+def draw_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """As image captions: 14 sub-words on average, the two sides of a pair much alike."""
+    random = np.random.default_rng(seed)
+    src = random.normal(14, 4.5, count)
+    tgt = src + random.normal(0, 2, count)
+    whole = np.clip(np.stack([src, tgt]).round(), 4, 40).astype(np.int32)
+    return whole[0], whole[1]
+
+
+def make_plan(corpora: Corpora, seed: int = 0, weights: Any = (), **fields: Any) -> Plan:
+    defaults = {"max_length": 40, "batch_tokens": 400, "num_shapes": 6}
+    return Plan(corpora, DataConfig(**(defaults | fields)), seed, weights)
+
+
+def epoch_indices(plan: Plan, epoch: int) -> list[int]:
+    first = epoch * plan.steps_per_epoch
+    steps = range(first, first + plan.steps_per_epoch)
+    return [index for step in steps for index in plan.batch(step).indices.tolist()]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 43), st.integers(1, 43)), min_size=1, max_size=150),
+    st.fixed_dictionaries(
+        {
+            "num_shapes": st.integers(1, 8),
+            "rows_multiple": st.integers(1, 4),
+            "length_multiple": st.sampled_from([1, 4, 8]),
+            "batch_tokens": st.integers(160, 700),
+            "max_length_ratio": st.sampled_from([0.0, 1.5]),
+        }
+    ),
+)
+def test_epoch_uses_each_kept_pair_once_in_few_shapes_that_hold_it(
+    pairs: list[tuple[int, int]], fields: dict[str, Any]
+) -> None:
+    """A sentence of length 1 is empty."""
+    ratio, multiple = fields["max_length_ratio"], fields["rows_multiple"]
+    kept = [
+        number
+        for number, pair in enumerate(pairs)
+        if min(pair) > 1 and max(pair) <= 40 and (not ratio or max(pair) <= ratio * min(pair))
+    ]
+    src, tgt = np.array(pairs, np.int32).T
+    if not kept:
+        with pytest.raises(DataError):
+            make_plan([(src, tgt)], **fields)
+        return
+    plan = make_plan([(src, tgt)], **fields)
+    assert len(plan.shapes) <= fields["num_shapes"]
+    for epoch in range(2):
+        assert sorted(epoch_indices(plan, epoch)) == kept
+    for batch in map(plan.batch, range(plan.steps_per_epoch)):
+        rows, lengths = batch.shape.rows, (batch.shape.src_length, batch.shape.tgt_length)
+        assert batch.shape in plan.shapes
+        assert 0 < len(batch.indices) <= rows
+        assert src[batch.indices].max() <= lengths[0]
+        assert tgt[batch.indices].max() <= lengths[1]
+        assert not any(length % fields["length_multiple"] for length in lengths)
+        assert rows % multiple == 0
+        assert rows * max(lengths) <= fields["batch_tokens"] < (rows + multiple) * max(lengths)
+
+
+def test_whole_weights_are_numbers_of_uses() -> None:
+    plan = make_plan([draw_lengths(100), draw_lengths(60, seed=1)], weights=[2, 1])
+    uses = Counter(epoch_indices(plan, 1))
+    assert uses == dict.fromkeys(range(100), 2) | dict.fromkeys(range(100, 160), 1)
+
+
+def test_fractional_weights_come_true_over_epochs() -> None:
+    lengths = np.repeat([8, 16, 24], 40)
+    weights, epochs = [0.3, 1.75], 20
+    plan = make_plan([(lengths, lengths)] * 2, weights=weights)
+    drawn = [epoch_indices(plan, epoch) for epoch in range(epochs)]
+    assert {len(indices) for indices in drawn} == {round(sum(weights) * len(lengths))}
+    uses = Counter(itertools.chain.from_iterable(drawn))
+    for corpus, weight in enumerate(weights):
+        of_corpus = [uses[i] for i in range(corpus * len(lengths), (corpus + 1) * len(lengths))]
+        assert np.abs(np.array(of_corpus) - weight * epochs).max() < 1
+
+
+def test_small_weight_still_uses_a_pair_that_is_alone_in_its_shape() -> None:
+    lengths = np.array([8] * 50 + [40])
+    plan = make_plan([(lengths, lengths)], weights=[0.1])
+    assert 50 in epoch_indices(plan, 0)
+
+
+@pytest.mark.parametrize("weights", [(), (1, 2), (0.37, 1.91)])
+def test_epochs_have_the_same_number_of_steps(weights: tuple[float, ...]) -> None:
+    plan = make_plan([draw_lengths(333), draw_lengths(77, seed=1)], weights=weights)
+    for epoch in range(10):
+        assert len(plan._plan_epoch(epoch)) == plan.steps_per_epoch
+
+
+def test_order_follows_from_seed_and_epoch() -> None:
+    corpora = [draw_lengths(200)]
+    one, same, other = (make_plan(corpora, seed=seed) for seed in (1, 1, 2))
+    assert epoch_indices(one, 0) == epoch_indices(same, 0)
+    assert epoch_indices(one, 0) != epoch_indices(other, 0)
+    assert epoch_indices(one, 0) != epoch_indices(one, 1)
+
+
+def test_pairs_of_a_batch_change_from_epoch_to_epoch() -> None:
+    plan = make_plan([draw_lengths(200)])
+    batches = [
+        {frozenset(batch.indices.tolist()) for batch in plan._plan_epoch(epoch)} for epoch in (0, 1)
+    ]
+    assert not batches[0] & batches[1]
+
+
+def test_seeking_equals_iterating() -> None:
+    corpora = [draw_lengths(200)]
+    plan = make_plan(corpora)
+    steps = range(3 * plan.steps_per_epoch)
+    iterated = [plan.batch(step) for step in steps]
+    for step in np.random.default_rng(0).permutation(steps):
+        sought = make_plan(corpora).batch(int(step))
+        assert sought.shape == iterated[step].shape
+        np.testing.assert_array_equal(sought.indices, iterated[step].indices)
+
+
+def test_only_one_batch_of_an_epoch_is_not_full() -> None:
+    plan = make_plan([draw_lengths(1001)])
+    batches = plan._plan_epoch(0)
+    assert sum(len(batch.indices) < batch.shape.rows for batch in batches) == 1
+
+
+def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
+    plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
+    batches = plan._plan_epoch(0)
+    positions = sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
+    real = sum(int(plan.tgt_lengths[i]) for batch in batches for i in batch.indices)
+    assert plan.padding_share() == pytest.approx(1 - real / positions)
+    assert plan.padding_share() <= 0.1
+
+
+def test_cut_is_the_one_that_saves_most() -> None:
+    src, tgt = draw_lengths(60)
+
+    def cost(pairs: np.ndarray) -> int:
+        longest = src[pairs].max() * POSITION_COSTS[0] + tgt[pairs].max() * POSITION_COSTS[1]
+        return len(pairs) * int(longest)
+
+    savings = {}
+    for side, lengths in enumerate((src, tgt)):
+        for cut in sorted(set(lengths.tolist()))[:-1]:
+            parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
+            savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
+    saving, side, cut = best_cut(*count_lengths(src, tgt, 1))
+    assert saving == max(savings.values()) == savings[side, cut]
+
+
+def test_pairs_of_equal_lengths_are_cut_as_if_each_stood_alone() -> None:
+    src, tgt = draw_lengths(2000)
+    cells = count_lengths(src, tgt, 3)
+    assert cells.counts.sum() == 2000
+    assert cells.counts.max() > 1
+    src, tgt = -(-src // 3) * 3, -(-tgt // 3) * 3
+    assert best_cut(src, tgt, np.ones_like(src)) == best_cut(*cells)
+
+
+def test_order_of_runs_that_exist_stays_what_it_is() -> None:
+    plan = make_plan([draw_lengths(900), draw_lengths(300, seed=1)], 5, (1, 1.37), num_shapes=9)
+    digest = hashlib.sha256()
+    for step in range(3 * plan.steps_per_epoch):
+        batch = plan.batch(step)
+        digest.update(str(dataclasses.astuple(batch.shape)).encode())
+        digest.update(batch.indices.astype(np.int64).tobytes())
+    assert digest.hexdigest()[:16] == "916a49ed02593e55"
+
+
+def test_dropped_pairs_are_counted_by_the_first_rule_that_applies() -> None:
+    src = np.array([1, 5, 1, 31, 30, 10, 10, 5])
+    tgt = np.array([5, 1, 99, 30, 30, 30, 31, 5])
+    dropped = find_dropped(src, tgt, DataConfig(max_length=30, max_length_ratio=2.5))
+    assert {rule: indices.tolist() for rule, indices in dropped.items()} == {
+        "empty": [0, 1, 2],
+        "longer than 30": [3, 6],
+        "of uneven lengths": [5],
+    }
+    plan = make_plan([(src, tgt)], max_length=30, max_length_ratio=2.5)
+    assert plan.describe_dropped() == "3 empty, 2 longer than 30, 1 of uneven lengths"
+
+
+def test_without_a_ratio_lengths_may_differ() -> None:
+    plan = make_plan([(np.array([2]), np.array([40]))])
+    assert plan.describe_dropped().endswith("0 of uneven lengths")
+
+
+def test_nothing_left_is_an_error_that_names_the_rules() -> None:
+    with pytest.raises(DataError, match=r"none of 2 .* 1 empty, 1 longer than 40.*max_length"):
+        make_plan([(np.array([1, 41]), np.array([5, 5]))])

@@ -1,0 +1,133 @@
+"""From a plan and ids to batches: padding, the shift, each host's rows, any start."""
+
+import numpy as np
+import pytest
+
+from t2t.config.fields import DataConfig, TokenizerConfig
+from t2t.data.batch import BOS_ID, PAD_ID, Batch, HostBatch
+from t2t.data.corpus import ListCorpus
+from t2t.data.loader import Loader
+from t2t.data.packing import make_plan
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.tokenizer import train_vocabulary
+from tests.data import small_corpus
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
+    """Three, of 300, 1 and 100 pairs."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    config = TokenizerConfig(vocab_size=400)
+    vocabulary = train_vocabulary([small_corpus.CORPUS], config, folder / "vocab")
+    pairs = small_corpus.PAIRS
+    parts = [ListCorpus("part", part) for part in (pairs[:300], pairs[300:301], pairs[301:401])]
+    return [tokenize_corpus(part, vocabulary, folder / "cache", progress=False) for part in parts]
+
+
+def make_loader(
+    corpora: list[TokenizedCorpus],
+    row_multiple: int = 8,
+    row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
+    packed_length: int = 0,
+) -> Loader:
+    data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4, packed_length=packed_length)
+    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
+    plan = make_plan(lengths, data, 0)
+    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards)
+
+
+def assert_same(one: HostBatch, other: HostBatch) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_rows_are_shifted_and_padded(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[:1])
+    for step in range(loader.plan.steps_per_epoch):
+        batch, planned = loader.batch(step), loader.plan.batch(step)
+        shape = planned.shape
+        for row, index in enumerate(planned.indices.tolist()):
+            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            src_padding = [PAD_ID] * (shape.src_length - len(src))
+            tgt_padding = [PAD_ID] * (shape.tgt_length - len(tgt))
+            assert batch.src[row].tolist() == src + src_padding
+            assert batch.tgt_in[row].tolist() == [BOS_ID, *tgt[:-1], *tgt_padding]
+            assert batch.tgt_out[row].tolist() == tgt + tgt_padding
+            assert batch.weights[row].tolist() == [1] * len(tgt) + [0] * len(tgt_padding)
+
+
+def test_packed_rows_hold_one_sentence_after_the_other(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[:1], packed_length=64)
+    for step in range(loader.plan.steps_per_epoch):
+        batch, planned = loader.batch(step), loader.plan.batch(step)
+        wanted = np.zeros((3, len(batch.src), 64), int)
+        ends = np.zeros((2, len(batch.src)), int)
+        for row, index in zip(planned.rows.tolist(), planned.indices.tolist(), strict=True):
+            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            for array, ids, side in zip(
+                wanted, (src, [BOS_ID, *tgt[:-1]], tgt), (0, 1, 1), strict=True
+            ):
+                array[row, ends[side, row] : ends[side, row] + len(ids)] = ids
+            ends[:, row] += len(src), len(tgt)
+        np.testing.assert_array_equal(batch[:3], wanted)
+        np.testing.assert_array_equal(batch.weights, wanted[2] != PAD_ID)
+
+
+def test_rows_left_over_are_empty(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora[1:2], row_multiple=7)
+    batch = loader.batch(0)
+    assert len(batch.src) % 7 == 0
+    assert all(not array[1:].any() for array in batch)
+    assert all(array[0].any() for array in batch)
+
+
+def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -> None:
+    loader = make_loader(corpora)
+    found = [
+        (src[src != PAD_ID].tolist(), tgt[tgt != PAD_ID].tolist())
+        for batch in loader.iterate(0, loader.plan.steps_per_epoch)
+        for src, tgt in zip(batch.src, batch.tgt_out, strict=True)
+        if src.any()
+    ]
+    expected = [
+        tuple(ids.tolist() for ids in corpus.pair(index))
+        for corpus in corpora
+        for index in range(len(corpus))
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("packed_length", [0, 64])
+@pytest.mark.parametrize("owners", [((0,), (1,)), ((0, 1), (2, 3)), ((0, 2), (1, 3))], ids=str)
+def test_rows_of_all_processes_are_the_whole_batch(
+    corpora: list[TokenizedCorpus], owners: tuple[tuple[int, ...], ...], packed_length: int
+) -> None:
+    count = sum(map(len, owners))
+    whole = make_loader(corpora, packed_length=packed_length)
+    parts = [
+        make_loader(corpora, row_shards=(count, own), packed_length=packed_length) for own in owners
+    ]
+    for step in range(whole.plan.steps_per_epoch):
+        shards: dict[int, HostBatch] = {}
+        for own, part in zip(owners, parts, strict=True):
+            cut = zip(*(np.split(x, len(own)) for x in part.batch(step)), strict=True)
+            shards |= {number: Batch(*x) for number, x in zip(own, cut, strict=True)}
+        together = zip(*(shards[number] for number in range(count)), strict=True)
+        assert_same(Batch(*map(np.concatenate, together)), whole.batch(step))
+
+
+@pytest.mark.parametrize("start", [0, 3, 31])
+def test_iterating_from_anywhere_continues_the_whole(
+    corpora: list[TokenizedCorpus], start: int
+) -> None:
+    loader = make_loader(corpora)
+    stop = start + loader.plan.steps_per_epoch
+    batches = list(loader.iterate(start, stop))
+    assert len(batches) == stop - start
+    for step, batch in enumerate(batches, start=start):
+        assert_same(batch, loader.batch(step))
+
+
+@pytest.mark.parametrize("stop", [5, 3])
+def test_iterating_behind_the_end_gives_nothing(corpora: list[TokenizedCorpus], stop: int) -> None:
+    assert list(make_loader(corpora).iterate(5, stop)) == []

@@ -1,0 +1,267 @@
+import errno
+import json
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t.config.fields import TokenizerConfig
+from t2t.data import token_cache
+from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from tests.data.small_corpus import CORPUS, PAIRS
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = TokenizerConfig(vocab_size=310, shared=False)
+    return train_vocabulary([CORPUS], config, tmp_path_factory.mktemp("vocab"))
+
+
+class WatchedCorpus(ListCorpus):
+    """Counts its pairs as they are read."""
+
+    def __init__(self) -> None:
+        super().__init__("watched", PAIRS)
+        self.pairs_read = 0
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        self.pairs_read += stop - start
+        return super().read(start, stop)
+
+
+def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
+    src = vocabulary.src.encode([src for src, _ in PAIRS])
+    tgt = vocabulary.tgt.encode([tgt for _, tgt in PAIRS])
+    assert len(tokenized) == len(PAIRS)
+    assert tokenized.src_lengths.tolist() == [len(ids) for ids in src]
+    assert tokenized.tgt_lengths.tolist() == [len(ids) for ids in tgt]
+    for index in range(len(PAIRS)):
+        src_ids, tgt_ids = tokenized.pair(index)
+        assert (src_ids.tolist(), tgt_ids.tolist()) == (src[index], tgt[index])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, len(PAIRS), 10_000])
+def test_every_pair_is_kept(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(token_cache, "_CHUNK", chunk)
+    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+
+
+def test_sentences_are_copied_to_their_places(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    indices = np.array([len(PAIRS) - 1, 0, 7, 7, len(PAIRS) - 2])
+    found = np.zeros((2, 1000), np.int32)
+    places = np.array([[500, 0, 200, 300, 900], [100, 300, 0, 700, 500]])
+    tokenized.copy(indices, *places, *found)
+    wanted = np.zeros_like(found)
+    for number, index in enumerate(indices.tolist()):
+        for side, ids in enumerate(tokenized.pair(index)):
+            start = places[side, number]
+            wanted[side, start : start + len(ids)] = ids
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_arrays_are_small_and_read_only(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    src, tgt = tokenized.pair(0)
+    assert src.dtype == tgt.dtype == np.uint16
+    assert tokenized.src_lengths.dtype == tokenized.tgt_lengths.dtype == np.int32
+    with pytest.raises(ValueError, match="read-only"):
+        src[0] = 0
+
+
+def test_ids_beyond_sixteen_bits_are_kept(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LargeTokenizer:
+        vocab_size = (1 << 16) + 1
+
+        def encode(self, sentences: list[str]) -> list[list[int]]:
+            return [[1 << 16, 2] for _ in sentences]
+
+    object.__setattr__(large := Vocabulary(vocabulary.src, vocabulary.tgt), "tgt", LargeTokenizer())
+    monkeypatch.setattr(Vocabulary, "fingerprint", lambda _: "large")
+    src, tgt = tokenize_corpus(CORPUS, large, tmp_path).pair(5)
+    assert (src.dtype, tgt.dtype) == (np.dtype(np.uint16), np.dtype(np.int32))
+    assert tgt.tolist() == [1 << 16, 2]
+
+
+def test_folder_has_the_permissions_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    (tmp_path / "other").mkdir()
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_second_time_reads_no_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    corpus = WatchedCorpus()
+    assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
+    assert corpus.pairs_read == len(PAIRS)
+    assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
+    assert corpus.pairs_read == len(PAIRS)
+
+
+def test_text_and_vocabulary_have_caches_of_their_own(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    swapped = Vocabulary(vocabulary.tgt, vocabulary.src)
+    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    tokenize_corpus(ListCorpus("shorter", PAIRS[1:]), vocabulary, tmp_path)
+    tokenize_corpus(CORPUS, swapped, tmp_path)
+    tokenize_corpus(ListCorpus("small, under another name", PAIRS), vocabulary, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "src.ids", 10)
+
+
+def empty(folder: Path) -> None:
+    os.truncate(folder / "tgt.lengths", 0)
+
+
+def lengthen(folder: Path) -> None:
+    with (folder / "src.ids").open("ab") as file:
+        file.write(b"\x07\x00")
+
+
+def flip_a_bit(folder: Path) -> None:
+    content = bytearray((folder / "tgt.ids").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "tgt.ids").write_bytes(content)
+
+
+def remove(folder: Path) -> None:
+    (folder / "src.lengths").unlink()
+
+
+def garble_index(folder: Path) -> None:
+    (folder / "cache.json").write_text("{")
+
+
+def empty_index(folder: Path) -> None:
+    (folder / "cache.json").write_text("{}")
+
+
+def strange_index(folder: Path) -> None:
+    index = json.loads((folder / "cache.json").read_text())
+    index["src.ids"]["dtype"] = "no such type"
+    (folder / "cache.json").write_text(json.dumps(index))
+
+
+def remove_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        empty,
+        lengthen,
+        flip_a_bit,
+        remove,
+        garble_index,
+        empty_index,
+        strange_index,
+        remove_all,
+    ],
+)
+def test_damaged_cache_is_built_again_with_a_warning(
+    tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture, damage: object
+) -> None:
+    assert callable(damage)
+    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    damage(folder)
+    with caplog.at_level(logging.WARNING):
+        assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+    (warning,) = caplog.messages
+    assert f"{folder} is damaged" in warning
+    assert "\n" not in warning
+    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+    assert len(caplog.messages) == 1
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_interrupted_work_leaves_nothing_behind(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    class InterruptedCorpus(ListCorpus):
+        def read(self, *_: int) -> list[Pair]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tokenize_corpus(InterruptedCorpus("small", PAIRS), vocabulary, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_several_builders_at_once_all_get_a_whole_cache(
+    tmp_path: Path, vocabulary: Vocabulary, damaged: bool
+) -> None:
+    workers = 4
+    everybody_reads = threading.Barrier(workers)
+
+    class SlowCorpus(ListCorpus):
+        def read(self, start: int, stop: int) -> list[Pair]:
+            everybody_reads.wait(timeout=20)
+            return super().read(start, stop)
+
+    if damaged:
+        tokenize_corpus(CORPUS, vocabulary, tmp_path)
+        flip_a_bit(next(tmp_path.iterdir()))
+    corpus: Corpus = SlowCorpus("small", PAIRS)
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [
+            pool.submit(tokenize_corpus, corpus, vocabulary, tmp_path) for _ in range(workers)
+        ]
+        for future in futures:
+            assert_whole(future.result(), vocabulary)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+
+
+def test_full_disk_names_the_field(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    message = rf"data\.cache_directory={tmp_path}: .*No space left on device; free some room"
+    with pytest.raises(DataError, match=message):
+        tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unusable_directory_names_the_field(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"data\.cache_directory=.*Not a directory"):
+        tokenize_corpus(CORPUS, vocabulary, tmp_path / "file" / "cache")
+
+
+def test_empty_corpus_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    with pytest.raises(DataError, match="nothing holds no sentence pair"):
+        tokenize_corpus(ListCorpus("nothing", []), vocabulary, tmp_path)
+
+
+def test_empty_sentences_are_kept(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    tokenized = tokenize_corpus(ListCorpus("gap", [("", "a"), ("a", "")]), vocabulary, tmp_path)
+    assert tokenized.src_lengths[0] == tokenized.tgt_lengths[1] == 1
+
+
+def test_progress_is_not_shown_outside_a_terminal(
+    tmp_path: Path,
+    vocabulary: Vocabulary,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path, progress=True)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,350 @@
+"""Beam search against searches that are too slow to be wrong."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+from t2t.config.fields import ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.decoding.beam_search import (
+    NEVER,
+    Hypotheses,
+    Search,
+    _find_best,
+    beam_search,
+    continue_search,
+    extend_search,
+    is_growing,
+    search_with_alphas,
+    start_search,
+    take_rows,
+)
+from t2t.model.build import init_model, merge
+from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
+
+BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
+
+
+class ToyModel:
+    """Logits that depend on the sentence and on every token before, each in its place.
+
+    The cache is the prefix itself, gathered by parents: a wrong parent gives wrong logits.
+    """
+
+    def __init__(self, seed: int, scale: float = 1.5, vocabulary: int = VOCABULARY):
+        keys = jax.random.split(jax.random.key(seed), 2)
+        self.start = scale * jax.random.normal(keys[0], (BATCH, vocabulary))
+        self.table = scale * jax.random.normal(keys[1], (LENGTH, vocabulary, vocabulary))
+
+    def init_cache(self, rows: Any, beam_size: int) -> Any:
+        start = self.start[rows][:, None] + jnp.zeros((beam_size, 1))
+        return start, jnp.zeros((), jnp.int32)
+
+    def decode_step(self, tokens: Any, parents: Any, cache: Any) -> Any:
+        logits, step = cache
+        logits = jnp.take_along_axis(logits, parents[..., None], axis=1)
+        turned = jnp.roll(logits, 1, axis=-1) * 0.7  # order matters: no sum of independent parts
+        rows = jax.nn.one_hot(tokens, self.table.shape[-1]) @ self.table[step]
+        logits = jnp.where(step == 0, logits, turned + rows)
+        return logits, (logits, step + 1)
+
+    def next_log_probs(self, row: int) -> NextLogProbs:
+        start, table = np.asarray(self.start, np.float64), np.asarray(self.table, np.float64)
+
+        @functools.cache
+        def log_probs(prefix: tuple[int, ...]) -> np.ndarray:
+            logits = start[row]
+            for step, token in enumerate(prefix, start=1):
+                logits = np.roll(logits, 1) * 0.7 + table[step, token]
+            return np.asarray(logits - np.log(np.exp(logits).sum()))
+
+        return log_probs
+
+
+def search(
+    model: ToyModel,
+    *,
+    rows: Any = tuple(range(BATCH)),
+    limits: Any = LENGTH,
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    n_best: int | None = None,
+) -> Hypotheses:
+    rows = jnp.asarray(rows)
+
+    @jax.jit
+    def run(rows: Any, limits: Any) -> Hypotheses:
+        return beam_search(
+            model.decode_step,
+            model.init_cache(rows, beam_size),
+            max_lengths=limits,
+            max_length=LENGTH,
+            beam_size=beam_size,
+            alpha=alpha,
+            n_best=n_best,
+        )
+
+    limits = jnp.broadcast_to(jnp.asarray(limits), rows.shape)
+    found: Hypotheses = jax.tree.map(np.asarray, run(rows, limits))
+    return found
+
+
+def tokens_of(found: Hypotheses, row: int, rank: int) -> tuple[int, ...]:
+    length = found.lengths[row, rank]
+    assert (found.tokens[row, rank, length:] == PAD_ID).all()
+    return tuple(int(token) for token in found.tokens[row, rank, :length])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_a_wide_beam_equals_exhaustive_search(alpha: float) -> None:
+    model = ToyModel(seed=0)
+    found = search(model, limits=4, beam_size=32, alpha=alpha)  # 3^3 prefixes, 40 hypotheses
+    for row in range(BATCH):
+        expected = search_all(model.next_log_probs(row), 4, alpha)[:32]
+        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
+        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-5)
+        np.testing.assert_allclose(found.log_probs[row], [h.log_prob for h in expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
+        ModelConfig(kind="rnn", num_layers=2, d_model=8),
+        ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
+    ],
+    ids=["transformer", "gru", "lstm"],
+)
+def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) -> None:
+    """The cache against teacher forcing, with all that becomes of parents in a search."""
+    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
+    params = jax.tree.map(lambda x: 2 * x, params)  # sure of itself: scores lie far apart
+    src = jnp.array([[4, 5, 3, EOS_ID], [5, EOS_ID, PAD_ID, PAD_ID]])
+
+    @jax.jit
+    def run(params: Any) -> Hypotheses:
+        model = merge(structure, params)
+        return beam_search(
+            model.decode_step,
+            model.init_cache(model.encode(src), src, beam_size=32, max_length=4),
+            max_lengths=jnp.array([4, 4]),
+            max_length=4,
+            beam_size=32,
+            alpha=0.6,
+        )
+
+    forward = jax.jit(lambda *ids: jax.nn.log_softmax(merge(structure, params)(*ids)))
+    found = jax.tree.map(np.asarray, run(params))
+    for row in range(len(src)):
+
+        def next_log_probs(prefix: tuple[int, ...], row: int = row) -> np.ndarray:
+            tgt_in = [BOS_ID, *prefix, *[PAD_ID] * (3 - len(prefix))]
+            return np.asarray(forward(src[row : row + 1], jnp.array([tgt_in]))[0, len(prefix)])
+
+        expected = search_all(next_log_probs, 4, 0.6)[:32]
+        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
+        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_one_search_finds_for_each_alpha_what_its_own_would(beam_size: int) -> None:
+    alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), jnp.arange(BATCH)
+    found = search_with_alphas(
+        model.decode_step,
+        model.init_cache(rows, beam_size),
+        max_lengths=jnp.full_like(rows, LENGTH),
+        max_length=LENGTH,
+        beam_size=beam_size,
+        alphas=alphas,
+        n_best=1,
+    )
+    for together, alpha in zip(found, alphas, strict=True):
+        alone = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
+        np.testing.assert_array_equal(together.tokens, alone.tokens)
+        np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
+    differ = (found[0].tokens != found[2].tokens).any()
+    assert differ == (beam_size > 1)  # or there was nothing to see
+
+
+@pytest.mark.parametrize("beam_size", [2, 3, 4])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_stopping_early_changes_nothing(beam_size: int, alpha: float) -> None:
+    model = ToyModel(seed=1)
+    found = search(model, beam_size=beam_size, alpha=alpha)
+    best = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
+    for row in range(BATCH):
+        expected = search_beam(model.next_log_probs(row), LENGTH, alpha, beam_size)
+        assert [tokens_of(found, row, rank) for rank in range(beam_size)] == [
+            hypothesis.tokens for hypothesis in expected
+        ]
+        assert tokens_of(best, row, 0) == expected[0].tokens
+
+
+def test_the_search_stops_as_soon_as_the_result_is_certain() -> None:
+    """One sentence ends at once with near certainty; the model counts its calls."""
+    calls = []
+
+    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
+        del parents
+        jax.debug.callback(lambda: calls.append(1))
+        return jnp.full((*tokens.shape, VOCABULARY), -9.0).at[..., EOS_ID].set(9.0), cache
+
+    found = jax.jit(
+        lambda: beam_search(
+            decode_step, (), max_lengths=jnp.array([LENGTH, 0, 1]), max_length=LENGTH,
+            beam_size=4, alpha=0.6, n_best=1,
+        )
+    )()  # fmt: skip
+    jax.effects_barrier()
+    assert len(calls) == 1
+    assert found.lengths.tolist() == [[1], [0], [1]]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_a_beam_of_one_is_greedy(alpha: float) -> None:
+    model = ToyModel(seed=2)
+    found = search(model, beam_size=1, alpha=alpha)
+    for row in range(BATCH):
+        next_log_probs = model.next_log_probs(row)
+        prefix: tuple[int, ...] = ()
+        while not prefix or prefix[-1] != EOS_ID:
+            log_probs = next_log_probs(prefix).copy()
+            log_probs[[PAD_ID, BOS_ID]] = -np.inf
+            last = len(prefix) + 1 == LENGTH
+            prefix = (*prefix, EOS_ID if last else int(log_probs.argmax()))
+        assert tokens_of(found, row, 0) == prefix
+
+
+def test_a_sentence_does_not_depend_on_its_batch() -> None:
+    model = ToyModel(seed=3)
+    limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    together = search(model, limits=limits)
+    for row, limit in enumerate(limits):
+        alone = search(model, rows=[row], limits=limit)
+        for batched, single in zip(together, alone, strict=True):
+            np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
+
+
+def start(model: ToyModel, limits: np.ndarray, room: int, n_best: int) -> Search:
+    cache, lengths = model.init_cache(jnp.arange(BATCH), 4), jnp.asarray(limits)
+    return start_search(cache, max_lengths=lengths, room=room, beam_size=4, n_best=n_best)
+
+
+@pytest.mark.parametrize("n_best", [1, 4])
+def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) -> None:
+    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    wanted = search(model, limits=limits, n_best=n_best)
+    resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
+    state = start(model, limits, room=1, n_best=n_best)
+    owners, growing = np.arange(BATCH), np.ones(BATCH, bool)
+    for room in (1, 2, 4, 6):
+        state = resume(extend_search(state, state.cache, room))
+        growing = np.asarray(is_growing(state))
+        for row, owner in enumerate(owners):
+            if not growing[row]:
+                done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished[0])
+                np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :room])
+                for found, expected in zip(done[1:], wanted[1:], strict=True):
+                    np.testing.assert_allclose(found, expected[owner], rtol=1e-6)
+        if not growing.any():
+            break
+        state, owners = take_rows(state, jnp.flatnonzero(growing)), owners[growing]
+    assert not growing.any()
+
+
+def test_with_few_left_a_search_pauses_and_goes_on_as_if_it_had_not() -> None:
+    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), few=3)
+    rows = jnp.flatnonzero(is_growing(paused))
+    assert 0 < len(rows) <= 3
+    assert 0 < paused.length < LENGTH
+    [found] = continue_search(model.decode_step, take_rows(paused, rows), (0.6,)).finished
+    for part, whole in zip(found, search(model, limits=limits), strict=True):
+        np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [9, 256, 2000, 2003])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(3, beam_size, size)).astype(np.float32)
+    logits[0, 0, -2:] += 9
+    logits[1, :, :2] += 9  # the banned
+    before = random.normal(size=(3, beam_size)).astype(np.float32)
+    totals = logits + before[..., None]
+    totals[..., list(NEVER)] = -np.inf
+    order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
+    found = jax.jit(_find_best, static_argnums=2)(logits, before, 2 * beam_size)
+    np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
+    np.testing.assert_array_equal(found[1], order // size)
+    np.testing.assert_array_equal(found[2], order % size)
+
+
+def test_every_hypothesis_ends_within_its_limit() -> None:
+    limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
+    found = search(ToyModel(seed=4), limits=limits)
+    for row, limit in enumerate(limits):
+        for rank in range(4):
+            tokens = tokens_of(found, row, rank)
+            assert len(tokens) <= limit
+            assert tokens.count(EOS_ID) == bool(tokens)
+            assert not {PAD_ID, BOS_ID} & set(tokens)
+    assert found.lengths[1].tolist() == [1, 0, 0, 0]  # EOS alone fits a limit of 1
+    assert np.isneginf(found.scores[3]).all()
+
+
+def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
+    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
+        del parents
+        logits = jnp.zeros((*tokens.shape, VOCABULARY))
+        return logits.at[..., jnp.array([PAD_ID, BOS_ID])].set(5.0), cache
+
+    found = beam_search(
+        decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=2, alpha=0.0
+    )
+    assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [EOS_ID + 1, EOS_ID]]
+    log_prob = -np.log(2 * np.exp(5) + 4)
+    np.testing.assert_allclose(found.log_probs[0], [log_prob, 2 * log_prob], rtol=1e-5)
+
+
+def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
+    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
+        del parents
+        return jnp.zeros((*tokens.shape, VOCABULARY)), cache
+
+    found = beam_search(
+        decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=4, alpha=0.0
+    )
+    assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
+
+
+@pytest.mark.equality
+def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> None:
+    model = ToyModel(seed=5)
+    expected = search(model)
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
+    rows = PartitionSpec(("data", "fsdp"))
+
+    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
+        logits, cache = model.decode_step(tokens, parents, cache)
+        return jax.sharding.reshard(logits, PartitionSpec(*rows, None, "tensor")), cache
+
+    @jax.jit
+    def run(start: Any, limits: Any) -> Hypotheses:
+        cache = start[:, None] + jnp.zeros((4, 1)), jnp.zeros((), jnp.int32)
+        return beam_search(
+            decode_step, cache, max_lengths=limits, max_length=LENGTH, beam_size=4, alpha=0.6
+        )
+
+    with jax.set_mesh(mesh):
+        model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
+        start = jax.device_put(np.asarray(model.start), rows)
+        found = run(start, jax.device_put(np.full(BATCH, LENGTH), rows))
+    assert jax.typeof(found.tokens).sharding.spec == PartitionSpec(*rows, None, None)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)

@@ -1,0 +1,148 @@
+"""The other engine: the same translations and scores as the search of this project."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, ConfigError, DecodingConfig, ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding.engine import make_translator
+from t2t.decoding.translator import Translation
+from t2t.model.build import init_model
+from t2t.model.interface import Params
+from tests.tiny_run import PAIRS
+
+SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = dataclasses.replace(Config().tokenizer, vocab_size=390, shared=False)
+    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
+
+
+def make_config(beam_size: int = 4, **model: int | str) -> Config:
+    fields = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
+    return Config(
+        model=ModelConfig(**(fields | {"tie_embeddings": "decoder"} | model)),  # type: ignore[arg-type]
+        decoding=DecodingConfig(beam_size=beam_size, max_extra_length=6, batch_size=3),
+    )
+
+
+@pytest.fixture(scope="module")
+def params(vocabulary: Vocabulary) -> Params:
+    """Random, but sure of themselves, with ends, and without a wish for padding."""
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_model(make_config().model, *sizes, jax.random.key(1))
+    params = {name: jax.tree.map(lambda x: 3 * x, part) for name, part in params.items()}
+    norm = params["decoder"][0]["feed_forward"]["residual"]["norm"]
+    norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
+    direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
+    table = params["tgt_embedding"]["table"].at[jnp.array([PAD_ID, BOS_ID])].set(-20 * direction)
+    params["tgt_embedding"]["table"] = table.at[EOS_ID].add(direction)
+    return params
+
+
+def translate(
+    name: str, config: Config, vocabulary: Vocabulary, params: Params
+) -> list[Translation]:
+    return make_translator(name, None, config, vocabulary).translate(params, SENTENCES)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_and_scores_are_those_of_jax(
+    vocabulary: Vocabulary, params: Params, beam_size: int
+) -> None:
+    config = make_config(beam_size)
+    expected = translate("jax", config, vocabulary, params)
+    found = translate("ctranslate2", config, vocabulary, params)
+    assert [x.text for x in found] == [x.text for x in expected]
+    assert [x.length for x in found] == [x.length for x in expected]
+    values = [[(x.score, x.log_prob) for x in side] for side in (found, expected)]
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
+    limits = [len(ids) + 6 for ids in vocabulary.src.encode(SENTENCES)]
+    at_limit = [x.length == limit for x, limit in zip(found, limits, strict=True)]
+    assert any(at_limit)
+    assert not all(at_limit)
+
+
+def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
+    config = make_config(position="learned", max_positions=12)
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_model(config.model, *sizes, jax.random.key(1))
+    translator = make_translator("ctranslate2", None, config, vocabulary)
+    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
+    assert found[0].num_pieces == 1
+    assert found[1].num_pieces > 1
+    assert max(x.length / x.num_pieces for x in found) <= 12
+
+
+def test_lists_are_sorted_and_as_long_as_asked_for(vocabulary: Vocabulary, params: Params) -> None:
+    translator = make_translator("ctranslate2", None, make_config(), vocabulary)
+    found = translator.translate_n_best(params, SENTENCES, 3)
+    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
+        assert len(hypotheses) == (3 if sentence.strip() else 1)
+        scores = [x.score for x in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(scores)) == len(scores)
+
+
+def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Params) -> None:
+    translator = make_translator("ctranslate2", None, make_config(), vocabulary)
+    first = translator.translate(params, SENTENCES)
+    other = jax.tree.map(lambda x: -x, params)
+    assert translator.translate(other, SENTENCES) != first
+    assert translator.translate(params, SENTENCES) == first
+
+
+def test_description_says_how_it_computes(vocabulary: Vocabulary) -> None:
+    translator = make_translator("ctranslate2", "int8", make_config(), vocabulary)
+    found = translator.describe()
+    assert (found["name"], found["compute_type"]) == ("ctranslate2", "int8")
+    assert str(found["version"]).startswith("4.")
+    assert isinstance(found["threads"], int)
+    assert found["threads"] > 0
+    jax_found = make_translator("jax", None, make_config(), vocabulary).describe()
+    expected = {"name": "jax", "version": jax.__version__, "compute_type": "float32"}
+    assert jax_found == expected | {"products": "float32 operands at full precision"}
+
+
+@pytest.mark.parametrize(
+    ("name", "compute_type", "model", "message"),
+    [
+        ("ctranslate2", None, {"position": "alibi"}, "it has sinusoidal, learned, rotary"),
+        ("ctranslate2", "int3", {}, "--compute_type=int3 .* it has .*float32.*int8"),
+        ("jax", "int8", {}, "--compute_type=int8 is for --backend=ctranslate2"),
+        ("torch", None, {}, "--backend='torch' is unknown; use jax or ctranslate2"),
+    ],
+)
+def test_what_an_engine_lacks_is_refused(
+    vocabulary: Vocabulary,
+    name: str,
+    compute_type: str | None,
+    model: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_translator(name, compute_type, make_config(**model), vocabulary)  # type: ignore[arg-type]
+
+
+def test_missing_package_is_named_with_its_remedy(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
+        make_translator("ctranslate2", None, make_config(), vocabulary)
+
+
+def test_several_processes_are_refused(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ConfigError, match="works in one process"):
+        make_translator("ctranslate2", None, make_config(), vocabulary)

@@ -1,0 +1,151 @@
+"""Where sources that are too long are cut."""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+import jax
+import pytest
+
+from t2t.config.fields import Config, DecodingConfig, ModelConfig
+from t2t.data.batch import EOS_ID
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding.engine import make_translator
+from t2t.decoding.long_sources import cut, join
+from t2t.decoding.translator import Translation, Translator
+from t2t.model.build import init_model
+
+ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."
+CHINESE = "他来了！我们走吧。今天天气很好，我们去公园玩。「你好吗？」他说。真的；很好。"  # noqa: RUF001
+WORDS = [
+    *ENGLISH.split(),
+    "x" * 30,
+    "ééé",
+    "🙂🙂",
+    "日本語",
+    "3.5",
+    "Dr.",
+    "\t",
+    "\u3000",
+    *CHINESE,
+    CHINESE,
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    """Knows English and Chinese, but spells emoji, accents and Japanese in bytes."""
+    config = dataclasses.replace(Config().tokenizer, vocab_size=420)
+    corpus = ListCorpus("toy", [(ENGLISH, CHINESE)] * 3)
+    return train_vocabulary([corpus], config, tmp_path_factory.mktemp("vocab"))
+
+
+def read(pieces: Sequence[str]) -> str:
+    """The text of sub-words, some of which are bytes."""
+    parts = (
+        bytes([int(piece[3:5], 16)]) if piece.startswith("<0x") else piece.encode()
+        for piece in pieces
+    )
+    return b"".join(parts).decode(errors="replace").replace("▁", " ")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "size", "expected"),
+    [
+        ("▁a ▁b . ▁c ▁d ▁e", 5, [" a b.", " c d e"]),  # behind a sentence
+        ('▁a ! ▁b ? ) " ▁c ▁d', 7, [" a! b?)\"", " c d"]),  # the last of them, with what closes it
+        ("▁a ▁b b b ▁c", 3, [" a", " bbb", " c"]),  # before a word
+        ("▁a ▁3 . 5 ▁b", 4, [" a 3.5", " b"]),  # a stop without a blank ends nothing
+        ("▁a ▁b b b b b ▁c", 3, [" a", " bbb", "bb c"]),  # a word that is too long
+        ("▁你 好 。 我 们 走", 5, [" 你好。", "我们走"]),
+        ("▁你 好 ! 我 们 走", 5, [" 你好!", "我们走"]),
+        ("▁你 。 」 我 们 走", 4, [" 你。」", "我们走"]),
+        ("▁你 好 ， 我 们 走", 5, [" 你好，", "我们走"]),  # noqa: RUF001
+        ("▁你 好 我 ， 我 们", 3, [" 你好", "我，", "我们"]),  # noqa: RUF001
+        ("▁你 好 Trans former 走", 3, [" 你好", "Transformer走"]),
+        ("▁क ▁ख । ▁ग ▁घ", 4, [" क ख।", " ग घ"]),
+        ("▁ <0xF0> <0x9F> <0x99> <0x82> <0xC3> <0xA9>", 6, ["▁🙂", "é"]),
+        ("▁ <0xE3> <0x80> <0x82> a b", 5, ["▁。", "ab"]),  # 。 in bytes
+        ("<0xF0> <0x9F> <0x99> <0x82>", 3, ["\ufffd", "\ufffd"]),  # no other way
+        ("▁a ▁b", 2, [" a b"]),
+        ("", 2, []),
+    ],
+)  # fmt: skip
+def test_cut_is_at_the_last_place_of_the_best_kind(
+    pieces: str, size: int, expected: list[str]
+) -> None:
+    spelled = pieces.split()
+    expected = [part.replace("▁", " ") for part in expected]
+    parts = cut(spelled, size)
+    assert [read(spelled[part.start : part.stop]) for part in parts] == expected
+
+
+def make_source(rng: random.Random) -> str:
+    words = rng.choices(WORDS, k=rng.randrange(60))
+    return "".join(word + rng.choice(["", " ", " ", " "]) for word in words)
+
+
+@pytest.mark.parametrize("size", [4, 11, 40])
+def test_any_source_is_cut_into_parts_that_fit_and_join_to_it(
+    vocabulary: Vocabulary, size: int
+) -> None:
+    rng = random.Random(size)
+    for _ in range(300):
+        [[*ids, _]] = vocabulary.src.encode([make_source(rng)])
+        pieces = vocabulary.src.pieces(ids)
+        parts = cut(pieces, size)
+        assert [i for part in parts for i in part] == [*range(len(ids))]
+        assert all(0 < len(part) <= size for part in parts)
+        texts = [read(pieces[part.start : part.stop]) for part in parts]
+        assert "".join(texts) == read(pieces)
+        assert "\ufffd" not in "".join(texts)
+        for part in parts[:-1]:
+            check_cut(pieces, part, size)
+
+
+def check_cut(pieces: list[str], part: range, size: int) -> None:
+    """Behind a sentence if the part holds the end of one, else between words if it can be."""
+    window = range(part.start + 1, part.start + size + 1)
+    words = [place for place in window if read(pieces[place:])[:1].isspace()]
+    ends = [place for place in words if read(pieces[:place])[-1] in ".!?;。"]
+    if ends:
+        assert part.stop >= max(ends)
+    if part.stop not in words and words:
+        assert read(pieces[part.start : part.stop])[-1] in "!?;。！？；」"  # noqa: RUF001
+
+
+def test_engines_cut_alike(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelConfig(
+        num_layers=1, d_model=16, d_ff=32, num_heads=2, position="learned", max_positions=12
+    )
+    config = Config(model=model, decoding=DecodingConfig(max_extra_length=6))
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_model(model, *sizes, jax.random.key(0))
+    sentences = ["A girl climbs.", ENGLISH, CHINESE, ""]
+    seen = {}
+    for name in ("jax", "ctranslate2"):
+        translator: Translator = make_translator(name, None, config, vocabulary)
+
+        def search(
+            _: object, sources: list[list[int]], *__: object, name: str = name
+        ) -> list[list[Translation]]:
+            seen[name] = sources
+            return [[Translation("x", -1.0, -1.0, 1)] for _ in sources]
+
+        monkeypatch.setattr(translator, "search", search)
+        found = translator.translate(params, sentences)
+        seen[f"{name}, parts"] = [[translation.num_pieces] for translation in found]
+    assert seen["jax"] == seen["ctranslate2"]
+    assert seen["jax, parts"] == seen["ctranslate2, parts"]
+    counts = [count for [count] in seen["jax, parts"]]
+    assert counts[0] == counts[3] == 1
+    assert min(counts[1:3]) > 1
+    assert all(source[-1] == EOS_ID and len(source) <= 12 for source in seen["jax"])
+    assert sum(counts[:3]) == len(seen["jax"])
+
+
+def test_parts_are_joined_with_blanks_only_where_the_script_has_them() -> None:
+    assert join(["Hallo.", "", "Wie geht's?"]) == "Hallo. Wie geht's?"
+    assert join(["你好。", "我们走吧", "OK."]) == "你好。我们走吧 OK."
+    assert join([]) == join([""]) == ""

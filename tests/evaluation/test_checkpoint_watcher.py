@@ -1,0 +1,223 @@
+"""Watching a run: what is scored and kept, when training is told to stop, what a kill leaves."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.config.files import load_config, save_config
+from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
+from t2t.model.interface import Params
+from t2t.training.checkpoint import average_params, restore_params
+from t2t.training.early_stopping import obey_stop_request, read_stop_request, request_stop
+from t2t.training.run_directory import RunError, list_steps, lock
+from tests.tiny_run import make_run
+
+STEPS = [100, 200, 300]
+
+
+class FakeScorer:
+    """Gives each checkpoint the BLEU that it is told, and saves it as an evaluation."""
+
+    def __init__(self, workdir: Path, bleu: Mapping[str, float]):
+        self.folder, self.bleu = workdir / "evaluations", bleu
+        self.scored: dict[str, Params] = {}
+        self.before: Callable[[str], None] = lambda label: None
+
+    def list_saved(self, measure: str) -> Mapping[str, Evaluation]:
+        assert measure == "bleu"
+        saved = map(load_evaluation, self.folder.glob("*.json"))
+        return {each.result["checkpoint"]: each for each in saved}
+
+    def evaluate(self, params: Params, label: str) -> Sequence[Evaluation]:
+        self.before(label)
+        self.scored[label] = params
+        bleu = self.bleu[label]
+        result = {
+            "checkpoint": label,
+            "split": "validation",
+            "num_sentences": 1,
+            "beam_size": 4,
+            "alpha": 0.6,
+            "tgt_language": "de",
+            "config": {},
+            "measures": {"bleu": {"value": bleu, "interval": [bleu - 1, bleu + 1]}},
+            "texts": {},
+        }
+        path = self.folder / f"{label}.json"
+        save_evaluation(path, result, {})
+        return [Evaluation(path, result)]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """A run at its end, with checkpoints of `STEPS`."""
+    workdir = shutil.copytree(original, tmp_path / "run")
+    set_last_step(workdir, 300)
+    return workdir
+
+
+def set_last_step(workdir: Path, steps: int) -> None:
+    config = load_config(workdir / "config.json")
+    config.training.steps, config.checkpoints.every = steps, 100
+    config.checkpoints.keep_best = 0
+    save_config(config, workdir / "config.json")
+
+
+def make_watch(workdir: Path, counts: Sequence[int] = (1,), patience: int = 0) -> Watch:
+    return Watch(workdir, workdir / "evaluations" / "watch", counts, "bleu", "de", patience)
+
+
+def read_table(workdir: Path) -> list[dict[str, object]]:
+    lines = (workdir / "evaluations" / "watch" / "scores.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def assert_same(one: Params, other: Params) -> None:
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_every_checkpoint_is_scored_itself_and_as_the_last_of_a_mean(run: Path) -> None:
+    bleu = {"100": 1.0, "200": 3.0, "avg2-200": 2.0, "300": 1.5, "avg2-300": 4.0}
+    scorer, watch = FakeScorer(run, bleu), make_watch(run, (1, 2))
+    assert watch.follow(scorer)
+    assert list(scorer.scored) == list(bleu)  # of 100 there is no mean of two
+    assert_same(scorer.scored["200"], average_params(run, [200]))
+    assert_same(scorer.scored["avg2-300"], average_params(run, [200, 300]))
+    table = read_table(run)
+    assert [row["checkpoint"] for row in table] == list(bleu)
+    assert [row["bleu"] for row in table] == list(bleu.values())
+    assert [row["best"] for row in table] == [False] * 4 + [True]
+    lines = watch.describe().splitlines()
+    assert lines[5].split() == ["300", "avg2-300", "4.00", "[3.00,", "5.00]", "best"]
+    assert lines[-1].endswith("watch/best")
+
+
+def test_best_parameters_outlive_their_checkpoint(run: Path) -> None:
+    scorer = FakeScorer(run, {"100": 1.0, "200": 3.0, "300": 2.0})
+    assert make_watch(run).follow(scorer)
+    shutil.rmtree(run / "checkpoints" / "200")
+    folder = run / "evaluations" / "watch"
+    params, label = restore_params(folder / "best", "last")
+    assert label == "200"
+    assert_same(params, scorer.scored["200"])
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "200", "best", "lock", "scores.jsonl",
+    ]  # fmt: skip
+
+
+def test_watch_that_was_killed_goes_on_where_it_was(run: Path) -> None:
+    def die(label: str) -> None:
+        if label == "300":
+            raise KeyboardInterrupt
+
+    bleu = {"100": 1.0, "200": 3.0, "300": 2.0}
+    first, second = FakeScorer(run, bleu), FakeScorer(run, bleu)
+    first.before = die
+    with pytest.raises(KeyboardInterrupt):
+        make_watch(run).follow(first)
+    assert make_watch(run).follow(second)
+    assert list(second.scored) == ["300"]
+    assert [row["bleu"] for row in read_table(run)] == [1.0, 3.0, 2.0]
+
+
+def test_what_was_not_done_after_the_last_score_is_made_up_for(run: Path) -> None:
+    """Killed between the score and all that follows from it."""
+    scorer = FakeScorer(run, {"100": 1.0, "200": 3.0, "300": 2.0})
+    assert make_watch(run).follow(scorer)
+    shutil.rmtree(run / "evaluations" / "watch")
+    set_last_step(run, 400)
+    assert not make_watch(run, patience=1).follow(scorer, timeout=0.01, poll=0.01)
+    assert [row["best"] for row in read_table(run)] == [False, True, False]
+    params, _ = restore_params(run / "evaluations" / "watch" / "best", "last")
+    assert_same(params, scorer.scored["200"])
+    assert read_stop_request(run)
+
+
+def test_checkpoints_that_training_removes_are_left_out(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    scorer = FakeScorer(run, {"100": 1.0, "300": 2.0})
+    scorer.before = lambda label: shutil.rmtree(run / "checkpoints" / "200", ignore_errors=True)
+    assert make_watch(run, (1, 2)).follow(scorer)
+    assert list(scorer.scored) == ["100", "300"]
+    assert "step 300: no mean of 2, for it has only 1 checkpoints in a row" in caplog.text
+
+
+def test_checkpoint_that_is_half_removed_is_left_out(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(run / "checkpoints" / "200" / "params" / "d")
+    scorer = FakeScorer(run, {"100": 1.0, "300": 2.0})
+    assert make_watch(run).follow(scorer)
+    assert list(scorer.scored) == ["100", "300"]
+    assert "step 200: left out; checkpoint 200" in caplog.text
+
+
+def test_half_written_checkpoint_is_not_seen(run: Path) -> None:
+    checkpoints = run / "checkpoints"
+    (checkpoints / "300").rename(checkpoints / "300.orbax-checkpoint-tmp")
+    scorer = FakeScorer(run, {"100": 1.0, "200": 2.0})
+    assert not make_watch(run).follow(scorer, timeout=0.01, poll=0.01)
+    assert list(scorer.scored) == ["100", "200"]
+
+
+@pytest.mark.parametrize(("patience", "asks"), [(0, False), (2, True), (3, False)])
+def test_training_is_told_to_stop_when_patience_is_at_its_end(
+    run: Path, patience: int, asks: bool
+) -> None:
+    set_last_step(run, 400)
+    scorer = FakeScorer(run, {"100": 3.0, "200": 3.0, "300": 1.0})
+    watch = make_watch(run, patience=patience)
+    assert not watch.follow(scorer, timeout=0.01, poll=0.01)
+    request = read_stop_request(run)
+    assert bool(request) == asks
+    if request:
+        assert request.reason.startswith("2 checkpoints without a better bleu than 3.00 of 100")
+        obey_stop_request(run, 300)
+        assert watch.follow(scorer)  # nothing is to come
+
+
+def test_training_at_its_end_is_not_told_to_stop(run: Path) -> None:
+    scorer = FakeScorer(run, {"100": 3.0, "200": 2.0, "300": 1.0})
+    assert make_watch(run, patience=2).follow(scorer)
+    assert read_stop_request(run) is None
+
+
+def test_second_watch_is_refused(run: Path) -> None:
+    with (
+        lock(run / "evaluations" / "watch", ""),
+        pytest.raises(RunError, match="another watch with these settings is at work on"),
+    ):
+        make_watch(run).follow(FakeScorer(run, {}))
+
+
+def test_run_without_a_checkpoint_is_waited_for(run: Path, tmp_path: Path) -> None:
+    assert wait_for_checkpoint(run, timeout=0.0)
+    assert not wait_for_checkpoint(tmp_path, timeout=0.01, poll=0.01)
+
+
+def test_request_is_not_replaced_and_knows_when_it_was_obeyed(tmp_path: Path) -> None:
+    request_stop(tmp_path, "first")
+    request_stop(tmp_path, "second")
+    obey_stop_request(tmp_path, 7)
+    request = read_stop_request(tmp_path)
+    assert request
+    assert dataclasses.astuple(request) == ("first", 7)
+    (tmp_path / "stop.json").write_text("{")
+    with pytest.raises(RunError, match="remove it to train on"):
+        read_stop_request(tmp_path)
+    assert list_steps(tmp_path) == []

@@ -1,0 +1,104 @@
+"""Evaluations come back from their files as they were, or with what is wrong with them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from t2t.evaluation.saved_evaluations import (
+    EvaluationError,
+    find_evaluation,
+    list_evaluations,
+    load_evaluation,
+)
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
+
+# What ends a line for some readers, but no sentence here.
+ODD = ["one\u2028two", "three\x85four\x0c", "five\rsix", "", " "]
+
+
+def test_texts_return_line_by_line_wherever_the_run_is_copied(tmp_path: Path) -> None:
+    save(tmp_path / "run", ODD, sources=ODD[::-1], references=ODD)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "elsewhere"))
+    shutil.rmtree(tmp_path / "run")
+    [evaluation] = list_evaluations(copy)
+    assert evaluation.read_lines("hypotheses") == ODD
+    assert evaluation.read_lines("sources") == ODD[::-1]
+    assert evaluation.read_lines("references") == ODD
+
+
+def test_evaluations_of_one_test_set_share_its_texts(tmp_path: Path) -> None:
+    for step in ("100", "200"):
+        save(tmp_path, spoil(3), name=f"test-{step}")
+    save(tmp_path, spoil(3)[:5], name="five", sources=SOURCES[:5], references=REFERENCES[:5])
+    names = sorted(path.name for path in (tmp_path / "evaluations").iterdir())
+    assert len([name for name in names if name.endswith(".ref.txt")]) == 2
+    assert len(names) == 3 * 2 + 2 * 2
+    assert [len(each.read_lines("references")) for each in list_evaluations(tmp_path)] == [
+        5,
+        24,
+        24,
+    ]
+
+
+def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -> None:
+    save(tmp_path, spoil(3), name="new", date="2026-03-01T00:00:00Z")
+    save(tmp_path, spoil(3), name="old", date="2026-02-01T00:00:00Z")
+    save(tmp_path, spoil(3), name="other", date="2026-04-01T00:00:00Z", split="validation")
+    assert find_evaluation(tmp_path, "test").name == "new"
+    assert find_evaluation(tmp_path, "test", "old").name == "old"
+    assert find_evaluation(tmp_path, "test", "old.json").name == "old"
+    path = tmp_path / "evaluations" / "old.json"
+    assert find_evaluation(path, "test").path == path
+
+
+def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match=r"holds no evaluation of test; make one: python -m"):
+        find_evaluation(tmp_path, "test")
+    with pytest.raises(EvaluationError, match=r"none\.json does not exist"):
+        find_evaluation(tmp_path, "test", "none")
+    evaluation = save(tmp_path, spoil(3))
+    texts = evaluation.result["texts"]
+    (evaluation.path.with_name(texts["hypotheses"])).write_text("one line\n")
+    with pytest.raises(EvaluationError, match=r"has 1 lines, but test-100\.json scored 24"):
+        evaluation.read_lines("hypotheses")
+    (evaluation.path.with_name(texts["references"])).unlink()
+    with pytest.raises(EvaluationError, match=r"the references of test-100\.json, cannot be read"):
+        evaluation.read_lines("references")
+    evaluation.path.write_text("{")
+    with pytest.raises(EvaluationError, match="cannot be read"):
+        load_evaluation(evaluation.path)
+    evaluation.path.write_text("{}")
+    with pytest.raises(EvaluationError, match=r"was not written by t2t\.evaluate"):
+        load_evaluation(evaluation.path)
+
+
+def test_other_files_in_the_folder_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluation = save(tmp_path, spoil(3))
+    for name, text in (("notes.json", "[1, 2]"), ("half.json", '{"measures": ')):
+        evaluation.path.with_name(name).write_text(text)
+    assert [each.path for each in list_evaluations(tmp_path)] == [evaluation.path]
+    assert find_evaluation(tmp_path, "test").path == evaluation.path
+    assert "notes.json was not written by t2t.evaluate" in caplog.text
+    assert "half.json cannot be read" in caplog.text
+
+
+def test_evaluation_that_kept_no_references_asks_to_be_repeated(tmp_path: Path) -> None:
+    evaluation = save(tmp_path, spoil(3))
+    result = {key: value for key, value in evaluation.result.items() if key != "texts"}
+    evaluation.path.write_text(json.dumps(result))
+    with pytest.raises(EvaluationError, match="without its references; evaluate that run again"):
+        load_evaluation(evaluation.path).read_lines("references")
+
+
+def test_damaged_log_probabilities_are_named(tmp_path: Path) -> None:
+    evaluation = save(tmp_path, spoil(3))
+    path = evaluation.path.with_suffix(".log_probs.txt")
+    evaluation.result["texts"]["log_probs"] = path.name
+    for damaged in ("-1.5\n", "-1.5 x\n", "-1.5 3 4\n"):
+        path.write_text("-2.5 4\n" * 23 + damaged)
+        with pytest.raises(EvaluationError, match=r"log_probs\.txt is damaged"):
+            evaluation.read_log_probs()

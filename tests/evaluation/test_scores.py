@@ -1,0 +1,231 @@
+"""The measures against a naive BLEU and against text treated by hand."""
+
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from t2t.evaluation.scores import (
+    MEASURES,
+    MeasureError,
+    make_measure,
+    score_bleu,
+    score_corpus,
+)
+
+HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
+REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
+
+
+def count_ngrams(words: list[str], order: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[i : i + order]) for i in range(len(words) - order + 1))
+
+
+def naive_bleu(hypotheses: list[str], references: list[str]) -> float:
+    """Papineni et al. 2002: clipped precisions, geometric mean, brevity penalty."""
+    log_precision = 0.0
+    for order in range(1, 5):
+        matches = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            found = count_ngrams(hypothesis.split(), order)
+            matches += (found & count_ngrams(reference.split(), order)).total()
+            total += found.total()
+        log_precision += math.log(matches / total) / 4
+    length = sum(len(line.split()) for line in hypotheses)
+    reference_length = sum(len(line.split()) for line in references)
+    return 100 * math.exp(log_precision + min(0.0, 1 - reference_length / length))
+
+
+def test_bleu_is_the_published_formula() -> None:
+    hypotheses, references = (
+        [line.replace("-", " ") for line in side] for side in (HYPOTHESES, REFERENCES)
+    )
+    score = score_bleu(hypotheses, references, "de")["bleu"]
+    assert score.value == pytest.approx(naive_bleu(hypotheses, references))
+    assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
+    for name, lines in (("hypotheses.txt", HYPOTHESES), ("references.txt", REFERENCES)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "references.txt", "-i", "hypotheses.txt"]
+    options = ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, check=True)
+    scores = score_corpus(HYPOTHESES, REFERENCES, "de")
+    printed = json.loads(done.stdout)
+    assert [entry["name"] for entry in printed] == ["BLEU", "chrF2", "TER"]
+    for entry, name in zip(printed, ("bleu", "chrf", "ter"), strict=True):
+        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
+        assert scores[name].definition == entry["signature"]
+
+
+def test_papers_bleu_counts_as_multi_bleu_does() -> None:
+    """By hand: counts of both sentences are summed, and a word is found as often as it is there."""
+    hypotheses = [
+        "two dogs run fast over the green green grass",  # 7/9, 5/8, 2/7, 0/6
+        "a man in a red hat climbs a tree",  # 8/9, 5/8, 3/7, 2/6
+    ]
+    references = [
+        "two dogs run over the green grass near a lake",  # 10 words
+        "a man in a red coat climbs a tall tree today",  # 11 words
+    ]
+    score = score_corpus(hypotheses, references, "en")["bleu_paper"]
+    brevity = math.exp(1 - 21 / 18)
+    assert score.value == pytest.approx(
+        100 * brevity * (15 / 18 * 10 / 16 * 5 / 14 * 2 / 12) ** (1 / 4)
+    )
+    assert score.detail == (
+        "BLEU = 35.52 83.3/62.5/35.7/16.7 (BP = 0.846 ratio = 0.857 hyp_len = 18 ref_len = 21)"
+    )
+
+
+def test_a_perfect_translation_has_100_in_all_measures() -> None:
+    scores = score_corpus(REFERENCES, REFERENCES, "de")
+    assert tuple(scores) == MEASURES
+    assert scores.pop("ter").value == 0  # counts errors
+    for score in scores.values():
+        assert score.value == pytest.approx(100)
+
+
+def test_case_counts_only_where_the_definition_says_so() -> None:
+    references = ["A girl climbs a tree .", "Two dogs run ."]
+    scores = score_corpus([line.upper() for line in references], references, "en")
+    assert scores["bleu_lowercase"].value == pytest.approx(100)
+    assert scores["bleu_multi30k"].value == pytest.approx(100)
+    assert scores["ter"].value == 0
+    assert scores["chrf_lowercase"].value == scores["exact_match_lowercase"].value == 100
+    assert scores["bleu"].value < 50
+    assert scores["bleu_paper"].value < 50
+    assert scores["chrf"].value < 50
+    assert scores["exact_match"].value == 0
+
+
+def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi30ks() -> None:
+    def treat(lines: list[str], compound: str) -> list[str]:
+        return [line.replace("rot-weiße", compound) for line in lines]
+
+    def expected(compound: str) -> float:
+        return naive_bleu(treat(HYPOTHESES, compound), treat(REFERENCES, compound))
+
+    scores = score_corpus(HYPOTHESES, REFERENCES, "de")
+    assert scores["bleu_paper"].value == pytest.approx(expected("rot ##AT##-##AT## weiße"))
+    assert scores["bleu_multi30k"].value == pytest.approx(expected("rot-weiße"))
+    assert "compounds split" in scores["bleu_paper"].definition
+    french = score_corpus(HYPOTHESES, REFERENCES, "fr")["bleu_paper"]
+    assert french.value == pytest.approx(expected("rot-weiße"))
+    assert "compounds split" not in french.definition
+
+
+def test_text_is_tokenised_as_moses_does() -> None:
+    """Quotation marks and full stops become words of their own, typographic marks plain ones."""
+    scores = score_corpus(["Er sagt “ja”."], ['Er sagt "ja".'], "de")
+    assert scores["bleu_multi30k"].value == pytest.approx(100)
+    assert scores["bleu_paper"].value == pytest.approx(100)
+    assert scores["bleu_multi30k"].definition.startswith("lower-cased, Moses punctuation")
+    assert "tok:none|smooth:none" in scores["bleu_multi30k"].definition
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-CN", "zh_TW"])
+def test_words_of_a_language_without_blanks_are_cut_as_sacrebleu_cuts_them(language: str) -> None:
+    """13a takes a Chinese sentence for one word, and BLEU for 0."""
+    hypotheses, references = ["两只狗在海边跑。"], ["两只狗在海滩跑。"]
+    for score in (
+        score_bleu(hypotheses, references, language)["bleu"],
+        score_corpus(hypotheses, references, language)["bleu"],
+    ):
+        assert "tok:zh" in score.definition
+        assert score.value > 30
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_package_that_cuts_words_is_named_where_it_is_missing(language: str) -> None:
+    if any(find_spec(name) for name in ("MeCab", "mecab_ko")):
+        pytest.skip("it is installed")
+    with pytest.raises(MeasureError, match=rf"pip install 'sacrebleu\[{language}\]'"):
+        make_measure("bleu", language)
+
+
+@pytest.mark.parametrize(
+    ("line", "treated"),
+    [
+        ("Das rot-weiße Haus.", "Das rot ##AT##-##AT## weiße Haus ."),
+        # The script for punctuation knows neither „ nor a dash.
+        ("„Ja“ \u2013 sagt sie…", '„ Ja " \u2013 sagt sie ...'),
+        ("A-b-c, 1-2", "A ##AT##-##AT## b-c , 1 ##AT##-##AT## 2"),  # as Perl's s///g goes on
+        ("z.B. 3,5 & <b>", "z.B. 3,5 & < b >"),
+    ],
+)
+def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated: str) -> None:
+    assert make_measure("bleu_paper", "de").treat(line) == treated
+
+
+def test_published_measures_are_not_smoothed() -> None:
+    scores = score_corpus(["Ein Hund bellt laut ."], ["Ein Kind bellt leise ."], "de")
+    assert scores["bleu"].value > 0
+    assert scores["bleu_multi30k"].value == 0
+    assert scores["bleu_paper"].value == 0
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], []), (["a"], [])])
+def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
+        score_corpus(hypotheses, references, "de")
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "edits"),
+    [
+        ("a b c d e", 0),
+        ("A b C d e", 0),  # lower-cased
+        ("a b c d", 1),  # an insertion
+        ("a b c d e f", 1),  # a deletion
+        ("a b x d e", 1),  # a substitution
+        ("d e a b c", 1),  # a shift of two words at once
+        ("d e a b x", 2),
+        ("", 5),
+    ],
+)
+def test_ter_counts_edits_and_shifts_for_each_word_of_the_reference(
+    hypothesis: str, edits: int
+) -> None:
+    score = make_measure("ter", "en").score([hypothesis, "x"], ["a b c d e", "x"])
+    assert score.value == pytest.approx(100 * edits / 6)
+    assert score.definition.startswith("nrefs:1|case:lc|tok:tercom")
+
+
+def test_exact_match_is_the_share_of_equal_lines() -> None:
+    hypotheses = ["Ein  Hund .", "ein Kind .", "", "Nichts"]
+    references = ["Ein Hund . ", "Ein Kind .", "", "Etwas"]
+    cased, lowercase = (
+        make_measure(name, "de").score(hypotheses, references)
+        for name in ("exact_match", "exact_match_lowercase")
+    )
+    words = [(one.split(), two.split()) for one, two in zip(hypotheses, references, strict=True)]
+    assert cased.value == 100 * sum(one == two for one, two in words) / len(words) == 50
+    assert lowercase.value == 75
+    assert cased.definition.startswith("nrefs:1|case:mixed|space:one|version:")
+    assert lowercase.definition.startswith("nrefs:1|case:lc|space:one|version:")
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name: str) -> None:
+    measure = make_measure(name, "de")
+    hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
+    plain = measure.score(hypotheses, references)
+    first, second = (measure.score(hypotheses, references, resamples=200) for _ in range(2))
+    assert first == second, "the bootstrap's seed is fixed"
+    assert (first.value, first.definition) == (plain.value, plain.definition)
+    assert first.interval
+    low, high = first.interval
+    assert low <= first.value <= high
+    assert plain.interval is None
+
+
+def test_unknown_measure_is_named() -> None:
+    with pytest.raises(ValueError, match="measure 'meteor' is unknown; use one of bleu, chrf, ter"):
+        make_measure("meteor", "de")

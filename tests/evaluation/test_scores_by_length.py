@@ -1,0 +1,43 @@
+"""Short and long sentences apart, as numbers and as a picture."""
+
+from pathlib import Path
+
+import pytest
+
+from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
+from t2t.evaluation.significance import measure_sentences, sacrebleu_score
+from tests.evaluation.saved_evaluations import spoil
+
+LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]
+SOURCES = [" ".join(["w"] * length) for length in LENGTHS]
+REFERENCES = [f"Der Hund {length} läuft am Strand ." for length in LENGTHS]
+EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
+
+
+def score_buckets(name: str, arms: dict[str, list[list[str]]]) -> list[Bucket]:
+    measure = make_measure(name, "de")
+    counted = {arm: measure_sentences(measure, texts, REFERENCES) for arm, texts in arms.items()}
+    return score_by_length(sacrebleu_score(measure.metric), counted, SOURCES)
+
+
+def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
+    arms = {"good": [REFERENCES], "bad": [spoil(2, REFERENCES), REFERENCES]}
+    buckets = score_buckets("exact_match", arms)
+    assert {bucket.words: bucket.indices for bucket in buckets} == EXPECTED
+    for bucket in buckets:
+        wrong = sum(index % 2 == 0 for index in bucket.indices)
+        assert bucket.scores["good"].value == 100
+        assert bucket.scores["bad"].value == pytest.approx(
+            100 - 100 * wrong / len(bucket.indices) / 2
+        )
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_plot_is_a_file_of_the_kind_that_its_name_says(tmp_path: Path, suffix: str) -> None:
+    arms = {"base": [REFERENCES], "other": [spoil(2, REFERENCES)]}
+    buckets = score_buckets("bleu", arms)
+    path = tmp_path / f"plot.{suffix}"
+    plot_by_length(buckets, "bleu", path)
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")

@@ -1,0 +1,114 @@
+"""What does not compare is refused, with the reason and the remedy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
+from t2t.evaluation.scores import make_measure
+from t2t.evaluation.systems import check_comparable, list_changes, read_arm
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
+
+
+def check(*runs: Path, measure: str = "bleu") -> None:
+    arms = [read_arm(str(run), "test", "") for run in runs]
+    check_comparable(arms, measure, make_measure(measure, "de"))
+
+
+def rewrite(evaluation: Evaluation, measure: str, **changes: Any) -> None:
+    result = dict(evaluation.result)
+    result["measures"][measure] |= changes
+    evaluation.path.write_text(json.dumps(result))
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    return save(tmp_path / "first", spoil(3)).path.parents[1]
+
+
+def test_runs_on_one_test_set_compare(first: Path, tmp_path: Path) -> None:
+    save(tmp_path / "second", spoil(4), name="test-200", split="news")
+    check(first, tmp_path / "second" / "evaluations" / "test-200.json")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"sources": SOURCES[:9], "references": REFERENCES[:9]},
+            r"has 24 sentences and .* 9; evaluate both on one test set",
+        ),
+        (
+            {"references": spoil(7)},
+            r"\(test\) and .* \(test\) have different references; evaluate both on one test set",
+        ),
+        ({"sources": spoil(5)}, "translate different sources"),
+    ],
+)
+def test_other_test_set_is_refused(
+    first: Path, tmp_path: Path, texts: dict[str, Any], message: str
+) -> None:
+    count = len(texts.get("references", REFERENCES))
+    save(tmp_path / "second", spoil(4)[:count], **texts)
+    with pytest.raises(EvaluationError, match=message):
+        check(first, tmp_path / "second")
+
+
+def test_score_of_another_definition_is_refused(first: Path, tmp_path: Path) -> None:
+    second = save(tmp_path / "second", spoil(4))
+    rewrite(second, "bleu", definition="nrefs:1|case:mixed|eff:no|tok:intl|smooth:exp|version:1.5")
+    with pytest.raises(EvaluationError, match=r"tok:intl.*, not .*tok:13a.* evaluate that run aga"):
+        check(first, tmp_path / "second")
+    check(first, tmp_path / "second", measure="chrf")
+
+
+def test_score_that_was_not_measured_is_refused(first: Path, tmp_path: Path) -> None:
+    second = save(tmp_path / "second", spoil(4))
+    del second.result["measures"]["ter"]
+    second.path.write_text(json.dumps(second.result))
+    with pytest.raises(EvaluationError, match=r"ter of .*second.*: it was not measured, not nrefs"):
+        check(first, tmp_path / "second", measure="ter")
+
+
+def test_score_that_its_hypotheses_do_not_give_is_refused(first: Path, tmp_path: Path) -> None:
+    rewrite(save(tmp_path / "second", spoil(4)), "bleu", value=99.0)
+    with pytest.raises(EvaluationError, match=r"says bleu 99\.0000, but its hypotheses give"):
+        check(first, tmp_path / "second")
+
+
+def test_runs_joined_by_a_comma_are_seeds_of_one_arm(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        save(tmp_path / str(seed), spoil(3 + seed), config={"seed": seed} if seed else {})
+    arm = read_arm(f"{tmp_path}/0,{tmp_path}/1", "test", "")
+    assert [*arm.hypotheses] == [spoil(3), spoil(4)]
+    assert arm.name == f"{tmp_path}/0 (+1)"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "the seeds are 0, 0; runs joined by a comma need different ones"),
+        (
+            {"seed": 1, "mesh.data": 2, "model.num_heads": 1},
+            r"no other seed of .*, for it differs in model\.num_heads; give it as an arm of its",
+        ),
+    ],
+)
+def test_other_recipe_or_the_same_seed_is_no_seed_of_an_arm(
+    first: Path, tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    save(tmp_path / "second", spoil(4), config=config)
+    with pytest.raises(EvaluationError, match=message):
+        read_arm(f"{first},{tmp_path}/second", "test", "")
+
+
+def test_changes_are_those_of_either_config(tmp_path: Path) -> None:
+    one = save(tmp_path / "1", spoil(3), config={"model.num_heads": 4, "model.d_ff": 64})
+    other = save(tmp_path / "2", spoil(3), config={"model.num_heads": 1, "seed": 3})
+    assert list_changes(one, other) == {
+        "model.num_heads": "4 -> 1",
+        "model.d_ff": "64 -> default",
+        "seed": "default -> 3",
+    }

@@ -1,0 +1,107 @@
+"""Every product of the compiled programs has the precision that the model's dtype names."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, DecodingConfig
+from t2t.data.batch import Batch
+from t2t.model import attention
+from t2t.model.build import merge
+from t2t.ops.tpu_attention import fused_attention
+from t2t.training.state import init_state, make_optimizer
+from t2t.training.step import make_eval_step, make_train_step
+from tests.model.small_models import SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
+
+BATCH = Batch(SRC, TGT_IN, TGT_OUT, jnp.ones(TGT_OUT.shape))
+HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
+
+
+def list_products(jaxpr: Any) -> Iterator[tuple[set[str], Any]]:
+    """The operands' dtypes and the precision of each product, also within loops and kernels."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            dtypes = {str(operand.aval.dtype) for operand in equation.invars}
+            yield dtypes, equation.params["precision"]
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            if hasattr(inner, "eqns"):
+                yield from list_products(inner)
+            elif hasattr(inner, "jaxpr"):
+                yield from list_products(inner.jaxpr)
+
+
+def trace(program: str, config: Config) -> Any:
+    """What the program computes, before any compiler sees it."""
+    optimizer = make_optimizer(config)
+    structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    match program:
+        case "training":
+            return jax.make_jaxpr(make_train_step(structure, optimizer, config))(state, BATCH)
+        case "validation":
+            return jax.make_jaxpr(make_eval_step(structure))(state.params, BATCH)
+        case _:
+            slots = jnp.zeros((2, DecodingConfig().beam_size), jnp.int32)
+
+            def decode(params: Any) -> Any:
+                model = merge(structure, params)
+                cache = model.init_cache(model.encode(SRC), SRC, slots.shape[1], 8)
+                return model.decode_step(slots, slots, cache)
+
+            return jax.make_jaxpr(decode)(state.params)
+
+
+@pytest.mark.parametrize("program", ["training", "validation", "search"])
+@pytest.mark.parametrize(
+    "variant", ["paper", "today's", "ALiBi", "no tables shared", "deep GRU", "LSTM", "mixed"]
+)
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_float32_products_are_float32_on_every_device(
+    program: str, variant: str, platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "platform", lambda: platform)
+    products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
+    wide = [precision for dtypes, precision in products if "float32" in dtypes]
+    assert len(wide) >= 4
+    assert set(wide) == {HIGHEST}
+    if variant != "mixed":
+        assert len(wide) == len(products)
+
+
+@pytest.mark.parametrize("program", ["training", "validation", "search"])
+@pytest.mark.parametrize("variant", ["bfloat16", "LSTM in bfloat16", "mixed"])
+def test_bfloat16_products_have_the_default_precision(program: str, variant: str) -> None:
+    products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
+    narrow = [precision for dtypes, precision in products if "bfloat16" in dtypes]
+    assert len(narrow) >= 4
+    assert set(narrow) == {None}
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", HIGHEST), ("bfloat16", None)])
+def test_kernels_products_have_the_precision_of_their_dtype(dtype: str, precision: Any) -> None:
+    rows, mask = jnp.ones((1, 1, 8, 16), dtype), jnp.ones((1, 1, 8, 8), bool)
+
+    def run(rows: jax.Array) -> jax.Array:
+        return fused_attention(rows, rows, rows, mask, 4.0).sum()
+
+    products = list(list_products(jax.make_jaxpr(jax.grad(run))(rows).jaxpr))
+    assert len(products) >= 5
+    assert {precision for _, precision in products} == {precision}
+    assert all(dtypes == {dtype} for dtypes, _ in products)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_compilers_of_accelerators_are_told(platform: str) -> None:
+    config = Config(model=vary("paper"))
+    structure, state = init_state(config, make_optimizer(config), VOCAB_SIZE, VOCAB_SIZE)
+    traced = jax.jit(make_eval_step(structure)).trace(state.params, BATCH)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert len(products) >= 4
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
+    assert np.all(["f32" in line for line in products])

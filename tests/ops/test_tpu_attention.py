@@ -1,0 +1,221 @@
+"""The kernel, interpreted; `test_attention.py` has it beside the plain formula as well."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array, Float
+
+from t2t.config.fields import MeshConfig
+from t2t.data.batch import PAD_ID
+from t2t.model import attention
+from t2t.model.build import merge
+from t2t.ops import tpu_attention
+from t2t.ops.tpu_attention import LANES, suits_kernel
+from t2t.planning.topology import open_topology
+from t2t.runtime.mesh import make_mesh, spec
+from tests import reference
+from tests.model.small_models import SRC, TGT_IN, vary
+from tests.model.small_models import draw as draw_small
+
+ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
+
+Inputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # queries, keys, values, mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Of what is to be attended to, and by what."""
+
+    rows: int = 8
+    heads: int = 4
+    queries: int = 256
+    keys: int = 256
+    d_k: int = 64
+    d_v: int = 64
+    dtype: str = "bfloat16"
+
+    def describe(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Queries, keys and values."""
+        sizes = (self.queries, self.d_k), (self.keys, self.d_k), (self.keys, self.d_v)
+        return tuple(jax.ShapeDtypeStruct((self.rows, self.heads, *s), self.dtype) for s in sizes)
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def draw_inputs() -> Inputs:
+    """By the mask each query sees the first key, and some others."""
+    mask = np.random.default_rng(3).random((ROWS, 1, QUERIES, KEYS)) < 0.5
+    mask[..., 0] = True
+    sizes = (QUERIES, D_K), (KEYS, D_K), (KEYS, D_V)
+    query, keys, values = (draw(ROWS, HEADS, *s, seed=seed) for seed, s in enumerate(sizes))
+    return query, keys, values, jnp.asarray(mask)
+
+
+def attend(
+    query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
+) -> Float[Array, "B G Q V"]:
+    return tpu_attention.fused_attention(query, keys, values, mask, D_K**0.5)
+
+
+def place(mesh: Mesh, *names: str | None) -> NamedSharding:
+    partition = spec(*names)
+    assert partition is not None
+    return NamedSharding(mesh, partition)
+
+
+def differentiate(arrays: Inputs) -> Any:
+    """Of some function of the results."""
+    weighting = draw(ROWS, HEADS, QUERIES, D_V, seed=4)
+
+    def weigh(*arrays: jax.Array) -> jax.Array:
+        return jnp.sum(weighting * attend(*arrays))
+
+    return jax.jit(jax.value_and_grad(weigh, argnums=(0, 1, 2)))(*arrays)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpu_attention, "WEIGHTS_AT_ONCE", at_once * QUERIES * KEYS)
+    arrays = draw_inputs()
+    found, mask = attend(*arrays), arrays[3]
+    for row, head in np.ndindex(ROWS, HEADS):
+        query, keys, values = (np.asarray(x[row, head], float) for x in arrays[:3])
+        wanted = reference.attend(query, keys, values, np.asarray(mask[row, 0]))
+        np.testing.assert_allclose(found[row, head], wanted, atol=1e-5)
+
+
+@pytest.mark.equality
+def test_results_are_the_same_however_many_heads_are_computed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrays = draw_inputs()
+    together = differentiate(arrays)
+    monkeypatch.setattr(tpu_attention, "WEIGHTS_AT_ONCE", 1)
+    compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(compare, differentiate(arrays), together)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("names", [("batch", "heads", None, None), ("batch",)], ids=str)
+@pytest.mark.parametrize(
+    "config", [MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=2, tensor=4)], ids=str
+)
+def test_results_are_the_same_on_any_mesh(
+    config: MeshConfig, names: tuple[str | None, ...]
+) -> None:
+    arrays = draw_inputs()
+    wanted = differentiate(arrays)
+    mesh = make_mesh(config)
+    with jax.set_mesh(mesh):
+        own, rows = place(mesh, *names), place(mesh, "batch")
+        placed = jax.device_put(arrays, (own, own, own, rows))
+        found = differentiate(placed)
+        assert [jax.typeof(x).sharding for x in found[1]] == [
+            jax.typeof(x).sharding for x in placed[:3]
+        ]
+    compare = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(compare, found, wanted)
+
+
+# Attention of the encoder, of the decoder, and from one to the other.
+@pytest.mark.parametrize(("kernel", "calls"), [(True, 3), (False, 0)])
+@pytest.mark.parametrize("variant", ["paper", "today's"])
+def test_model_computes_the_same_with_and_without_the_kernel(
+    variant: str, kernel: bool, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structure, params = draw_small(dataclasses.replace(vary(variant), attention_kernel=kernel))
+
+    def weigh(params: Any) -> Float[Array, ""]:
+        hidden = merge(structure, params).decode_all(SRC, TGT_IN)
+        return jnp.sum(jnp.square(hidden) * (TGT_IN != PAD_ID)[..., None])
+
+    def differentiate() -> Any:
+        return jax.jit(jax.value_and_grad(weigh))(params)
+
+    plain = differentiate()
+    spy = mock.Mock(wraps=tpu_attention.fused_attention)
+    monkeypatch.setattr(attention, "suits_kernel", lambda *_: True)
+    monkeypatch.setattr(attention, "fused_attention", spy)
+    compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(compare, differentiate(), plain)
+    assert spy.call_count == calls
+
+
+@pytest.mark.parametrize(
+    ("change", "suits"),
+    [
+        ({}, True),
+        ({"queries": 4 * LANES, "keys": LANES}, True),
+        ({"queries": 1024, "keys": 1024}, True),
+        ({"d_k": 80, "d_v": 48}, True),
+        ({"queries": 200}, False),
+        ({"keys": 64}, False),
+        ({"queries": 2048, "keys": 1024}, False),
+        ({"d_v": 20}, False),
+        ({"dtype": "float32"}, False),
+    ],
+    ids=str,
+)
+def test_kernel_is_chosen_by_shape_and_numbers(
+    change: dict[str, Any], suits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, _, values = Shape(**change).describe()
+    asked = query.shape, values.shape, query.dtype
+    assert not suits_kernel(*asked)  # on a CPU
+    monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
+    assert suits_kernel(*asked) == suits
+
+
+@pytest.fixture
+def nothing_cached() -> Iterator[None]:
+    """JAX keeps programs for devices that are not here, and cannot read them back."""
+    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
+    yield
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "shape"),
+    [
+        ("v4:2x2x1", Shape()),
+        ("v5p:2x2x1", Shape()),
+        ("v6e:2x2", Shape()),
+        ("v5e:2x2", Shape()),
+        ("v5e:2x2", Shape(queries=128, keys=512, heads=6, d_v=32)),
+        ("v5e:2x2", Shape(heads=2, queries=1024, keys=1024)),
+        ("v5e:2x2", Shape(heads=1, queries=2 * LANES, keys=LANES, d_k=48)),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("nothing_cached")
+def test_tpu_compiler_takes_the_kernel(topology: str, shape: Shape) -> None:
+    pytest.importorskip("libtpu")
+    mesh = make_mesh(MeshConfig(), open_topology(topology).devices)
+
+    def run(mask: jax.Array, *arrays: jax.Array) -> Any:
+        def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+            return tpu_attention.fused_attention(query, keys, values, mask, divisor=8.0)
+
+        results, pull_back = jax.vjp(attend, *arrays)
+        return results, pull_back(results)
+
+    with jax.set_mesh(mesh):
+        cut = place(mesh, "batch", None, None, None)
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut) for x in shape.describe()]
+        mask = jax.ShapeDtypeStruct((shape.rows, 1, 1, shape.keys), bool, sharding=cut)
+        text = jax.jit(run).lower(mask, *shapes).compile().as_text()
+    assert str(text).count('custom_call_target="tpu_custom_call"') == 2

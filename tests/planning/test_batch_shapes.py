@@ -1,0 +1,64 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, DataConfig, TrainingConfig
+from t2t.model.flops import train_flops
+from t2t.planning.batch_shapes import draw_lengths, plan_shapes
+
+CONFIG = Config(data=DataConfig(max_length=256, batch_tokens=25_000, length_multiple=8))
+
+
+def test_lengths_are_like_those_of_wmt14() -> None:
+    src, tgt = draw_lengths(CONFIG.data, mean=27)
+    assert src.mean() == pytest.approx(27, rel=0.02)
+    assert tgt.mean() == pytest.approx(27, rel=0.04)
+    assert (src.min(), src.max(), tgt.min(), tgt.max()) == (4, 128, 4, 128)
+    assert np.corrcoef(src, tgt)[0, 1] > 0.9
+
+
+def test_lengths_keep_to_the_recipes_limit() -> None:
+    src, tgt = draw_lengths(dataclasses.replace(CONFIG.data, max_length=40), mean=27)
+    assert max(src.max(), tgt.max()) == 40
+
+
+def test_shapes_are_those_of_training_and_fill_the_mesh() -> None:
+    shapes = plan_shapes(CONFIG, row_shards=64, mean_length=27)
+    assert len(shapes) <= CONFIG.data.num_shapes
+    assert sum(shape.share for shape in shapes) == pytest.approx(1)
+    for shape in shapes:
+        assert shape.rows % 64 == 0
+        assert 0 <= shape.rows - shape.filled_rows < 64
+        longer = max(shape.src_length, shape.tgt_length)
+        assert longer % 8 == 0
+        assert shape.filled_rows * longer <= CONFIG.data.batch_tokens
+        assert shape.tgt_tokens < shape.filled_rows * shape.tgt_length
+        assert shape.model_flops < shape.padded_flops
+    padded = [shape.padded_flops for shape in shapes]
+    assert padded == sorted(padded, reverse=True)
+
+
+def test_packed_rows_are_one_shape_and_hardly_padded() -> None:
+    data = dataclasses.replace(CONFIG.data, packed_length=256)
+    (shape,) = plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)
+    assert (shape.rows, shape.src_length, shape.tgt_length, shape.share) == (96, 256, 256, 1)
+    assert 0.95 < shape.tgt_tokens / (96 * 256) < 1
+    assert 0.7 < shape.model_flops / shape.padded_flops < 1
+
+
+def test_parts_of_a_batch_have_the_same_rows() -> None:
+    training = TrainingConfig(accumulation_steps=8)
+    config = dataclasses.replace(CONFIG, training=training)
+    assert all(s.rows % 64 == 0 for s in plan_shapes(config, row_shards=8, mean_length=27))
+
+
+def test_flops_of_a_shape_are_the_closed_form() -> None:
+    data = dataclasses.replace(CONFIG.data, num_shapes=1)
+    (shape,) = plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)
+    lengths = draw_lengths(data, mean=27)
+    vocab_size = CONFIG.tokenizer.vocab_size
+    mean = train_flops(CONFIG.model, vocab_size, *lengths) / len(lengths[0])
+    assert shape.model_flops == pytest.approx(mean * shape.filled_rows)
+    full = (np.full(shape.rows, n) for n in (shape.src_length, shape.tgt_length))
+    assert shape.padded_flops == train_flops(CONFIG.model, vocab_size, *full)

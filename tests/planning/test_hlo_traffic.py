@@ -1,0 +1,317 @@
+"""Bytes, cycles and rounds of loops: on text that is written here, and on a real compilation."""
+
+import math
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from t2t.planning.hlo_traffic import Cost, measure_cost
+
+ROWS = 1000  # of the table that most of the programs here read: 4,000 bytes
+
+
+def measure(
+    body: str,
+    *computations: str,
+    kernel_flops_per_cycle: float = math.inf,
+    bytes_per_cycle: float = math.inf,
+) -> Cost:
+    """The cost of an entry computation that takes a table and an index."""
+    others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
+    lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
+    text = f"""HloModule test, num_partitions=4
+
+{others}
+ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
+  %table = f32[{ROWS}]{{0:T(1024)}} parameter(0)
+  %index = s32[]{{:T(128)}} parameter(1)
+{lines}
+}}
+"""
+    return measure_cost(text, kernel_flops_per_cycle, bytes_per_cycle)
+
+
+def test_an_instruction_reads_its_operands_and_writes_its_result() -> None:
+    cost = measure("ROOT %sum = f32[1000]{0} add(%table, %table)")
+    assert cost.hbm_bytes == 3 * 4000
+    assert cost.cycles is None
+
+
+def test_memory_on_the_chip_is_no_traffic() -> None:
+    cost = measure("""
+        %near = f32[1000]{0:T(1024)S(1)} add(%table, %table)
+        ROOT %far = f32[1000]{0:T(1024)} negate(%near)
+    """)
+    assert cost.hbm_bytes == 2 * 4000 + 4000
+
+
+def test_names_of_other_arrays_move_nothing() -> None:
+    cost = measure("""
+        %pair = (f32[1000]{0}, s32[]) tuple(%table, %index)
+        %first = f32[1000]{0} get-tuple-element(%pair), index=0
+        %call = f32[1000]{0} custom-call(), custom_call_target="AllocateBuffer"
+        ROOT %same = f32[1000]{0} bitcast(%first)
+    """)
+    assert cost.hbm_bytes == 0
+    assert not cost.remarks
+
+
+@pytest.mark.parametrize(
+    ("operation", "types", "result", "moved"),
+    [
+        ("copy", "f32[1000]{0:S(1)}, f32[1000]{0}, u32[]{:S(2)}", "f32[1000]{0:S(1)}", 4000),
+        ("copy", "f32[1000]{0}, f32[1000]{0}, u32[]{:S(2)}", "f32[1000]{0}", 8000),
+        ("slice", "(f32[1000]{0}), f32[10]{0:S(1)}, s32[]{:S(2)}", "f32[10]{0:S(1)}", 40),
+        ("all-gather", "f32[1000]{0}, f32[4000]{0}", "f32[4000]{0}", 4000 + 16000),
+        ("collective-permute", "f32[1000]{0}, f32[1000]{0}, u32[]", "f32[1000]{0}", 8000),
+    ],
+)
+def test_asynchronous_operation_reads_and_writes_once(
+    operation: str, types: str, result: str, moved: int
+) -> None:
+    cost = measure(f"""
+        %start = ({types}) {operation}-start(%table), replica_groups=[1,4]<=[4]
+        ROOT %done = {result} {operation}-done(%start)
+    """)
+    assert cost.hbm_bytes == moved
+
+
+def test_cycles_are_the_compilers() -> None:
+    config = 'backend_config={"window_config":{"estimated_cycles":"120","iteration_bounds":["1"]}}'
+    cost = measure(f"""
+        %a = f32[1000]{{0}} add(%table, %table), metadata={{op_name="jit(f)/add"}}, {config}
+        ROOT %b = f32[1000]{{0}} add(%a, %a), metadata={{op_name="jit(f)/add"}}, {config}
+    """)
+    assert cost.cycles == 240
+    (operation,) = cost.operations.values()
+    assert (operation.name, operation.executions) == ("jit(f)/add", 2)
+
+
+BODY = """
+    %body (in: (s32[], f32[1000])) -> (s32[], f32[1000]) {
+      %in = (s32[], f32[1000]{0}) parameter(0)
+      %i = s32[] get-tuple-element(%in), index=0
+      %x = f32[1000]{0} get-tuple-element(%in), index=1
+      %y = f32[1000]{0} negate(%x)
+      ROOT %out = (s32[], f32[1000]{0}) tuple(%i, %y)
+    }
+"""
+CONDITION = """
+    %condition (in.1: (s32[], f32[1000])) -> pred[] {
+      %in.1 = (s32[], f32[1000]{0}) parameter(0)
+      %limit = s32[]{:T(128)} constant(7)
+      %i.1 = s32[] get-tuple-element(%in.1), index=0
+      ROOT %less = pred[] compare(%i.1, %limit), direction=LT
+    }
+"""
+LOOP = """
+    %start = (s32[], f32[1000]{0}) tuple(%index, %table)
+    ROOT %loop = (s32[], f32[1000]{0}) while(%start), condition=%condition, body=%body
+"""
+
+
+def test_rounds_of_a_loop_are_read_from_its_condition() -> None:
+    cost = measure(LOOP, BODY, CONDITION)
+    assert cost.hbm_bytes == 7 * 2 * 4000
+    assert not cost.remarks
+
+
+def test_rounds_of_a_loop_are_what_the_compiler_says() -> None:
+    known = ', backend_config={"known_trip_count":{"n":"5"}}'
+    cost = measure(LOOP.rstrip() + known, BODY, CONDITION)
+    assert cost.hbm_bytes == 5 * 2 * 4000
+
+
+def test_loop_of_unknown_length_is_reported() -> None:
+    cost = measure(LOOP, BODY, CONDITION.replace("constant(7)", "copy(%in.1)"))
+    assert cost.hbm_bytes == 2 * 4000
+    assert cost.remarks == {"loops of unknown length count as one round"}
+
+
+INNER = """
+    %inner (x: f32[1000]) -> f32[1000] {
+      %x = f32[1000]{0} parameter(0)
+      ROOT %y = f32[1000]{0} all-reduce(%x), channel_id=1, replica_groups=[1,4]<=[4]
+    }
+"""
+FUSED = INNER.replace("inner", "fused").replace("all-reduce(%x)", "add(%x, %x)")
+
+
+def test_computation_that_is_called_twice_sends_twice() -> None:
+    cost = measure(
+        """
+        %once = f32[1000]{0} call(%table), to_apply=%inner
+        ROOT %twice = f32[1000]{0} call(%once), to_apply=%inner
+        """,
+        INNER,
+    )
+    assert cost.hbm_bytes == 2 * 2 * 4000
+    assert [one.sent_bytes for one in cost.collectives] == [6000, 6000]
+
+
+def test_collectives_of_one_channel_are_all_counted() -> None:
+    cost = measure("""
+        %a = f32[1000]{0} all-reduce(%table), channel_id=1, replica_groups=[1,4]<=[4]
+        ROOT %b = f32[1000]{0} all-reduce(%a), channel_id=1, replica_groups=[1,4]<=[4]
+    """)
+    assert len(cost.collectives) == 2
+
+
+def test_collective_within_an_asynchronous_computation_overlaps() -> None:
+    cost = measure(
+        """
+        %start = ((f32[1000]{0}), f32[1000]{0}, u32[]) async-start(%table), calls=%inner
+        ROOT %done = f32[1000]{0} async-done(%start)
+        """,
+        INNER,
+    )
+    assert [one.overlaps for one in cost.collectives] == [True]
+    assert cost.hbm_bytes == 2 * 4000
+
+
+@pytest.mark.parametrize(
+    "branches",
+    ["branch_computations={%cheap, %inner}", "true_computation=%inner, false_computation=%cheap"],
+)
+def test_conditional_counts_its_costliest_branch_and_says_so(branches: str) -> None:
+    cheap = """
+        %cheap (z: f32[1000]) -> f32[1000] {
+          %z = f32[1000]{0} parameter(0)
+          ROOT %w = f32[1000]{0} negate(%z)
+        }
+    """
+    cost = measure(
+        f"ROOT %out = f32[1000]{{0}} conditional(%index, %table, %table), {branches}", cheap, INNER
+    )
+    assert len(cost.collectives) == 1
+    assert cost.hbm_bytes == 2 * 4000
+    assert cost.remarks == {"of a conditional's branches the costliest counts, as if always taken"}
+
+
+def test_unknown_dtype_is_reported() -> None:
+    cost = measure("""
+        %odd = q9[1000]{0} convert(%table)
+        ROOT %out = f32[1000]{0} convert(%odd)
+    """)
+    assert cost.hbm_bytes == 2 * 4000
+    (remark,) = cost.remarks
+    assert remark == "arrays of dtype q9, whose size is unknown, count nothing"
+
+
+def test_fusion_without_estimated_cycles_counts_with_its_traffic() -> None:
+    line = "ROOT %b = f32[1000]{0} fusion(%a), kind=kCustom, calls=%fused"
+    estimated = """
+        %a = f32[1000]{0} add(%table, %table), backend_config={"estimated_cycles":"120"}
+    """
+    cost = measure(estimated + line, FUSED, bytes_per_cycle=10)
+    assert cost.cycles == 120 + 8000 / 10
+    assert cost.unestimated == {"fusion": 800}
+    assert measure(line.replace("%a", "%table"), FUSED, bytes_per_cycle=10).cycles is None
+
+
+def test_opaque_calls_are_named() -> None:
+    line = 'ROOT %out = f32[1000]{0} custom-call(%table), custom_call_target="tpu_custom_call"'
+    cost = measure(line)
+    (remark,) = cost.remarks
+    assert remark.startswith("calls of tpu_custom_call count with their traffic alone")
+    assert cost.cycles is None
+    assert cost.hbm_bytes == 2 * 4000
+
+
+def test_kernel_without_an_estimate_counts_with_the_flops_that_it_states() -> None:
+    line = (
+        '%out = f32[1000]{0} custom-call(%table), custom_call_target="tpu_custom_call", '
+        'backend_config={"custom_call_config":{"body":"T2Y=","cost_estimate":{"flops":"700",'
+        '"transcendentals":"10","bytes_accessed":"8000"}}}'
+    )
+    estimated = (
+        '\n        ROOT %b = f32[1000]{0} copy(%out), backend_config={"estimated_cycles":"5"}'
+    )
+    cost = measure(line + estimated, kernel_flops_per_cycle=7)
+    assert (cost.kernel_cycles, cost.cycles, cost.hbm_bytes) == (100, 105, 4 * 4000)
+    assert not cost.remarks
+    profiled = line.replace("backend_config={", 'backend_config={"estimated_cycles":"90",')
+    assert measure("ROOT " + profiled, kernel_flops_per_cycle=7).cycles == 90
+
+
+def test_fusion_reads_of_a_table_only_what_it_slices() -> None:
+    fused = """
+        %fused (t: f32[1000], i: s32[]) -> f32[10] {
+          %t = f32[1000]{0} parameter(0)
+          %i = s32[] parameter(1)
+          %row = f32[10]{0} dynamic-slice(%t, %i), dynamic_slice_sizes={10}
+          ROOT %out = f32[10]{0} negate(%row)
+        }
+    """
+    line = "ROOT %f = f32[10]{0} fusion(%table, %index), kind=kLoop, calls=%fused"
+    assert measure(line, fused).hbm_bytes == 40 + 4 + 40
+
+
+def test_update_in_place_writes_only_the_update() -> None:
+    fused = """
+        %fused (t: f32[1000], i: s32[]) -> f32[1000] {
+          %t = f32[1000]{0} parameter(0)
+          %i = s32[] parameter(1)
+          %new = f32[10]{0} constant({...})
+          ROOT %out = f32[1000]{0} dynamic-update-slice(%t, %new, %i)
+        }
+    """
+    line = "ROOT %f = f32[1000]{0} fusion(%table, %index), kind=kLoop, calls=%fused"
+    assert measure(line, fused).hbm_bytes == 4 + 40
+
+
+def test_collective_cut_into_a_chain_of_fusions_counts_once() -> None:
+    """As the TPU compiler writes an asynchronous one: a buffer that goes from fusion to fusion."""
+    link = """
+        %link{n} (p{n}: f32[250], q{n}: f32[1000]) -> (f32[250], f32[1000]) {{
+          %p{n} = f32[250]{{0}} parameter(0)
+          %q{n} = f32[1000]{{0}} parameter(1)
+          %g{n} = f32[1000]{{0}} all-gather(%p{n}), channel_id=9, replica_groups=[1,4]<=[4],\
+ frontend_attributes={{chain_id="0"}}
+          ROOT %t{n} = (f32[250]{{0}}, f32[1000]{{0}}) tuple(%p{n}, %g{n})
+        }}
+    """
+    alias = "output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}"
+    body = f"""
+        %own = f32[250]{{0:S(1)}} slice(%table), slice={{[0:250]}}
+        %a = (f32[250]{{0:S(1)}}, f32[1000]{{0}}) fusion(%own, %table), calls=%link1, {alias}
+        %a.0 = f32[250]{{0:S(1)}} get-tuple-element(%a), index=0
+        %a.1 = f32[1000]{{0}} get-tuple-element(%a), index=1
+        ROOT %b = (f32[250]{{0:S(1)}}, f32[1000]{{0}}) fusion(%a.0, %a.1), calls=%link2, {alias}
+    """
+    cost = measure(body, link.format(n=1), link.format(n=2))
+    (gather,) = cost.collectives
+    assert (gather.kind, gather.num_bytes, gather.sent_bytes) == ("all-gather", 4000, 3000)
+    assert cost.hbm_bytes == 1000 + 4000  # the slice, and the buffer once
+
+
+def test_real_program_costs_what_it_computes() -> None:
+    """Four products in a loop, summed over eight devices."""
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    rows, width, rounds = 64, 32, 4
+
+    def run(x: jax.Array, tables: jax.Array) -> jax.Array:
+        def add(total: jax.Array, table: jax.Array) -> tuple[jax.Array, None]:
+            return total + jnp.tanh(x @ table), None
+
+        total, _ = jax.lax.scan(add, jnp.zeros_like(x), tables)
+        return jnp.sum(total, axis=0)
+
+    with jax.set_mesh(mesh):
+        sharding = NamedSharding(mesh, PartitionSpec("data"))
+        x = jax.ShapeDtypeStruct((rows, width), np.float32, sharding=sharding)
+        whole = NamedSharding(mesh, PartitionSpec())
+        tables = jax.ShapeDtypeStruct((rounds, width, width), np.float32, sharding=whole)
+        text = jax.jit(run).lower(x, tables).compile().as_text()
+    assert text is not None
+    cost = measure_cost(text)
+    assert not cost.remarks
+    (summed,) = cost.collectives
+    assert (summed.kind, summed.num_bytes) == ("all-reduce", 4 * width)
+    assert summed.members == tuple(range(8))
+    least = 4 * (rows // 8 * width + rounds * width * width)
+    assert least < cost.hbm_bytes < 20 * least

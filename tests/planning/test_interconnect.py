@@ -1,0 +1,64 @@
+"""Links that a collective can use, on slices of real shapes."""
+
+import itertools
+
+import pytest
+
+from t2t.planning.chips import CHIPS
+from t2t.planning.interconnect import find_bandwidth
+
+
+def find_share(chip: str, sizes: tuple[int, ...], *taken: slice) -> float:
+    """Of the chip's whole bandwidth, for the members at these places of the slice of chips."""
+    coordinates = list(itertools.product(*(range(size) for size in sizes)))
+    members = [
+        number
+        for number, place in enumerate(coordinates)
+        if all(at in range(size)[own] for at, size, own in zip(place, sizes, taken, strict=True))
+    ]
+    own = CHIPS[chip]
+    return find_bandwidth(members, coordinates, own) / own.network_bandwidth
+
+
+ALL, ONE = slice(None), slice(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("chip", "sizes", "taken", "links"),
+    [
+        ("v5e", (16, 16), (ALL, ALL), 4),
+        ("v5e", (16, 16), (ONE, ALL), 2),  # an axis of 16: one dimension of the torus
+        ("v5e", (16, 16), (ALL, ONE), 2),
+        ("v5e", (16, 16), (ONE, slice(0, 4)), 1),  # a line
+        ("v5e", (16, 16), (ONE, slice(None, None, 4)), 0.5),  # a ring shared by four groups
+        ("v5e", (16, 16), (ONE, slice(None, None, 15)), 1),  # neighbours around the ring
+        ("v5e", (8, 8), (ALL, ALL), 2),  # a part of the pod is no torus
+        ("v5e", (2, 2), (ALL, ALL), 2),
+        ("v5e", (2, 4), (ONE, ALL), 1),
+        ("v6e", (16, 16), (ONE, ALL), 2),
+    ],
+)
+def test_collective_uses_the_links_of_its_own_dimensions(
+    chip: str, sizes: tuple[int, int], taken: tuple[slice, slice], links: float
+) -> None:
+    assert find_share(chip, sizes, *taken) == pytest.approx(links / 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken", "links"),
+    [
+        ((4, 4, 4), (ALL, ALL, ALL), 6),
+        ((4, 4, 8), (ONE, ONE, ALL), 2),
+        ((2, 2, 4), (ONE, ONE, ALL), 1),  # smaller than a cube of 4 x 4 x 4: no torus
+        ((2, 2, 1), (ALL, ALL, ONE), 2),
+    ],
+)
+def test_cubes_are_closed_in_three_dimensions(
+    sizes: tuple[int, int, int], taken: tuple[slice, slice, slice], links: float
+) -> None:
+    assert find_share("v5p", sizes, *taken) == pytest.approx(links / 6)
+
+
+def test_without_coordinates_a_device_has_its_whole_bandwidth() -> None:
+    chip = CHIPS["cpu"]
+    assert find_bandwidth(range(4), None, chip) == chip.network_bandwidth

@@ -1,0 +1,99 @@
+"""Programs that are kept: where, how long, and that they compute what a fresh one does."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.runtime import compilation_cache
+from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, keep_compiled
+from tests.tiny_training import STEPS, make_config, read_state, write_recipe
+
+OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where programs are kept, for somebody who has set nothing."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(compilation_cache, "FOLDER", tmp_path / "a" / "xla")
+    before = {name: jax.config.values[name] for name in OPTIONS}
+    yield tmp_path / "a" / "xla"
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
+    keep_compiled()
+    assert jax.config.values["jax_compilation_cache_dir"] == str(folder)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", ["", "elsewhere"])
+def test_environment_is_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    monkeypatch.setenv(VARIABLE, other)
+    before = jax.config.values["jax_compilation_cache_dir"]
+    keep_compiled()
+    assert jax.config.values["jax_compilation_cache_dir"] == before
+    assert not folder.exists()
+
+
+def test_folder_that_cannot_be_written_is_said_and_no_more(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.parent.write_text("in the way")
+    before = jax.config.values["jax_compilation_cache_dir"]
+    keep_compiled()
+    assert jax.config.values["jax_compilation_cache_dir"] == before
+    (message,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+    assert message == (
+        f"{folder} cannot be written (Not a directory): each start compiles anew; "
+        f"{VARIABLE} may name another folder"
+    )
+
+
+def test_program_that_nobody_asks_for_any_more_is_removed(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, days in (("old-cache", KEPT_DAYS + 1), ("new-cache", KEPT_DAYS - 1), ("other", 999)):
+        (folder / name).touch()
+        then = time.time() - days * 24 * 3600
+        os.utime(folder / name, (then, then))
+    keep_compiled()
+    assert sorted(path.name for path in folder.iterdir()) == ["new-cache", "other"]
+
+
+@pytest.mark.slow
+def test_program_from_the_folder_trains_as_a_fresh_one(tmp_path: Path) -> None:
+    write_recipe(make_config(tmp_path), tmp_path / "recipe.py")
+    states, kept = [], []
+    for name, cache in (("none", ""), ("cold", None), ("warm", None)):
+        environment = os.environ | {"HOME": str(tmp_path), "XLA_FLAGS": "", VARIABLE: ""}
+        if cache is None:
+            del environment[VARIABLE]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "t2t.train", f"--config={tmp_path}/recipe.py"),
+                f"--workdir={tmp_path / name}",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "Warning" not in done.stderr
+        assert "machine" not in done.stderr  # XLA's, about another CPU
+        states.append(read_state(tmp_path / name, STEPS))
+        programs = tmp_path.glob(".cache/t2t/xla/jit_train_step-*-cache")
+        kept.append(sorted(path.name for path in programs))
+    assert kept[0] == []
+    assert kept[1] == kept[2] != []
+    for fresh, cold, warm in zip(*states, strict=True):
+        np.testing.assert_array_equal(fresh, cold)
+        np.testing.assert_array_equal(fresh, warm)

@@ -1,0 +1,310 @@
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+
+from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.data.batch import Batch, HostBatch
+from t2t.data.batch_sharding import find_row_shards, put_batch
+from t2t.model.build import describe_model, init_model, merge
+from t2t.model.interface import Params
+from t2t.runtime.mesh import RULES, check_divisibility, make_mesh, reshard_like, share, spec
+from t2t.training.loss import smoothed_cross_entropy
+from t2t.training.step import score
+from tests.model.small_models import VARIANTS, vary
+
+# Every kind of parameter, and dropout in every place.
+MODELS = {
+    "transformer": ModelConfig(
+        num_layers=1,
+        d_model=16,
+        d_ff=24,
+        num_heads=8,
+        num_kv_heads=4,
+        position="relative",
+        feed_forward="swiglu",
+        tie_embeddings="decoder",
+        dropout=0.1,
+        attention_dropout=0.2,
+        feed_forward_dropout=0.3,
+        dtype="float32",
+    ),
+    "rnn": ModelConfig(
+        kind="rnn",
+        rnn_cell="lstm",
+        num_layers=2,
+        d_model=16,
+        tie_embeddings="decoder",
+        dropout=0.1,
+        dtype="float32",
+    ),
+}
+VOCAB_SIZE = 20
+ALL_AXES = "data 2, fsdp 2, tensor 2"
+MESHES = {
+    "data 8": MeshConfig(data=8),
+    "fsdp 8": MeshConfig(data=1, fsdp=8),
+    ALL_AXES: MeshConfig(data=2, fsdp=2, tensor=2),
+    "data 2, tensor 4": MeshConfig(data=2, tensor=4),
+}
+
+each_mesh = pytest.mark.parametrize(
+    "mesh",
+    [pytest.param(name, marks=[] if name == ALL_AXES else [pytest.mark.slow]) for name in MESHES],
+)
+
+# Logical names of the parameters' first dimensions, of those that are cut at all.
+TABLES: dict[str, tuple[str | None, ...]] = {
+    "tgt_embedding": ("vocabulary", "d_model"),
+    "src_embedding": ("vocabulary", "d_model"),
+}
+DIMENSIONS_OF_TRANSFORMER: dict[str, tuple[str | None, ...]] = TABLES | {
+    "query_key_value": ("d_model", "heads", None),
+    "query": ("d_model", "heads", None),
+    "key_value": ("d_model", "heads", None),
+    "output": ("heads", None, "d_model"),
+    "inner": (None, "d_model", "d_ff"),
+    "inner_bias": (None, "d_ff"),
+    "outer": ("d_ff", "d_model"),
+    "src_position": (None, "heads"),
+    "tgt_position": (None, "heads"),
+}
+DIMENSIONS_OF_RNN: dict[str, tuple[str | None, ...]] = TABLES | {
+    "input": ("d_model",),
+    "key": ("d_model",),
+    "readout": (None, "d_model"),
+}
+DIMENSIONS = {"transformer": DIMENSIONS_OF_TRANSFORMER, "rnn": DIMENSIONS_OF_RNN}
+
+
+class Outcome(NamedTuple):
+    params: Params
+    hidden: Float[Array, "B T D"]
+    loss: Float[Array, ""]
+    gradients: Params
+
+
+@functools.cache
+def compute(kind: str, mesh: str) -> Outcome:
+    """Initial parameters, and a batch's outputs, loss and gradients with dropout."""
+    if mesh == "one device":
+        return compute_here(kind, draw_batch())
+    placed = make_mesh(MESHES[mesh])
+    with jax.set_mesh(placed):
+        return compute_here(kind, put_batch(draw_batch(), placed))
+
+
+def compute_here(kind: str, batch: Batch[Any]) -> Outcome:
+    def run(batch: Batch[jax.Array], key: jax.Array) -> Outcome:
+        structure, params = init_model(MODELS[kind], VOCAB_SIZE, VOCAB_SIZE, jax.random.key(0))
+
+        def sum_losses(params: Params) -> tuple[Float[Array, ""], Float[Array, "B T D"]]:
+            model = merge(structure, params)
+            hidden = model.decode_all(batch.src, batch.tgt_in, key)
+            table = model.output_embedding.table[...]
+            loss, _ = smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, 0.1)
+            return loss, hidden
+
+        (loss, hidden), gradients = jax.value_and_grad(sum_losses, has_aux=True)(params)
+        return Outcome(params, hidden, loss, gradients)
+
+    outcome: Outcome = jax.jit(run)(batch, jax.random.key(1))
+    return outcome
+
+
+def draw_batch() -> HostBatch:
+    random = np.random.default_rng(0)
+    src, tgt_in, tgt_out = (
+        random.integers(2, VOCAB_SIZE, (8, length)).astype(np.int32) for length in (6, 5, 5)
+    )
+    src[::2, 4:] = 0
+    weights = (random.random(tgt_out.shape) < 0.8).astype(np.float32)
+    return Batch(src, tgt_in, tgt_out, weights)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("kind", MODELS)
+@each_mesh
+def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:
+    found, wanted = compute(kind, mesh).params, compute(kind, "one device").params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("kind", MODELS)
+@each_mesh
+def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str, mesh: str) -> None:
+    found, wanted = compute(kind, mesh), compute(kind, "one device")
+    for name in ("hidden", "loss", "gradients"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+            getattr(found, name),
+            getattr(wanted, name),
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("mesh", ["one device", pytest.param(ALL_AXES, marks=pytest.mark.slow)])
+def test_shardings_of_every_variant_fit_together(variant: str, mesh: str) -> None:
+    """JAX checks them where an operation is traced: nothing has to be compiled."""
+    config = vary(variant)
+    sizes = MeshConfig(data=1) if mesh == "one device" else MESHES[mesh]
+    if config.kind == "transformer" and config.kv_heads % sizes.tensor:
+        sizes = MeshConfig(data=4, fsdp=2)
+    count = sizes.data * sizes.fsdp * sizes.tensor
+    with jax.set_mesh(make_mesh(sizes, jax.devices()[:count])):
+        structure, params = describe_model(config, VOCAB_SIZE, VOCAB_SIZE)
+
+        def sum_losses(params: Params, batch: Batch[jax.Array]) -> jax.Array:
+            return score(merge(structure, params), batch, 0.1, jax.random.key(0))[0]
+
+        def take_step(params: Params, src: jax.Array) -> jax.Array:
+            model = merge(structure, params)
+            cache = model.init_cache(model.encode(src), src, 2, 6)
+            logits, _ = model.decode_step(src[:, :2], src[:, :2], cache)
+            return logits
+
+        ids = jax.ShapeDtypeStruct((8, 4), jnp.int32, sharding=row_sharding())
+        weights = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=row_sharding())
+        batch = Batch(ids, ids, ids, weights)
+        gradients = jax.eval_shape(jax.grad(sum_losses), params, batch)
+        assert jax.tree.map(place_of, gradients) == jax.tree.map(place_of, params)
+        jax.eval_shape(take_step, params, ids)
+
+
+def row_sharding() -> NamedSharding:
+    return NamedSharding(jax.sharding.get_mesh(), PartitionSpec(RULES["batch"], None))
+
+
+def place_of(leaf: jax.ShapeDtypeStruct) -> PartitionSpec:
+    assert isinstance(leaf.sharding, NamedSharding)
+    return leaf.sharding.spec
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@each_mesh
+def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str) -> None:
+    sizes = make_mesh(MESHES[mesh]).shape
+    outcome = compute(kind, mesh)
+    for path, leaf in jax.tree.leaves_with_path(outcome.params):
+        keys = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
+        *_, owner, name = ["the model", *keys]
+        dimensions = DIMENSIONS[kind].get(owner if name == "table" else name, ())
+        dimensions = (*dimensions, *(None,) * (leaf.ndim - len(dimensions)))
+        cuts = [1 if dimension is None else sizes[RULES[dimension]] for dimension in dimensions]
+        wanted = tuple(size // cut for size, cut in zip(leaf.shape, cuts, strict=True))
+        assert leaf.addressable_shards[0].data.shape == wanted, path
+    shardings, of_gradients = (
+        jax.tree.map(lambda x: x.sharding, tree) for tree in (outcome.params, outcome.gradients)
+    )
+    assert shardings == of_gradients
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "part"),
+    [
+        ((20, 16), ("vocabulary", "d_model"), (5, 8)),
+        ((3, 16), (None, "d_model"), (3, 4)),  # the first dimension has no half
+        ((3, 5), (None, None), (3, 5)),
+        ((16,), (None,), (8,)),
+    ],
+)
+def test_update_of_copies_is_shared(
+    shape: tuple[int, ...], names: tuple[str | None, ...], part: tuple[int, ...]
+) -> None:
+    with jax.set_mesh(make_mesh(MESHES[ALL_AXES])):
+        weights = jnp.zeros(shape, out_sharding=spec(*names))
+        shared = share(weights)
+        assert shared.sharding.shard_shape(shape) == part
+        assert reshard_like(shared, weights).sharding == weights.sharding
+
+
+def test_mesh_gives_the_rest_to_the_open_axis() -> None:
+    mesh = make_mesh(MeshConfig(data=-1, fsdp=2, tensor=2))
+    assert dict(mesh.shape) == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert set(mesh.axis_types) == {AxisType.Explicit}
+    assert find_row_shards(mesh) == (4, (0, 1, 2, 3))
+
+
+def test_mesh_takes_the_devices_that_it_is_given() -> None:
+    assert make_mesh(MeshConfig(), jax.devices()[:3]).shape["data"] == 3
+
+
+@pytest.mark.parametrize(
+    "config", [MeshConfig(data=3), MeshConfig(data=4), MeshConfig(fsdp=3), MeshConfig(tensor=16)]
+)
+def test_mesh_that_does_not_cover_the_devices_is_refused(config: MeshConfig) -> None:
+    with pytest.raises(ConfigError, match="does not cover 8 devices; choose sizes"):
+        make_mesh(config)
+
+
+def test_without_a_mesh_nothing_is_partitioned() -> None:
+    assert spec("batch", "heads") is None
+
+
+def test_names_become_mesh_axes() -> None:
+    with jax.set_mesh(make_mesh(MeshConfig())):
+        assert spec("batch", None, "heads") == PartitionSpec(("data", "fsdp"), None, "tensor")
+
+
+def test_batch_returns_from_the_mesh_as_it_was() -> None:
+    batch, mesh = draw_batch(), make_mesh(MESHES["data 2, fsdp 2, tensor 2"])
+    placed = put_batch(batch, mesh)
+    jax.tree.map(np.testing.assert_array_equal, placed, batch)
+    assert {x.dtype for x in placed} == {jnp.dtype("int32"), jnp.dtype("float32")}
+    rows = [shard.data.shape[0] for shard in placed.src.addressable_shards]
+    assert rows == [2] * 8  # four groups of rows, each on the two devices of `tensor`
+
+
+@pytest.mark.parametrize(
+    ("mesh", "model", "message"),
+    [
+        (
+            MeshConfig(tensor=4),
+            {"num_heads": 2},
+            "model.num_heads=2 cannot be cut into mesh.tensor=4 equal parts; use 4, "
+            "or a mesh.tensor that divides 2",
+        ),
+        (
+            MeshConfig(tensor=4),
+            {"num_kv_heads": 6, "num_heads": 12},
+            "model.num_kv_heads=6 cannot be cut into mesh.tensor=4 equal parts; use 4 or 8, "
+            "or a mesh.tensor that divides 6",
+        ),
+        (MeshConfig(tensor=8), {"d_ff": 100}, "model.d_ff=100 .* use 96 or 104, "),
+        (MeshConfig(fsdp=8), {"d_model": 20}, "model.d_model=20 .* mesh.fsdp=8 .* use 16 or 24, "),
+        (MeshConfig(tensor=8), {}, "tokenizer.vocab_size=36 .* use 32 or 40, "),
+    ],
+)
+def test_model_that_the_mesh_cannot_cut_is_refused(
+    mesh: MeshConfig, model: dict[str, Any], message: str
+) -> None:
+    config = Config(
+        model=dataclasses.replace(ModelConfig(), **model), tokenizer=TokenizerConfig(vocab_size=36)
+    )
+    with pytest.raises(ConfigError, match=message):
+        check_divisibility(config, make_mesh(mesh))
+
+
+def test_every_cut_that_fails_is_named() -> None:
+    config = Config(model=ModelConfig(d_ff=100), tokenizer=TokenizerConfig(vocab_size=36))
+    with pytest.raises(ConfigError, match=r"(?s)tokenizer.vocab_size=36 .*\nmodel.d_ff=100"):
+        check_divisibility(config, make_mesh(MeshConfig(tensor=8)))
+
+
+def test_model_that_fits_the_mesh_passes() -> None:
+    for model in MODELS.values():
+        config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE))
+        for mesh in MESHES.values():
+            check_divisibility(config, make_mesh(mesh))
+
+
+def test_heads_that_a_recurrent_model_does_not_have_need_not_fit_the_mesh() -> None:
+    model = ModelConfig(kind="rnn", num_heads=3)
+    check_divisibility(Config(model=model), make_mesh(MeshConfig(tensor=8)))

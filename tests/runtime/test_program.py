@@ -1,0 +1,189 @@
+"""What a program says to a wrong command line or input: one message, a status, no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.runtime.program import INTERRUPTED
+
+ROOT = Path(__file__).parents[1]
+
+# A program without JAX. What it does beyond reading its config is named by its run directory.
+PROGRAM = '''
+import logging, os, signal, sys, warnings
+from t2t.config.flags import define_config, read_config
+from t2t.runtime import program
+from t2t.config.fields import ConfigError
+from t2t.data.corpus import DataError
+
+class RunError(RuntimeError):
+    """Of a module that is not the project's."""
+
+def fail(error):
+    raise error
+
+def talk():
+    logging.getLogger("t2t.train").info("from %s", "us")
+    logging.getLogger("jax._src.xla_bridge").info("Unable to initialize backend 'tpu'")
+    logging.getLogger("absl").warning("Metadata file does not exist")
+    warnings.warn("watch out")
+
+ACTIONS = {
+    "talk": talk,
+    "interrupted run": lambda: program.INTERRUPTED,
+    "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
+    "fault": lambda: fail(ValueError("a fault")),
+    "foreign": lambda: fail(RunError("a fault")),
+    "no file": lambda: open("nowhere/file"),
+    "nameless": lambda: fail(OSError("something with the disk")),
+    "SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
+    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+}
+
+def main():
+    config, workdir = read_config(), program.read_workdir()
+    action = ACTIONS.get(workdir.name)
+    if action:
+        return action()
+    print(config.model.num_heads, config.data.train_weights, workdir)
+
+define_config()
+program.define_workdir()
+program.run(main)
+'''
+
+RECIPE = """
+from t2t.config.fields import Config, ConfigError
+
+def get_config(kind=""):
+    if kind == "dict":
+        return {}
+    if kind:
+        raise ConfigError(f"there is no {kind}")
+    return Config()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "recipe.py").write_text(RECIPE)
+    return folder
+
+
+def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, str, str]:
+    """Status, output and messages."""
+    done = subprocess.run(
+        [sys.executable, *program.split(), *flags],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "no such device"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_flags_reach_the_program(folder: Path) -> None:
+    flags = ["--config.model.num_heads=4", "--config.data.train_weights=2,0.5"]
+    status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
+    assert (status, messages) == (0, "")
+    assert output == f"4 (2, 0.5) {Path.home()}/run\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--config=recipe.py", "flag --workdir=None: Flag --workdir must have a value"),
+        ("--workdir=run", "flag --config=None: Flag --config must have a value"),
+        ("--config=recipe.py --workdir=run --steps=3", "Unknown command line flag 'steps'"),
+        ("--config=recipe.py --workdri=run", "Did you mean: workdir ?"),
+        ("--config=recipe.py --workdir=run now", "now: not a flag; see --help"),
+        ("--config=none.py --workdir=run", "--config=none.py is no file; name a recipe"),
+        ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
+        ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
+        ("--config=recipe.py:such --workdir=run", "there is no such"),
+    ],
+)
+def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> None:
+    status, output, messages = call(folder, *flags.split())
+    assert (status, output) == (2, "")
+    assert message in messages
+    assert messages.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (
+            "model.num_head=2",
+            "--config.model.num_head: no such field; "
+            "perhaps model.num_heads, model.num_kv_heads, data.num_shapes",
+        ),
+        (
+            "training.dropot=0.1",
+            "--config.training.dropot: no such field; "
+            "perhaps model.dropout, model.attention_dropout, model.feed_forward_dropout",
+        ),
+        ("model.num_heads=two", "flag --config.model.num_heads=two: invalid literal for int()"),
+        ("model.d_k=1.5", "flag --config.model.d_k=1.5: invalid literal for int()"),
+        ("model.residual=maybe", "Non-boolean argument to boolean flag"),
+        ("model=3", "flag --config.model=3: Unable to parse"),
+        ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
+        ("model.num_heads=5", "model.num_heads=5 does not divide model.d_model=512; use one of"),
+    ],
+)
+def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> None:
+    status, output, messages = call(
+        folder, "--config=recipe.py", "--workdir=run", f"--config.{flag}"
+    )
+    assert (status, output) == (2, "")
+    assert message in messages
+    assert messages.count("\n") == 1
+
+
+def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
+    flags = ["--config=recipe.py", "--workdir=run", "--config.training.accumulation_steps=3"]
+    status, _, messages = call(folder, *flags, program="-m t2t.train")
+    assert (status, messages.count("\n")) == (2, 1)
+    assert messages.startswith("training.accumulation_steps=3 does not divide")
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "message"),
+    [
+        ("interrupted run", INTERRUPTED, ""),
+        ("data", 2, "a.en, line 3: not UTF-8\n"),
+        ("no file", 2, "nowhere/file: No such file or directory\n"),
+        ("nameless", 2, "something with the disk\n"),
+        ("SIGINT", INTERRUPTED, "interrupted\n"),
+        ("SIGTERM", INTERRUPTED, "interrupted\n"),
+    ],
+)
+def test_what_went_wrong_is_said_in_a_line(
+    folder: Path, action: str, status: int, message: str
+) -> None:
+    found = call(folder, "--config=recipe.py", f"--workdir={action}")
+    assert found == (status, "", message)
+
+
+@pytest.mark.parametrize("action", ["fault", "foreign"])
+def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> None:
+    status, _, messages = call(folder, "--config=recipe.py", f"--workdir={action}")
+    assert status == 1
+    assert messages.startswith("Traceback")
+    assert messages.endswith("Error: a fault\n")
+
+
+def test_only_the_project_and_warnings_are_heard(folder: Path) -> None:
+    status, _, messages = call(folder, "--config=recipe.py", "--workdir=talk")
+    first, *rest = messages.splitlines()
+    assert (status, first) == (0, "from us")
+    assert "watch out" in rest[0]
+    assert "backend" not in messages
+    assert "Metadata" not in messages

@@ -1,0 +1,203 @@
+"""What is started when, with programs that take no time."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import Config, ConfigError
+from t2t.sweeps.scheduler import Programs, Scheduler, find_gpus, share, uses_tpu
+from t2t.sweeps.sweep_directory import Protocol, find_failure, find_score, lock_sweep
+from t2t.sweeps.sweep_progress import Progress
+from t2t.sweeps.sweep_rows import Row, Run, make_runs
+from t2t.training.early_stopping import STOPPED_EARLY
+from t2t.training.run_directory import RunError
+
+ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
+SCORE = json.dumps(
+    {
+        "measures": {"bleu": {"value": 12.5}},
+        "num_sentences": 1,
+        "split": "test",
+        "config": {},
+        "checkpoint": "1",
+        "beam_size": 4,
+        "alpha": 0.6,
+        "tgt_language": "de",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortPrograms(Programs):
+    """They print, write or fail at once; what is in `scripts` is done instead of training."""
+
+    scripts: dict[str, str]  # by row
+
+    def train(self, run: Run) -> list[str]:
+        return [sys.executable, "-c", self.scripts.get(run.row.name, "print('trained')")]
+
+    def evaluate(self, run: Run) -> list[str]:
+        path = find_score(self.workdir, run)
+        script = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); p.parent.mkdir(); "
+        return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(path)]
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    return make_runs(Config(), ROWS)[0]
+
+
+def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
+    programs = ShortPrograms(workdir, "recipe.py", {}, Protocol("test", "last"), scripts)
+    with lock_sweep(workdir, shared=False) as lock:
+        progress = Progress(workdir, runs, "bleu")
+        Scheduler(programs, workers, lock, progress).work(runs)
+        progress.close()
+
+
+def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "recipe.py:en-de", {"seed": 7}, Protocol("dev", "avg:5"))
+    run = make_runs(Config(seed=7), ROWS)[0][1]
+    assert programs.train(run)[1:] == [
+        "-m",
+        "t2t.train",
+        f"--workdir={tmp_path}/one_head-seed0",
+        "--config=recipe.py:en-de",
+        "--config.seed=7",
+        "--config.model.num_heads=1",
+    ]
+    assert programs.evaluate(run)[2:] == [
+        "t2t.evaluate",
+        f"--workdir={tmp_path}/one_head-seed0",
+        "--split=dev",
+        "--checkpoint=avg:5",
+        f"--output={tmp_path}/one_head-seed0/evaluations/sweep.json",
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_failed_row_is_told_and_does_not_stop_the_others(
+    tmp_path: Path,
+    runs: list[Run],
+    workers: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    caplog.set_level("INFO")
+    work(tmp_path, runs, workers, one_head="print('step 1'); exit('step 3: loss is not finite')")
+    assert [find_score(tmp_path, run).exists() for run in runs] == [True, False, True]
+    reason = "training failed: step 3: loss is not finite"
+    assert find_failure(tmp_path, runs[1]).read_text() == f"{reason}\n"
+    assert f"one_head-seed0: {reason}" in caplog.messages
+    assert "small-seed0: finished, bleu 12.50" in caplog.messages
+
+
+def test_several_workers_take_the_longest_runs_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
+    caplog.set_level("INFO")
+    work(tmp_path, make_runs(Config(), rows)[0], workers=2)
+    begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
+    assert begun == ["long", "deep", "base", "one_head", "small"]
+
+
+def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:
+    raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
+    work(tmp_path, runs[:1], base=raising)
+    assert find_failure(tmp_path, runs[0]).read_text() == "training failed: ValueError: no\n"
+    work(tmp_path, runs[:1], base="import os; os.kill(os.getpid(), 9)")
+    assert "killed by SIGKILL" in find_failure(tmp_path, runs[0]).read_text()
+
+
+def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
+    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")
+    assert find_score(tmp_path, runs[0]).exists()
+
+
+def test_finished_rows_are_skipped_and_failed_ones_tried_again(
+    tmp_path: Path, runs: list[Run]
+) -> None:
+    work(tmp_path, runs, one_head="exit('no')")
+    work(tmp_path, runs, base="exit('again')", small="exit('again')")
+    assert all(find_score(tmp_path, run).exists() for run in runs)
+    assert not any(find_failure(tmp_path, run).exists() for run in runs)
+
+
+def test_interrupted_sweep_waits_until_its_programs_have_saved(
+    tmp_path: Path, runs: list[Run]
+) -> None:
+    saving = (
+        "import pathlib, signal, time\n"
+        "def save(*_):\n    time.sleep(0.3); pathlib.Path({path!r}).touch(); exit(75)\n"
+        "signal.signal(signal.SIGTERM, save)\npathlib.Path({path!r} + '-up').touch()\n"
+        "time.sleep(60)"
+    )
+    places = {run.row.name: str(tmp_path / run.row.name) for run in runs[:2]}
+
+    def interrupt() -> None:
+        while not all(Path(f"{place}-up").exists() for place in places.values()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, runs, 2, **{n: saving.format(path=place) for n, place in places.items()})
+    assert all(Path(place).exists() for place in places.values())
+    assert not any(find_failure(tmp_path, run).exists() for run in runs)
+
+
+def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
+    with lock_sweep(tmp_path, shared=False) as lock:
+        orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, pass_fds=[lock])
+    refused = pytest.raises(RunError, match="or a run that a killed one left behind")
+    with refused, lock_sweep(tmp_path, shared=False):
+        pass
+    orphan.communicate(b"\n")
+    with lock_sweep(tmp_path, shared=False):
+        pass
+
+
+def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
+    machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
+    assert share(0, 1, machine) == (set(), machine)
+    assert share(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
+    assert share(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
+    with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
+        share(0, 4, machine)
+    assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
+
+
+@pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])
+def test_workers_that_would_claim_the_same_tpu_are_refused(platforms: str) -> None:
+    machine = {"JAX_PLATFORMS": platforms}
+    assert share(0, 1, machine) == (set(), machine)
+    with pytest.raises(ConfigError, match=r"--workers=2: every program claims .* use --workers=1"):
+        share(0, 2, machine)
+
+
+@pytest.mark.parametrize("chip", ["accel0", "vfio/0"])
+def test_tpu_is_found_by_its_devices_and_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chip: str
+) -> None:
+    (tmp_path / "vfio").mkdir()
+    (tmp_path / "vfio" / "vfio").touch()  # there without any device, too
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "libtpu" or None)
+    assert not uses_tpu({}, tmp_path)
+    (tmp_path / chip).touch()
+    assert uses_tpu({}, tmp_path)
+    assert uses_tpu({"JAX_PLATFORMS": ""}, tmp_path)
+    assert not uses_tpu({"JAX_PLATFORMS": "cuda,cpu"}, tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not uses_tpu({}, tmp_path)

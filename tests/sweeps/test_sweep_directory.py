@@ -1,0 +1,64 @@
+"""Whose a sweep's directory is."""
+
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import Config, DataConfig, TrainingConfig
+from t2t.sweeps.sweep_directory import Protocol, list_begun, lock_sweep, open_sweep
+from t2t.sweeps.sweep_rows import Row, Run, make_runs
+from t2t.training.run_directory import RunError
+
+PROTOCOL = Protocol("test", "last")
+ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1})]
+
+
+def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[Run]:
+    return make_runs(base or Config(), rows)[0]
+
+
+def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:
+    open_sweep(tmp_path, make()[:1], PROTOCOL)
+    open_sweep(tmp_path, make(rows=[Row("base", seeds=(0, 1))]), PROTOCOL)
+    assert [run.name for run in list_begun(tmp_path, make())] == ["base-seed0"]
+    open_sweep(tmp_path, make(), PROTOCOL)
+    assert list_begun(tmp_path, make()) == make()
+
+
+def test_data_may_lie_elsewhere(tmp_path: Path) -> None:
+    open_sweep(tmp_path, make(), PROTOCOL)
+    open_sweep(tmp_path, make(Config(data=DataConfig(cache_directory="elsewhere"))), PROTOCOL)
+
+
+def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
+    open_sweep(tmp_path, make(), PROTOCOL)
+    changed = [Row("base"), Row("one_head", {"model.num_heads": 2})]
+    runs = make(Config(training=TrainingConfig(steps=7)), changed)
+    with pytest.raises(RunError) as error:
+        open_sweep(tmp_path, runs, Protocol("validation", "last"))
+    assert [line.strip() for line in str(error.value).splitlines()[1:-1]] == [
+        "--split: 'test' -> 'validation'",
+        "base-seed0: training.steps: 100000 -> 7",
+        "one_head-seed0: model.num_heads: 1 -> 2",
+        "one_head-seed0: training.steps: 100000 -> 7",
+    ]
+
+
+def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no sweep; leave out --report to begin one"):
+        list_begun(tmp_path, make())
+
+
+def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(tmp_path: Path) -> None:
+    def open_lock(*, shared: bool) -> None:
+        with lock_sweep(tmp_path, shared=shared):
+            pass
+
+    refused = "another sweep is at work in"
+    with lock_sweep(tmp_path, shared=True):
+        open_lock(shared=True)
+        with pytest.raises(RunError, match=refused):
+            open_lock(shared=False)
+    with lock_sweep(tmp_path, shared=False), pytest.raises(RunError, match=refused):
+        open_lock(shared=True)
+    open_lock(shared=False)

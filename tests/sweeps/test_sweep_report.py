@@ -1,0 +1,131 @@
+"""The report of made-up evaluations."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import Config, TokenizerConfig
+from t2t.config.files import overrides
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import train_vocabulary
+from t2t.sweeps.sweep_report import write_report
+from t2t.sweeps.sweep_rows import Paper, Row, Run, make_runs
+from tests.data.small_corpus import PAIRS
+from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
+
+ROWS = [
+    Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
+    Row("one_head", {"model.num_heads": 1}, Paper(5.29, 24.9)),
+    Row("near", {"model.d_k": 32}, Paper(5.01, 25.4, 60)),
+    Row("broken", {"model.residual": False}),
+    Row("later", {"model.d_ff": 8}),
+]
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS)[0]
+
+
+def write(workdir: Path, runs: list[Run]) -> None:
+    """Scores of the first rows, a failure, curves, one vocabulary."""
+    hypotheses = {"base-seed0": spoil(8), "base-seed1": spoil(9), "one_head-seed0": spoil(2)}
+    hypotheses["near-seed0"] = spoil(9, REFERENCES)
+    for run in runs:
+        if run.name in hypotheses:
+            config = overrides(run.config)
+            nats = 3.0 if run.row.name == "one_head" else 0.7 + run.config.seed / 100
+            folder, lines = workdir / run.name, hypotheses[run.name]
+            save(folder, lines, name="sweep", config=config, nats=nats)
+            metrics = [
+                {"step": step, "train/tokens_per_second": 1000.0 * step} for step in (1, 2, 9)
+            ] + [{"step": 9, "validation/loss": 2.5}, {"step": 10, "validation/loss": None}]
+            text = "".join(json.dumps(line) + "\n" for line in metrics)
+            (workdir / run.name / "metrics.jsonl").write_text(text)
+    (workdir / "broken-seed0").mkdir()
+    (workdir / "broken-seed0" / "failure.txt").write_text("training failed: a | b\n")
+    vocabulary = [ListCorpus("small", PAIRS)], TokenizerConfig(vocab_size=400)
+    for name in ("base-seed0", "near-seed0"):
+        train_vocabulary(*vocabulary, workdir / name / "vocab")
+
+
+def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    output = write_report(tmp_path, runs, "bleu")
+    text = (tmp_path / "report.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in output.splitlines()[2:7]]
+    base, one_head, near, broken, later = lines
+    assert (base[0], base[4], base[5]) == ("base", "30", "2000")
+    assert base[8] == "4.92, 25.8, +0M"
+    assert base[7].endswith("], 2 seeds")
+    assert one_head[1] == "num_heads: 8 -> 1"
+    assert one_head[9:] == ["worse", "worse"]
+    assert "(-4.72M)" in near[2]
+    assert near[8:10] == ["5.01, 25.4, -5M", "not distinguishable"]
+    assert r"training failed: a \| b" in broken
+    assert "not begun" in later
+    assert "one_head is worse than base: -" in text
+    assert "near is not distinguishable from base" in text
+    assert "from 2 and 1 seeds" in text
+    assert text.count("These 2 comparisons are judged together") == 2
+    assert "one_head is worse than base: +2.295 nats per sub-word" in text
+    assert "Scored on the test split, checkpoint 100, 24 sentences. bleu: nrefs:1" in text
+    assert text.count(".svg)") == 2
+
+
+def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    for name, perplexity in (("base-seed0", 4.0), ("base-seed1", 9.0)):
+        path = tmp_path / name / "evaluations" / "sweep.json"
+        result = json.loads(path.read_text())
+        result["measures"]["perplexity"] = {"value": perplexity, "definition": ""}
+        path.write_text(json.dumps(result))
+    table = write_report(tmp_path, runs, "bleu")
+    assert " | 6.00 | " in table.splitlines()[2]
+
+
+def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    write_report(tmp_path, runs, "bleu")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('src="data:image/svg+xml;base64,') == 2
+    assert "http" not in page
+    assert "training failed: a | b" in page
+    assert page.count("<tr>") == 1 + len(ROWS)
+
+
+def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
+    write(tmp_path, runs)
+    start = {
+        "date": "2017-06-12T17:57:34Z",
+        "revision": "0123456789abcdef",
+        "changed": [],
+        "code": "c0de" * 16,
+        "versions": dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1"),
+        "device": "P100",
+        "devices": 8,
+    }
+    for revision, run in zip(("0123456789abcdef", "fedcba9876543210"), runs, strict=False):
+        ledger = tmp_path / run.name / "ledger.jsonl"
+        ledger.write_text(json.dumps(start | {"revision": revision}) + "\n")
+    write_report(tmp_path, runs, "bleu")
+    text = (tmp_path / "report.md").read_text()
+    assert "from 2017-06-12 on, revision 0123456789, fedcba9876, python 3.2.1, jax 3.2.1" in text
+    assert "on 8 x P100 a run" in text
+    assert "not committed" not in text
+    for change, run in zip(("one", "two"), runs, strict=False):
+        edited = {"changed": ["M t2t/train.py"], "code": change * 10}
+        ledger = tmp_path / run.name / "ledger.jsonl"
+        ledger.write_text(json.dumps(start | edited) + "\n")
+    write_report(tmp_path, runs, "bleu")
+    text = (tmp_path / "report.md").read_text()
+    assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
+
+
+def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
+    write_report(tmp_path, runs, "bleu")
+    assert "not begun" in (tmp_path / "report.md").read_text()
+    save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
+    write_report(tmp_path, runs, "bleu")
+    assert "No verdicts: base has no evaluation." in (tmp_path / "report.md").read_text()

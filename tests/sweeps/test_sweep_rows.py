@@ -1,0 +1,140 @@
+"""Rows as the shipped sweeps have them, on every recipe, and what is refused."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import Config, ConfigError, ModelConfig, TrainingConfig
+from t2t.config.files import differences
+from t2t.model.flops import count_parameters
+from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
+
+ROOT = Path(__file__).parents[2]
+SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
+
+
+def read_recipe(path: Path) -> Config:
+    config = runpy.run_path(str(path))["get_config"]()
+    assert isinstance(config, Config)
+    if config.data.source == "text":  # names no files by itself
+        config.data.train_src, config.data.train_tgt = ("a.en",), ("a.de",)
+    return config
+
+
+RECIPES = [
+    path
+    for path in sorted((ROOT / "configs").glob("*.py"))
+    if read_recipe(path).model.kind == "transformer"  # whose parts the rows are about
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.stem)
+def test_rows_fit_every_recipe(sweep: Path, recipe: Path) -> None:
+    base = read_recipe(recipe)
+    rows = read_rows(sweep, base)
+    runs, idle = make_runs(base, rows)
+    assert {run.row.name for run in runs} == {row.name for row in rows} - {*idle}
+    configs = [run.config for run in runs if run.seed == 0]
+    assert all(differences(one, other) for one in configs for other in configs if one is not other)
+
+
+def test_table_3_has_the_papers_values_on_the_papers_model() -> None:
+    rows = {row.name: row for row in read_rows(ROOT / "configs/sweeps/table3.py", Config())}
+    assert "".join(dict.fromkeys(row.group[0] for row in rows.values())) == "bABCDEr"
+    heads = [
+        (row.overrides["model.num_heads"], row.overrides["model.d_k"], row.overrides["model.d_v"])
+        for row in rows.values()
+        if row.group == "A"
+    ]
+    assert heads == [(1, 512, 512), (4, 128, 128), (16, 32, 32), (32, 16, 16)]
+    narrow = rows["C-dmodel256"].overrides
+    assert narrow == {
+        "model.d_model": 256,
+        "training.learning_rate": 1.0,
+        "model.d_k": 32,
+        "model.d_v": 32,
+    }
+    assert rows["C-N8"].overrides == {"model.num_layers": 8}
+    assert rows["big"].overrides["training.steps"] == 300_000
+
+
+def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
+    base = Config(
+        model=ModelConfig(num_layers=3, d_model=128, d_ff=512, num_heads=4),
+        training=TrainingConfig(schedule="cosine", learning_rate=0.003),
+    )
+    rows = {row.name: row for row in read_rows(ROOT / "configs/sweeps/table3.py", base)}
+    assert rows["A-h16"].overrides == {"model.num_heads": 8, "model.d_k": 16, "model.d_v": 16}
+    assert rows["B-dk16"].overrides == {"model.d_k": 8, "model.d_v": 32}
+    assert rows["C-N8"].overrides == {"model.num_layers": 4}
+    assert rows["C-dff1024"].overrides == {"model.d_ff": 256}
+    assert rows["C-dmodel256"].overrides["training.learning_rate"] == 0.004243
+    assert rows["big"].overrides["training.learning_rate"] == 0.002121
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
+    base = read_recipe(recipe)
+    rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
+    [run], _ = make_runs(base, [row for row in rows if row.name == "rnn"])
+    size = base.tokenizer.vocab_size
+    recurrent, attending = (count_parameters(c.model, size, size) for c in (run.config, base))
+    assert recurrent == pytest.approx(attending, rel=0.05)
+
+
+def test_row_that_changes_nothing_is_left_out() -> None:
+    rows = [Row("base"), Row("post_norm", {"model.norm_position": "post"}), Row("x", {"seed": 9})]
+    runs, idle = make_runs(Config(), rows)
+    assert ([run.name for run in runs], idle) == (["base-seed0", "x-seed0"], ["post_norm"])
+
+
+def test_seeds_of_a_row_are_runs_and_the_first_ones_come_first() -> None:
+    runs, _ = make_runs(Config(seed=5), [Row("base", seeds=(0, 1)), Row("x", {"model.d_ff": 8})])
+    assert [run.name for run in runs] == ["base-seed0", "x-seed0", "base-seed1"]
+    assert [run.config.seed for run in runs] == [5, 5, 6]
+
+
+def test_only_takes_rows_and_groups_and_keeps_base() -> None:
+    rows = [Row(name) for name in ("base", "A-h1", "A-h4", "B-dk16", "big")]
+    names = [row.name for row in select(rows, ["A", "big"])]
+    assert names == ["base", "A-h1", "A-h4", "big"]
+    assert select(rows, []) == rows
+    with pytest.raises(ConfigError, match="--only=F: there is no such row; there are base, A-h1"):
+        select(rows, ["A", "F"])
+
+
+def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
+    rows = [
+        Row("base"),
+        Row("heads", {"model.num_heads": 7}),
+        Row("misspelt", {"model.num_head": 1}),
+        Row("type", {"model.num_heads": "two"}),
+    ]
+    with pytest.raises(ConfigError) as error:
+        make_runs(Config(), rows)
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("row heads: model.num_heads=7 does not divide model.d_model=512")
+    assert lines[1] == "row misspelt: model.num_head=1: no such field"
+    assert lines[2].startswith("row type: overrides: model: num_heads='two' is not of type")
+    assert lines[3] == "choose other rows with --only, or another base"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows = []", "has no function get_rows"),
+        ("get_rows = lambda base: []", "the first row has to be 'base'"),
+        ("get_rows = lambda base: [Row('base'), Row('base')]", "names unique"),
+        ("get_rows = lambda base: [Row('base', {'seed': 1})]", "without overrides"),
+        ("get_rows = lambda base: [Row('base'), Row('a/b')]", "'a/b' is no name for a folder"),
+    ],
+)
+def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text(f"from t2t.sweeps.sweep_rows import Row\n\n{text}\n")
+    with pytest.raises(ConfigError, match=message):
+        read_rows(path, Config())
+    with pytest.raises(ConfigError, match="is no file; name one, as configs/sweeps"):
+        read_rows(tmp_path, Config())

@@ -1,0 +1,308 @@
+"""From a run directory to the page, and the page in a browser."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.analysis.head_importance import (
+    Sample,
+    estimate_changes,
+    measure_importance,
+    profile_heads,
+    read_sample,
+    weigh_pairs,
+)
+from t2t.analysis.head_weights import Head, list_heads, switch_off
+from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.files import load_config, save_config
+from t2t.data.corpus import DataError, Pair
+from t2t.data.loader import make_batch
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.inspect_heads import Request, describe_importance, show_attention
+from t2t.model.build import merge
+from t2t.model.interface import Params
+from t2t.training.checkpoint import restore_params
+from t2t.training.run_directory import RunError
+from tests.tiny_run import PAIRS, make_run
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), ""
+)
+HOSTILE = '<img src=x onerror=alert(1)> </script> "A girl" & {{ climbs }}'
+# Added to the page: what it draws for printing (a browser without a screen does not always tell
+# what comes into view), read back after a click on the first column's header.
+PROBE = """
+function read(canvas) {
+  const { queries, keys, cell, left, top } = placeOf(canvas), scale = devicePixelRatio;
+  const context = canvas.getContext("2d");
+  const readCell = (row, column) => [...context.getImageData(
+    (left + (column + .5) * cell) * scale, (top + (row + .5) * cell) * scale, 1, 1).data];
+  const colours = queries.flatMap((_, row) => keys.map((_, column) => readCell(row, column)));
+  return { drawn: canvas.dataset.drawn, weights: [...weightsOf(canvas)], queries, keys, colours };
+}
+addEventListener("load", () => setTimeout(() => {
+  dispatchEvent(new Event("beforeprint"));
+  document.querySelector("thead th button").click();
+  const result = document.createElement("pre");
+  result.id = "probe";
+  result.textContent = JSON.stringify({
+    found: canvases.map(read),
+    rows: [...document.querySelectorAll("tbody a")].map(link => link.textContent),
+    heat: getComputedStyle(document.documentElement).getPropertyValue("--heat"),
+    images: document.images.length,
+  });
+  document.body.append(result);
+}, 500));
+"""
+HEADS = 6  # of a run with one layer a side and two heads
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a validation split: its test split."""
+    workdir = make_run(tmp_path_factory.mktemp("runs") / "run")
+    config = load_config(workdir / "config.json")
+    config.data.validation_src, config.data.validation_tgt = (
+        config.data.test_src,
+        config.data.test_tgt,
+    )
+    save_config(config, workdir / "config.json")
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    """Of a sentence that tries to be more than text."""
+    return show_attention(Request(run, HOSTILE, importance=3)).read_text("utf-8")
+
+
+def open_run(run: Path) -> tuple[Config, Translator, Params, Sample]:
+    config = load_config(run / "config.json")
+    translator = Translator(config, Vocabulary.load(run / "vocab"))
+    sample = read_sample(config, translator.vocabulary, 4, 100)
+    assert sample is not None
+    return config, translator, restore_params(run, "best")[0], sample
+
+
+def test_page_shows_every_head_with_its_figures(page: str) -> None:
+    anchors = re.findall(r'<figure id="([^"]+)">', page)
+    assert anchors == [
+        f"{stack}-1-{n}" for stack in ("encoder", "decoder", "cross") for n in (1, 2)
+    ]
+    assert sorted(re.findall(r'<a href="#([^"]+)">', page)) == sorted(anchors)
+    interval = r"\[([+-][\d.]+), ([+-][\d.]+)\]"
+    found = re.findall(rf"importance ([+-][\d.]+) {interval}<", page)
+    assert all(float(low) <= float(high) for _, low, high in found)
+    importances = [float(value) for value, *_ in found]
+    assert len(importances) == len(re.findall(r"entropy [\d.]+,", page)) == HEADS
+    in_table = [float(x) for x, *_ in re.findall(rf"<td>([+-][\d.]+) {interval}</td></tr>", page)]
+    assert in_table == sorted(importances, reverse=True)
+    drawn = "3 of 5 sentences of the validation split, drawn with seed 0"
+    assert f"means over {drawn}, under teacher forcing" in page
+    assert f"when this head alone is off, on {drawn}. In brackets 95% intervals" in page
+
+
+def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
+    assert not re.findall(r"https?://|src=\"|@import|<link", page)
+    assert "<img" not in page
+    assert page.count("</script>") == 1
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "{{" not in page.replace("{{ climbs }}", "")
+
+
+def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "page.html"
+    assert show_attention(Request(run, "Dogs climb.", importance=0, output=str(output))) == output
+    text = output.read_text("utf-8")
+    assert "Importance was not measured" in text
+    assert "this sentence alone" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_sample_is_drawn_by_its_seed_from_the_whole_split(run: Path) -> None:
+    config = load_config(run / "config.json")
+    vocabulary = Vocabulary.load(run / "vocab")
+
+    def draw(count: int, seed: int) -> tuple[Pair, ...]:
+        sample = read_sample(config, vocabulary, count, 100, seed)
+        assert sample
+        assert (sample.drawn_from, sample.seed) == (len(PAIRS), seed)
+        return tuple(sample.pairs)
+
+    assert draw(2, 1) == draw(2, 1)
+    drawn = {draw(2, seed) for seed in range(30)}
+    assert {pair for pairs in drawn for pair in pairs} == {*PAIRS}
+    assert all(len({*pairs}) == 2 for pairs in drawn)
+    assert draw(9, 1) == (*PAIRS,)
+
+
+def test_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
+    """Sentences of random length and loss; the head's true worth is 0.05 nats a sub-word."""
+    rng, held, tries, sentences = np.random.default_rng(1), 0, 200, 100
+    head = Head("cross", 0, 0)
+    for _ in range(tries):
+        tokens = rng.integers(5, 40, sentences).astype(float)
+        nats = rng.normal(3, 1, sentences) * tokens
+        gain = rng.normal(0.05, 0.2, sentences) * tokens
+        whole, without = np.stack([nats, tokens], -1), np.stack([nats + gain, tokens], -1)
+        changes = estimate_changes(whole, {head: without}, lambda sums: float(sums[0] / sums[1]))
+        low, high = changes[head].interval
+        held += low <= 0.05 <= high
+        assert changes[head].value == pytest.approx(gain.sum() / tokens.sum())
+        assert high - low < 0.12  # paired: the losses alone scatter five times as much
+    assert 0.89 <= held / tries <= 0.985  # 94% of 3,000 tries
+
+
+@pytest.mark.slow
+def test_importance_is_what_the_loss_gains(run: Path) -> None:
+    """By log-probabilities of whole sentences, one at a time."""
+    config, translator, params, sample = open_run(run)
+    found = measure_importance(config, translator, params, sample, "loss")
+    assert list(found.changes) == list(list_heads(config.model))
+
+    def mean_loss(params: Params) -> float:
+        model, nats, tokens = merge(translator.structure, params), 0.0, 0
+        for src, tgt in sample.pairs:
+            [s], [t] = (
+                translator.vocabulary.src.encode([src]),
+                translator.vocabulary.tgt.encode([tgt]),
+            )
+            batch = make_batch(np.array([s], np.int32), np.array([t], np.int32))
+            logits = model(jax.numpy.asarray(batch.src), jax.numpy.asarray(batch.tgt_in))
+            log_probs = np.asarray(jax.nn.log_softmax(logits[0]), float)
+            nats -= log_probs[np.arange(len(t)), t].sum()
+            tokens += len(t)
+        return nats / tokens
+
+    whole, head = mean_loss(params), Head("cross", 0, 1)
+    assert found.whole == pytest.approx(whole, rel=1e-5)
+    gain = mean_loss(switch_off(params, head)) - whole
+    assert found.changes[head].value == pytest.approx(gain, abs=1e-4)
+    low, high = found.changes[head].interval
+    assert low <= found.changes[head].value <= high
+
+
+@pytest.mark.slow
+def test_importance_can_be_what_bleu_loses(run: Path) -> None:
+    config, translator, params, sample = open_run(run)
+    found = measure_importance(config, translator, params, sample, "bleu")
+    assert len(found.changes) == HEADS
+    changes = found.changes.values()
+    assert np.isfinite([(change.value, *change.interval) for change in changes]).all()
+    assert all(change.interval[0] <= change.value <= change.interval[1] for change in changes)
+    told = describe_importance(found, sample)
+    assert told
+    assert told.startswith(
+        f"what sacreBLEU, {found.whole:.2f} with all heads, loses when this head alone is off, on "
+    )
+
+
+def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
+    _, translator, params, sample = open_run(run)
+    together = list(weigh_pairs(translator, params, sample.pairs))
+    for pair, weights in zip(sample.pairs, together, strict=True):
+        [alone] = weigh_pairs(translator, params, [pair])
+        for one, other in zip(weights, alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)
+            np.testing.assert_allclose(one.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_rare_tokens_are_told_where_their_counts_are_known(run: Path) -> None:
+    _, translator, params, sample = open_run(run)
+    for known, expected in ((sample, True), (None, False)):
+        profiles = profile_heads(translator, params, known, PAIRS[0])
+        assert set(profiles) == {"encoder", "decoder", "cross"}
+        for [heads] in profiles.values():
+            assert [("rare token" in head.scores) for head in heads] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "message"),
+    [
+        ({"sentence": " "}, ConfigError, "the sentence has 0 sub-words; give one of 1 to 255"),
+        ({"sentence": "dogs " * 300}, ConfigError, r"sub-words; give one of 1 to 255"),
+        ({"importance": -1}, ConfigError, "--importance=-1 must not be negative"),
+        ({"checkpoint": "150"}, RunError, "no checkpoint of step 150"),
+        ({"output": "no/such/folder.html"}, RunError, "no/such cannot be written"),
+        ({"output": "."}, ConfigError, "is a folder; name a file"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(
+    run: Path, request_: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    request = dataclasses.replace(Request(run, "Dogs climb."), **request_)
+    with pytest.raises(error, match=message):
+        show_attention(request)
+
+
+def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path) -> None:
+    config = load_config(run / "config.json")
+    (tmp_path / "vocab").symlink_to(run / "vocab")
+    config.data.validation_src = config.data.validation_tgt = ""
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"needs a validation split.*use --importance=0"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+    config.data.validation_src = config.data.validation_tgt = "gone"
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(DataError, match="gone does not exist"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+    config.model = ModelConfig(kind="rnn", d_model=32)
+    save_config(config, tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"model\.kind='rnn' has no heads"):
+        show_attention(Request(tmp_path, "Dogs climb."))
+
+
+@pytest.mark.slow
+def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
+    command = [sys.executable, "-m", "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"]
+    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
+    good = subprocess.run(
+        [*command, "--importance=2"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert good.stdout == f"{run / 'attention.html'}\n"
+    bad = subprocess.run(
+        [*command, "--importance=-1"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, theme: str) -> None:
+    """Each cell's colour, read back from the screen, lies between ground and heat by its weight."""
+    path = show_attention(Request(run, HOSTILE, importance=2, output=str(tmp_path / "page.html")))
+    page = path.read_text("utf-8")
+    path.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), "utf-8")
+    command = [
+        BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1600,3000",
+        f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000",
+        f"--blink-settings=preferredColorScheme={'0' if theme == 'dark' else '1'}",
+        "--dump-dom", path.as_uri(),
+    ]  # fmt: skip
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    match = re.search(r'<pre id="probe">(.*?)</pre>', shown, re.DOTALL)
+    assert match
+    result = json.loads(match[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert result["images"] == 0
+    assert len(result["found"]) == len(result["rows"]) == HEADS
+    assert result["rows"] == sorted(result["rows"], reverse=True)
+    heat = np.array([int(x) for x in result["heat"].split(",")])
+    ground = np.array([20, 23, 27] if theme == "dark" else [255, 255, 255])
+    for head in result["found"]:
+        assert head["drawn"] == f"{len(head['queries'])}x{len(head['keys'])}"
+        share = np.array(head["weights"])[:, None] / 255
+        wanted = share * heat + (1 - share) * ground
+        np.testing.assert_allclose(np.array(head["colours"])[:, :3], wanted, atol=2)

@@ -1,0 +1,65 @@
+"""Room for the checkpoints that a run keeps."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import jax
+import pytest
+
+from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
+from t2t.training.disk_space import (
+    BYTES_PER_PARAMETER,
+    count_kept,
+    measure_room,
+    warn_of_missing_room,
+)
+from tests.training.toy_run import make_state
+
+
+def make_config(steps: int = 100_000, **checkpoints: int) -> Config:
+    kept = CheckpointConfig(**checkpoints)  # type: ignore[arg-type]
+    return Config(training=TrainingConfig(steps=steps), checkpoints=kept)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (make_config(), 5 + 1 + 1),
+        (make_config(keep_last=20, keep_best=1), 20 + 1 + 1),
+        (make_config(steps=10_000, keep_every=2000), 10),  # all that are written
+        (make_config(keep_every=20_000), 5 + 1 + 1 + 5),
+        (make_config(keep_every=1500), 5 + 1 + 1 + 33),  # only steps 3000, 6000, ... are written
+        (make_config(steps=500), 1),
+    ],
+    ids=str,
+)
+def test_checkpoints_on_disk_are_counted(config: Config, expected: int) -> None:
+    assert count_kept(config) == expected
+
+
+def test_checkpoint_holds_so_many_bytes_a_parameter() -> None:
+    state = make_state(10)
+    count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
+    assert size == pytest.approx(BYTES_PER_PARAMETER * count, abs=16)  # and counters
+
+
+def test_missing_room_is_said_once_and_counts_checkpoints_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=11_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    big, parameters = make_config(keep_last=20), 200_000_000
+    assert measure_room(tmp_path, big, parameters).missing == 22 * 2_400_000_000 - usage.free
+    warn_of_missing_room(tmp_path, dataclasses.replace(big, checkpoints=CheckpointConfig()), 1000)
+    assert caplog.text == ""
+    warn_of_missing_room(tmp_path, big, parameters)
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        f"{tmp_path} has 11.0 GB free, 41.8 GB too few for the checkpoints that the config keeps "
+        "(22 checkpoints of 2.40 GB, 52.8 GB): training stops when the disk is full"
+    )
+    for step in range(18):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    assert measure_room(tmp_path, big, parameters).missing == 0

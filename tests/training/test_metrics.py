@@ -1,0 +1,270 @@
+"""What a run shows: each figure in each place, one step late, none lost, none that is not so."""
+
+import io
+import json
+import logging
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import pytest
+from tensorboardX.proto import event_pb2
+
+from t2t.training.metrics import NonFiniteError, Report
+from t2t.training.run_directory import RunError
+from t2t.training.step import Metrics
+
+NAN = float("nan")
+
+
+def make_metrics(
+    loss: float = 2.0, tokens: float = 80.0, *, skipped: int = 0, in_a_row: int = 0
+) -> Metrics:
+    return Metrics(
+        loss=jnp.asarray(loss),
+        tokens=jnp.asarray(tokens),
+        gradient_norm=jnp.asarray(0.5),
+        learning_rate=jnp.asarray(0.25),
+        skipped=jnp.asarray(skipped),
+        skipped_in_a_row=jnp.asarray(in_a_row),
+    )
+
+
+def make_report(workdir: Path, **changes: int) -> Report:
+    settings = {"first": 0, "last": 100, "every": 2, "max_nonfinite": 3} | changes
+    return Report(workdir, **settings)
+
+
+def read_lines(workdir: Path) -> list[dict[str, Any]]:
+    """What `metrics.jsonl` says, as strict JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = (workdir / "metrics.jsonl").read_text()
+    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+
+
+def read_events(workdir: Path) -> list[tuple[int, str, float]]:
+    """(step, name, value) of the TensorBoard scalars."""
+    scalars = []
+    for path in (workdir / "tensorboard").iterdir():
+        data, position = path.read_bytes(), 0
+        while position < len(data):
+            (length,) = struct.unpack_from("<Q", data, position)
+            start = position + 12  # behind the length and its checksum
+            event = event_pb2.Event.FromString(data[start : start + length])
+            scalars += [(event.step, v.tag, v.simple_value) for v in event.summary.value]
+            position = start + length + 4
+    return scalars
+
+
+def test_every_figure_is_in_the_file_and_in_tensorboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([10.0, 10.5, 11.0, 11.0, 12.5, 12.5, 15.0])  # 10.0: start, 12.5 and 15.0: reads
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "perf_counter", lambda: next(clock))
+        report = make_report(tmp_path)
+        with report.waiting():
+            pass
+        report.add(1, 100, make_metrics(loss=3.0, tokens=60.0))
+        with report.waiting():
+            pass
+        report.add(2, 100, make_metrics(loss=2.0, tokens=90.0))
+        report.flush()
+    report.validation(2, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
+    report.close()
+    train, validation = read_lines(tmp_path)
+    figures = {
+        "train/loss": (3 * 60 + 2 * 90) / 150,
+        "train/learning_rate": 0.25,
+        "train/gradient_norm": 0.5,
+        "train/tokens_per_second": 150 / 5,
+        "train/padding_share": 1 - 150 / 200,
+        "train/data_wait_share": 2 / 5,
+        "train/skipped": 0,
+    }
+    scores = {"validation/loss": 1.5, "validation/perplexity": 4.5, "validation/bleu": 30.0}
+    assert abs(train["time"] - validation["time"]) < 60
+    assert train == pytest.approx({"step": 2, "time": train["time"]} | figures)
+    assert validation == {"step": 2, "time": validation["time"]} | scores
+    events = read_events(tmp_path)
+    assert {step for step, _, _ in events} == {2}
+    assert {name: value for _, name, value in events} == pytest.approx(figures | scores)
+
+
+class UnderWay:
+    """The loss of a step that is still being computed."""
+
+    def is_ready(self) -> bool:
+        return False
+
+    def __float__(self) -> float:
+        return 2.0
+
+
+def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Path) -> None:
+    report = make_report(tmp_path, every=1)
+    under_way = make_metrics()._replace(loss=cast(jax.Array, UnderWay()))
+    for step, metrics in enumerate([make_metrics(), under_way, make_metrics()], start=1):
+        with report.waiting():
+            time.sleep(0.01)
+        report.add(step, 100, metrics)
+    report.flush()
+    report.close()
+    shares = [line["train/data_wait_share"] for line in read_lines(tmp_path)]
+    # Batch 2 came when step 1 was done, batch 3 while step 2 was at work.
+    assert [share > 0 for share in shares] == [True, False, False]
+
+
+def test_time_that_is_not_training_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 1.0, 61.0, 62.0])  # start, step, end of a validation, step
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "perf_counter", lambda: next(clock))
+        report = make_report(tmp_path)
+        report.add(1, 100, make_metrics())
+        report.flush()
+        report.restart_clock()
+        report.add(2, 100, make_metrics())
+        report.flush()
+    report.close()
+    assert read_lines(tmp_path)[0]["train/tokens_per_second"] == 80
+
+
+def test_step_is_read_when_the_next_is_under_way_and_none_is_lost(tmp_path: Path) -> None:
+    report = make_report(tmp_path, last=5)
+    seen = []
+    for step in range(1, 6):
+        report.add(step, 100, make_metrics(loss=step))
+        seen.append(len(read_lines(tmp_path)) if (tmp_path / "metrics.jsonl").exists() else 0)
+    assert seen == [0, 0, 1, 1, 2]
+    report.flush()
+    report.flush()
+    report.close()
+    lines = read_lines(tmp_path)
+    assert [(line["step"], line["train/loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5)]
+
+
+def test_without_scores_there_is_no_line(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    report.validation(1, {})
+    report.close()
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_skipped_step_is_said_and_leaves_the_loss_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = make_report(tmp_path)
+    report.add(1, 100, make_metrics(loss=NAN, skipped=1, in_a_row=1))
+    report.add(2, 100, make_metrics(loss=2.0, skipped=1))
+    report.flush()
+    report.close()
+    assert "step 1 skipped: loss or gradient is not finite" in caplog.messages
+    (line,) = read_lines(tmp_path)
+    assert (line["train/loss"], line["train/skipped"]) == (2.0, 1)
+
+
+def test_figure_that_is_not_a_number_is_null(tmp_path: Path) -> None:
+    report = make_report(tmp_path, every=1)
+    report.add(1, 100, make_metrics(loss=NAN, skipped=1, in_a_row=1))
+    report.flush()
+    report.validation(1, {"perplexity": float("inf")})
+    report.close()
+    train, validation = read_lines(tmp_path)
+    assert train["train/loss"] is None
+    assert validation["validation/perplexity"] is None
+
+
+def test_too_many_skipped_steps_in_a_row_are_an_error(tmp_path: Path) -> None:
+    report = make_report(tmp_path, max_nonfinite=3)
+    counts = [1, 2, 0, 1, 2, 3]
+    for step, in_a_row in enumerate(counts, start=1):
+        report.add(step, 100, make_metrics(loss=NAN, skipped=step, in_a_row=in_a_row))
+    with pytest.raises(NonFiniteError, match=r"step 6: .* not finite 3 times .*learning_rate"):
+        report.flush()
+    report.close()
+
+
+def write_log(workdir: Path, steps: range, end: str = "") -> None:
+    lines = [json.dumps({"step": step, "train/loss": 1.0}) + "\n" for step in steps]
+    (workdir / "metrics.jsonl").write_text("".join(lines) + end)
+
+
+def test_continued_run_drops_what_came_after_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_log(tmp_path, range(1, 9))
+    report = make_report(tmp_path, first=5, every=1)
+    report.add(6, 100, make_metrics())
+    report.flush()
+    report.close()
+    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("end", ['{"step": 4, "tr', '{"loss": 2}\n', "[4]\n", "\0\0\0", "\n"])
+def test_damaged_line_is_dropped_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    write_log(tmp_path, range(1, 4), end)
+    make_report(tmp_path, first=5).close()
+    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3]
+    assert caplog.messages == [f"{tmp_path}/metrics.jsonl, line 4: dropped, for it is damaged"]
+
+
+def test_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path) -> None:
+    write_log(tmp_path, range(1, 4), '{"step": 4}')
+    make_report(tmp_path, first=5).close()
+    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_terminal_shows_a_bar_with_the_figures_and_the_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        patch.setenv("COLUMNS", "120")
+        patch.setenv("LINES", "40")
+        report = make_report(tmp_path, first=40)
+        for step in range(41, 45):
+            report.add(step, 100, make_metrics())
+        report.flush()
+        report.close()
+    shown = terminal.getvalue().split("\r")[-1]
+    for part in ("44/100", "<", "loss 2.000", "rate 2.50e-01", "tokens/s", "padding 20%"):
+        assert part in shown
+
+
+def test_log_file_gets_lines_instead_of_a_bar(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    report = make_report(tmp_path)
+    for step in (1, 2):
+        report.add(step, 100, make_metrics())
+    report.flush()
+    report.close()
+    assert caplog.messages[0].startswith("step 2/100 loss 2, learning_rate 0.25, gradient_norm 0.5")
+
+
+def test_run_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    (tmp_path / "metrics.jsonl").mkdir()  # in the way
+    with pytest.raises(RunError, match=r"cannot be written: .* from the last checkpoint"):
+        report.validation(1, {"loss": 1.0})
+    report.close()
+    with pytest.raises(RunError, match="cannot be written"):
+        make_report(tmp_path)

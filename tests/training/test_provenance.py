@@ -1,0 +1,172 @@
+"""What made a run is written down at each start, and read again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from t2t.config.fields import Config
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.training import provenance
+from t2t.training.provenance import check_corpora, find_revision, read_ledger, record_start, trace
+from t2t.training.run_directory import RunError
+from tests.tiny_run import PAIRS, make_run
+
+CORPUS = ListCorpus("toy", PAIRS)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    run = make_run(tmp_path_factory.mktemp("ledger") / "run")
+    return Vocabulary.load(run / "vocab")
+
+
+def record(workdir: Path, vocabulary: Vocabulary, step: int = 0, seed: int = 3) -> None:
+    record_start(workdir, Config(seed=seed), vocabulary, {"train": [CORPUS]}, step)
+
+
+def test_start_is_recorded_with_what_made_it(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_something")
+    monkeypatch.setenv("SECRET_TOKEN", "not to be seen")
+    record(tmp_path, vocabulary)
+    [entry] = read_ledger(tmp_path)
+    assert entry["config"] == {"seed": 3}
+    assert entry["seed"] == 3
+    assert entry["step"] == 0
+    assert entry["corpora"]["train"] == [
+        {"name": "toy", "pairs": len(PAIRS), "sha256": CORPUS.fingerprint()}
+    ]
+    assert entry["vocabulary"] == vocabulary.fingerprint()
+    assert entry["versions"]["jax"] == jax.__version__
+    assert entry["environment"]["XLA_FLAGS"] == "--xla_something"
+    assert entry["compute"] == {
+        "activations": "float32",
+        "products": "float32 operands at full precision",
+    }
+    assert entry["device"] == "cpu"
+    assert (entry["devices"], entry["processes"]) == (8, 1)
+    assert sys.orig_argv[0] in entry["command"]
+    assert "not to be seen" not in (tmp_path / "ledger.jsonl").read_text()
+
+
+def test_resume_adds_a_line_even_behind_one_that_was_cut(
+    tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    record(tmp_path, vocabulary)
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        file.write('{"date": "20')  # killed here
+    record(tmp_path, vocabulary, step=40)
+    assert [entry["step"] for entry in read_ledger(tmp_path)] == [0, 40]
+    assert "ledger.jsonl, line 2: left out, for it is damaged" in caplog.text
+
+
+def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    assert trace(tmp_path) is None
+    for step in (0, 40):
+        record(tmp_path, vocabulary, step)
+    first, last = read_ledger(tmp_path)
+    traced = trace(tmp_path)
+    assert traced
+    assert (traced["started"], traced["starts"]) == (first["date"], 2)
+    assert traced["revision"] == last["revision"]
+    assert traced["code"] == last["code"] == find_revision()["code"]
+    assert traced["command"] == last["command"]
+
+
+def test_run_without_a_ledger_is_continued_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert caplog.text == ""
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [CORPUS]})
+    assert "has no ledger: that its text is still the same is not checked" in caplog.text
+
+
+def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """The first may have failed before its first checkpoint."""
+    for count in (3, 4):
+        part = ListCorpus("toy", PAIRS[:count])
+        record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]})
+    with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
+        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]})
+
+
+def test_ledger_that_cannot_be_written_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    (tmp_path / "ledger.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"ledger\.jsonl cannot be written"):
+        record(tmp_path, vocabulary)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one committed program."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "t2t").mkdir()
+    (tmp_path / "t2t" / "train.py").write_text("pass\n")
+    identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
+    for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
+        subprocess.run(["git", "-C", tmp_path, *command], check=True, capture_output=True)
+    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
+    return tmp_path
+
+
+def test_revision_says_what_differs_from_it(checkout: Path) -> None:
+    clean = find_revision()
+    assert len(clean["revision"]) == 40
+    assert clean["changed"] == []
+    (checkout / "t2t" / "train.py").write_text("changed\n")
+    (checkout / "t2t" / "new.py").touch()
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "result").touch()  # made by the code, no part of it
+    changed = find_revision()
+    assert changed["revision"] == clean["revision"]
+    assert changed["changed"] == ["M t2t/train.py", "?? t2t/new.py"]
+    json.dumps(changed)
+
+
+def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:
+    codes = [find_revision()["code"]]
+    for name, text in (
+        ("train.py", "one\n"),
+        ("train.py", "two\n"),
+        ("new.py", ""),
+        ("new.py", "x"),
+    ):
+        (checkout / "t2t" / name).write_text(text)
+        codes.append(find_revision()["code"])
+    assert len(set(codes)) == len(codes)
+    (checkout / "t2t" / "new.py").unlink()
+    (checkout / "t2t" / "train.py").write_text("pass\n")
+    (checkout / "t2t" / "__pycache__").mkdir()
+    (checkout / "t2t" / "__pycache__" / "train.pyc").touch()
+    assert find_revision()["code"] == codes[0]
+
+
+@pytest.mark.parametrize("reason", ["part of another checkout", "no checkout", "no git"])
+def test_without_a_checkout_of_its_own_there_is_no_revision(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    expected: dict[str, Any] = {"revision": None, "changed": None}
+    (checkout / "REVISION").write_text("$Format:%H$\n")  # as in a clone
+    match reason:
+        case "part of another checkout":
+            monkeypatch.setattr(provenance, "CHECKOUT", checkout / "t2t")
+        case "no checkout":
+            (checkout / ".git").rename(checkout / "gone")
+        case "no git":
+            monkeypatch.setenv("PATH", "")
+    found = find_revision()
+    assert len(found.pop("code")) == 64
+    assert found == expected

@@ -1,0 +1,86 @@
+"""Signals that come at a bad moment; how training stops is tested with the loop."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.signals import hold_signals
+from tests.moments import Moment, signal_at
+from tests.training.toy_run import assert_same, make_state, plain, write_run
+
+NUMBERS = signal.SIGINT, signal.SIGTERM
+
+
+@pytest.fixture(autouse=True)
+def interrupting() -> Iterator[None]:
+    """Both raise `KeyboardInterrupt`, as in the binaries."""
+    previous = {n: signal.signal(n, signal.default_int_handler) for n in NUMBERS}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
+    done = []
+
+    @hold_signals()
+    def act() -> None:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        done.append("all")
+
+    with pytest.raises(KeyboardInterrupt):
+        act()
+    assert done == ["all"]
+    assert [signal.getsignal(n) for n in NUMBERS] == [signal.default_int_handler] * 2
+
+
+def test_ignored_signal_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with hold_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_another_thread_holds_nothing() -> None:
+    found = []
+
+    def look() -> None:
+        with hold_signals():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
+
+
+def interrupt(act: Callable[[], object], moment: Moment) -> None:
+    """Ctrl-C when this comes to the moment."""
+    signal_at(moment, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        act()
+
+
+@pytest.mark.parametrize(
+    "path", ["saved/config.json$", "saved/vocab$", "checkpoints/10$", "_METADATA$"]
+)
+def test_interrupted_checkpoint_is_whole(tmp_path: Path, path: str) -> None:
+    workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
+    (workdir / "vocab").mkdir()
+    params, _ = restore_params(workdir, "last")
+    event = {"saved/vocab$": "os.mkdir", "checkpoints/10$": "os.rename"}.get(path, "open")
+    interrupt(lambda: save_params(workdir, target, params, 10), Moment(event, path))
+    assert_same(restore_params(target, "last")[0], params)
+
+
+def test_interrupted_reading_ends_cleanly(tmp_path: Path) -> None:
+    workdir = write_run(tmp_path / "run", {10: None})
+    interrupt(lambda: restore_params(workdir, "last"), Moment("open", "_METADATA$"))
+    assert_same(restore_params(workdir, "last")[0], plain(make_state(10)).params)
