@@ -1,7 +1,7 @@
 """The typed configuration of a run: what can be chosen, and which choices fit together.
 
 A recipe in `configs/` returns a `Config`; the command line overrides single fields
-(`--config.model.num_heads=1`). What fits together is in `config_rules.py`. Nothing here imports
+(`--config.model.num_heads=1`). What fits together is in `rules.py`. Nothing here imports
 JAX.
 """
 
@@ -172,6 +172,7 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     seed: int = 0  # initial parameters, dropout and data order
+    plugins: tuple[str, ...] = ()  # modules that register variants; see registry.py
 
 
 def flatten(config: Config) -> dict[str, Any]:

@@ -6,21 +6,8 @@ Each sentence names the field, the value, the rule and the remedy, before any de
 import dataclasses
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
+from t2t.config.registry import CHOICES, choices, import_plugins
 
-_CHOICES = {
-    "model.kind": ("transformer", "rnn"),
-    "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
-    "model.norm": ("layer", "rms", "none"),
-    "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", "swiglu", "geglu", "none"),
-    "model.rnn_cell": ("gru", "lstm"),
-    "model.tie_embeddings": ("all", "decoder", "none"),
-    "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
-    "data.source": ("phrasebook", "multi30k", "tfds", "text"),
-    "tokenizer.kind": ("bpe", "unigram"),
-    "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
-    "checkpoints.best_metric": ("loss", "bleu"),
-}
 # Fields that only one kind of model reads: for the others they keep their defaults.
 _FIELDS_OF_KIND = {
     "transformer": """
@@ -50,11 +37,12 @@ _PROBABILITIES = """
 
 def validate(config: Config) -> Config:
     """The same config, or `ConfigError` with every rule that it breaks, one a line."""
+    import_plugins(config.plugins)
     values = flatten(config)
     problems = [
-        f"{name}={values[name]!r} is unknown; use one of {', '.join(choices)}"
-        for name, choices in _CHOICES.items()
-        if values[name] not in choices
+        f"{name}={values[name]!r} is unknown; use one of {', '.join(choices(name))}"
+        for name in CHOICES
+        if values[name] not in choices(name)
     ]
     problems += [
         f"{name}={values[name]!r} must be positive"

@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float
 
 from t2t.config.fields import TrainingConfig
+from t2t.config.registry import find_variant
 
 
 def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule:
@@ -35,4 +36,5 @@ def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
         case "constant":
             return optax.linear_schedule(0.0, peak, warmup)
         case other:
-            raise ValueError(f"training.schedule={other!r} is unknown")
+            variant: optax.Schedule = find_variant("training.schedule", other)(config, d_model)
+            return variant
