@@ -27,8 +27,8 @@ class ModelConfig:
     num_kv_heads: int | None = None  # groups that share a key and a value; unset: num_heads
     d_k: int | None = None  # width of a query and a key; unset: d_model / num_heads
     d_v: int | None = None  # width of a value; unset: d_model / num_heads
+    attention: str = "dot_product"  # equation 1, or a variant that a plugin registers
     attention_scale: bool = True  # False: Q K^T is not divided by sqrt(d_k)
-    attention_kernel: bool = True  # on a TPU, one kernel where it is made for the shapes
     position: str = "sinusoidal"  # sinusoidal | learned | rotary | relative | alibi | none
     max_positions: int = 1024  # rows of the learned position table; other kinds have no limit
     norm: str = "layer"  # layer | rms | none
@@ -43,6 +43,7 @@ class ModelConfig:
     # compute: auto (bfloat16 on GPU and TPU) | float32 | bfloat16 | mixed (float32, but products
     # with weights have bfloat16 operands: twice as fast on CPUs that multiply them)
     dtype: str = "auto"
+    kernels: str = "auto"  # auto: the fast twins in t2t/ops | textbook: the formulas alone
 
     @property
     def depth(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from t2t.config.fields import ConfigError
 # The library's own variants, each chosen by a `match` on the field.
 CHOICES = {
     "model.kind": ("transformer", "rnn"),
+    "model.attention": ("dot_product",),
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
@@ -25,6 +26,7 @@ CHOICES = {
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
+    "model.kernels": ("auto", "textbook"),
     "data.source": ("phrasebook", "multi30k", "tfds", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
@@ -33,6 +35,8 @@ CHOICES = {
 
 # Fields that take variants from outside, and what has to be registered for each.
 EXTENSIBLE = {
+    "model.attention": "as t2t.model.attention.dot_product_attention",
+    "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
 }
 

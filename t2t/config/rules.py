@@ -11,7 +11,7 @@ from t2t.config.registry import CHOICES, choices, import_plugins
 # Fields that only one kind of model reads: for the others they keep their defaults.
 _FIELDS_OF_KIND = {
     "transformer": """
-        d_ff num_heads num_kv_heads d_k d_v attention_scale attention_kernel position
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position
         max_positions norm norm_position feed_forward attention_dropout feed_forward_dropout
     """.split(),
     "rnn": ["rnn_cell"],

@@ -23,7 +23,7 @@ from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.products import compute_dtype, describe_products
+from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
 from t2t.training.run_directory import RunError, list_measures, list_steps
 
@@ -103,6 +103,7 @@ def record_start(
     """
     if not is_first():
         return
+    policy = choose_policy(config.model)
     entry = {
         "date": now(),
         "step": step,
@@ -119,8 +120,9 @@ def record_start(
             if name.startswith(_ENVIRONMENT)
         },
         "compute": {
-            "activations": str(compute_dtype(config.model.dtype)),
-            "products": describe_products(config.model.dtype),
+            "activations": str(policy.dtype),
+            "products": policy.describe_products(),
+            "operations": describe_choice(config.model),
         },
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
