@@ -26,6 +26,7 @@ from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
 from t2t.runtime.distributed import first_alone, join
+from t2t.ops.choose import describe_choice
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.disk_space import warn_of_missing_room
@@ -83,6 +84,8 @@ def train_on_mesh(
         record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
         size = count_parameters(state.params)
         _log.info("%d parameters, starting after step %d", size, first)
+        for operation, module in describe_choice(config.model).items():
+            _log.info("  %-23s %s", operation, module)
         warn_of_missing_room(workdir, config, size)
         validate = make_validate(config, vocabulary, mesh, validation, state.params)
         report = Report(

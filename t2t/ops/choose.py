@@ -11,6 +11,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
@@ -32,6 +33,12 @@ from t2t.ops import norm as fast_norm
 from t2t.runtime.mesh import platform
 from t2t.training import loss
 
+
+def keep_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
+    """(module, x): gradients are computed in XLA's order."""
+    return module, x
+
+
 TEXTBOOK = Operations(
     attention=attention.dot_product_attention,
     multiply=matmul.multiply,
@@ -39,7 +46,7 @@ TEXTBOOK = Operations(
     standardize=norm.standardize,
     relu=jax.nn.relu,
     dropout=dropout.dropout,
-    order_gradients=lambda module, x: (module, x),
+    order_gradients=keep_order,
     smoothed_cross_entropy=loss.smoothed_cross_entropy,
     sentence_losses=loss.sentence_losses,
 )
@@ -106,18 +113,17 @@ def choose_dtype(config: ModelConfig) -> jnp.dtype:
 
 
 def describe_choice(config: ModelConfig) -> dict[str, str]:
-    """Each operation with the module that computes it, for people."""
-    policy = choose_policy(config)
-    chosen = {
-        field.name: getattr(policy.operations, field.name)
-        for field in dataclasses.fields(Operations)
-    }
-    said = {name: function.__module__.removeprefix("t2t.") for name, function in chosen.items()}
-    if policy.operations.attention is fast_attention:
+    """The module that computes each operation of this model, for people."""
+    operations = choose_policy(config).operations
+    names = [field.name for field in dataclasses.fields(Operations)]
+    if config.kind == "rnn":
+        names = ["dropout", "smoothed_cross_entropy", "sentence_losses"]
+    modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
+    if config.kernels == "textbook":
+        return modules
+    if operations.attention is fast_attention and "attention" in names:
         training = "ops.recomputed_attention"
         if platform() == "tpu":
             training = "ops.tpu_attention where it is made for the shapes, else " + training
-        said["attention"] = f"{training}; ops.cached_attention in decoding"
-    if config.kernels == "textbook":
-        said |= {"relu": "jax.nn", "order_gradients": "as JAX computes them"}
-    return said
+        modules["attention"] = f"{training}; ops.cached_attention in decoding"
+    return modules

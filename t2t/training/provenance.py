@@ -122,8 +122,8 @@ def record_start(
         "compute": {
             "activations": str(policy.dtype),
             "products": policy.describe_products(),
-            "operations": describe_choice(config.model),
         },
+        "operations": describe_choice(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processes": jax.process_count(),
