@@ -63,10 +63,7 @@ def describe_field(name: str, value: Any) -> Iterator[str]:
                 for corpus in corpora:
                     digest = corpus["sha256"][:16]
                     yield f"{split:13}{corpus['pairs']} pairs, {digest}, {corpus['name']}"
-        case "operations":
-            for operation, module in value.items():
-                yield f"{operation:23}{module}"
-        case "versions" | "environment" | "config":
+        case "versions" | "environment" | "config" | "operations":
             yield f"{name:13}" + ", ".join(f"{key} {item}" for key, item in value.items())
         case _ if value is not None:
             yield f"{name:13}{value}"

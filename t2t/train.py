@@ -23,10 +23,10 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure, score_bleu
 from t2t.model.interface import Params
+from t2t.ops.choose import describe_choice
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
 from t2t.runtime.distributed import first_alone, join
-from t2t.ops.choose import describe_choice
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
 from t2t.training.disk_space import warn_of_missing_room
