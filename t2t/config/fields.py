@@ -90,7 +90,7 @@ class DataConfig:
     test_src: str = ""  # text
     test_tgt: str = ""
     cache_directory: str = "~/.cache/t2t"  # tokenised corpora, shared between runs
-    max_length: int = 256  # longer pairs (sub-words with end mark, either side) leave training
+    max_length: int = 256  # longer pairs (sub-words with EOS, either side) leave training
     max_length_ratio: float = 0.0  # pairs whose lengths differ by more leave training; 0: no limit
     batch_tokens: int = 25_000  # padded source and padded target positions per update, each
     packed_length: int = 0  # rows of so many positions, with several pairs in each; 0: one a row

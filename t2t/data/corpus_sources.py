@@ -123,7 +123,7 @@ def prepare(data: DataConfig) -> None:
         except OSError as error:
             raise DataError(
                 f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
-                f"{error}; it needs the network once, and room on the disk"
+                f"{error}; it needs the network once, and space on the disk"
             ) from None
 
 
@@ -195,7 +195,7 @@ def _download_multi30k(name: str, folder: Path) -> Path:
         write_file(path, packed)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror}; free some room, or choose another "
+            f"{path} cannot be written: {error.strerror}; free some space, or choose another "
             "data.cache_directory"
         ) from None
     return path

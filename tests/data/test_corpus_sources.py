@@ -161,7 +161,7 @@ def test_bad_download_leaves_nothing_behind(
     assert not (tmp_path / "cache").exists()
 
 
-def test_download_without_room_names_the_field(tmp_path: Path, download: DataConfig) -> None:
+def test_download_without_space_names_the_field(tmp_path: Path, download: DataConfig) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(DataError, match=r"cannot be written: .*data\.cache_directory"):
         corpus_sources.open_split(download, "validation")
