@@ -37,7 +37,7 @@ class Translation:
     text: str  # one line
     score: float  # what the search ranks by
     log_prob: float  # natural logarithm of the model's probability
-    length: int  # sub-words, the end mark included
+    length: int  # sub-words, EOS included
     num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
 
 
@@ -223,7 +223,7 @@ class Translator:
         return group_by_length(lengths, self.limit, self.config.batch_size)
 
     def _limit(self, source: list[int]) -> int:
-        """The most tokens that a hypothesis may have, its end mark included."""
+        """The most tokens that a hypothesis may have, EOS included."""
         return min(len(source) + self.config.max_extra_length, self._max_length)
 
     def _read(self, found: Hypotheses) -> list[Translation]:

@@ -108,7 +108,7 @@ def record_start(
         "date": now(),
         "step": step,
         "command": shlex.join(sys.orig_argv),
-        **find_revision(),
+        **find_revision(config.plugins),
         "config": overrides(config),
         "seed": config.seed,
         "corpora": {split: _describe_corpora(parts) for split, parts in corpora.items()},
@@ -170,14 +170,16 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
     return versions | {"python": platform.python_version()}
 
 
-def find_revision() -> dict[str, Any]:
+def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
+
+    The hash covers the files of the imported `plugins`, too.
 
     The hash tells two changes of the same files apart, and needs no git. Without git the commit is
     the one that `git archive` wrote into REVISION, if the code was shipped so, and `changed` is
     None; `revision` is None, too, where there is neither.
     """
-    code = hash_code()
+    code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != CHECKOUT.resolve():
         return {"revision": _read_shipped_revision(), "changed": None, "code": code}
@@ -186,12 +188,16 @@ def find_revision() -> dict[str, Any]:
     return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
 
 
-def hash_code() -> str:
-    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not."""
+def hash_code(plugins: Sequence[str] = ()) -> str:
+    """SHA-256 of all programs, recipes and plugins with their names, known to git or not."""
+    paths = sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py"))
+    files = [(path.relative_to(CHECKOUT).as_posix(), path) for path in paths]
+    sources = {name: getattr(sys.modules[name], "__file__", None) for name in plugins}
+    files += [(name, Path(source)) for name, source in sources.items() if source]
     digest = hashlib.sha256()
-    for path in sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py")):
+    for name, path in files:
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(CHECKOUT).as_posix()} {len(content)}\n".encode())
+        digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 

@@ -39,7 +39,7 @@ def test_defaults_are_valid() -> None:
 CHOICES = """
     model.kind model.position model.norm model.norm_position model.feed_forward model.rnn_cell
     model.tie_embeddings model.dtype data.source tokenizer.kind training.schedule
-    checkpoints.best_metric
+    training.optimizer checkpoints.best_metric
 """.split()
 NUMBERS = {
     name: value
