@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
+from jaxtyping import Array, Bool, Float
 
 from t2t import inspect_data, prepare, train
 from t2t.config import registry
-from t2t.config.fields import Config, DataConfig, MeshConfig, TrainingConfig
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 from t2t.config.files import load_config, override
 from t2t.config.registry import register
 from t2t.data.corpus import Corpus, DataError, ListCorpus
@@ -21,12 +31,23 @@ from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.evaluator import Request, open_corpus
-from t2t.runtime.mesh import make_mesh
+from t2t.interop.ctranslate2_export import check_support
+from t2t.model.attention import repeat_heads
+from t2t.model.build import merge
+from t2t.model.dropout import dropout
+from t2t.model.flops import count_parameters
+from t2t.model.initialization import init_glorot
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.masks import masked_softmax
+from t2t.model.policy import Policy
+from t2t.model.precision import einsum
+from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.state import make_optimizer
 from tests.data.small_corpus import PAIRS
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw
 from tests.tiny_training import make_config, read_figures
 
 STEPS = 6
@@ -62,6 +83,94 @@ def train_and_translate(config: Config, workdir: Path) -> list[dict[str, Any]]:
     figures = read_figures(workdir, "train/")
     assert len(figures) == STEPS
     return figures
+
+
+def register_soft_capped_attention() -> None:
+    @register("model.attention", "soft_capped")
+    def attend(
+        query: Float[Array, "B T H K"],
+        memory: KeyValue | KVCache,
+        mask: Bool[Array, "#B 1 #T S"],
+        bias: Float[Array, "H T S"] | None = None,
+        dropout_rate: float = 0.0,
+        key: jax.Array | None = None,
+        *,
+        scaled: bool = True,
+    ) -> Float[Array, "B T H V"]:
+        """Gemma 2 Team (2024): logits are at most 5, softly."""
+        keys, values = (repeat_heads(x, query.shape[2]) for x in (memory.keys, memory.values))
+        logits = einsum("BTHK,BSHK->BHTS", query, keys) / query.shape[-1] ** (0.5 * scaled)
+        logits = 5 * jnp.tanh(logits / 5) + (0 if bias is None else bias)
+        weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
+        return einsum("BHTS,BSHV->BTHV", weights, values)
+
+
+def register_squared_relu() -> None:
+    @register("model.feed_forward", "squared_relu")
+    class SquaredReLU(nnx.Module):
+        """So et al. (2021): relu(x W1)^2 W2."""
+
+        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+            self.policy, sizes = policy, (config.d_model, config.d_ff)
+            inner_key, outer_key = jax.random.split(key)
+            self.inner = init_glorot(inner_key, sizes, *sizes, "d_model", "d_ff")
+            self.outer = init_glorot(outer_key, sizes[::-1], *sizes, "d_ff", "d_model")
+
+        def __call__(
+            self, x: Float[Array, "B T D"], key: jax.Array | None = None
+        ) -> Float[Array, "B T D"]:
+            del key
+            inner = jnp.square(jax.nn.relu(self.policy.multiply("BTD,DF->BTF", x, self.inner[...])))
+            placed = spec("batch", None, None)
+            return self.policy.multiply("BTF,FD->BTD", inner, self.outer[...], placed)
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "add"),
+    [
+        ("attention", "soft_capped", register_soft_capped_attention),
+        ("feed_forward", "squared_relu", register_squared_relu),
+    ],
+)
+def test_registered_part_of_the_model_trains_decodes_and_is_not_exported(
+    field: str, name: str, add: Callable[[], None], tmp_path: Path
+) -> None:
+    add()
+    config = make_small_config(tmp_path, {f"model.{field}": name})
+    figures = train_and_translate(config, tmp_path / "run")
+    assert figures[-1]["train/loss"] < figures[0]["train/loss"]
+    with pytest.raises(ConfigError, match=rf"model\.{field}='{name}'"):
+        check_support(config.model)
+
+
+@pytest.mark.parametrize("add", [register_soft_capped_attention, register_squared_relu])
+def test_decoding_with_the_cache_equals_teacher_forcing(add: Callable[[], None]) -> None:
+    add()
+    config = dataclasses.replace(
+        SMALL,
+        attention="soft_capped" if add is register_soft_capped_attention else "dot_product",
+        feed_forward="squared_relu" if add is register_squared_relu else "relu",
+    )
+    structure, params = draw(config)
+    model = merge(structure, params)
+    wanted = model(SRC, TGT_IN)
+    cache = model.init_cache(model.encode(SRC), SRC, 1, TGT_IN.shape[1])
+    for step in range(TGT_IN.shape[1]):
+        tokens = TGT_IN[:, step : step + 1]
+        logits, cache = model.decode_step(tokens, jnp.zeros_like(tokens), cache)
+        np.testing.assert_allclose(logits[:, 0], wanted[:, step], atol=1e-4)
+    plain = (
+        merge(structure, params) if add is register_squared_relu else merge(draw(SMALL)[0], params)
+    )
+    differs = bool(jnp.abs(plain(SRC, TGT_IN) - wanted).max() > 1e-3)
+    assert differs == (add is register_soft_capped_attention)
+
+
+def test_parameters_of_a_registered_feed_forward_are_counted() -> None:
+    register_squared_relu()
+    config = dataclasses.replace(SMALL, feed_forward="squared_relu")
+    counted = sum(leaf.size for leaf in jax.tree.leaves(draw(config)[1]))
+    assert count_parameters(config, *SIZES) == counted
 
 
 def test_registered_optimizer_trains(tmp_path: Path) -> None:

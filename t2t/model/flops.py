@@ -6,10 +6,13 @@ they compute.
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
+from t2t.config.registry import CHOICES
+from t2t.model.build import describe_model
 from t2t.model.position import Relative
 from t2t.model.rnn_layers import make_cell
 
@@ -123,8 +126,22 @@ def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
     """(weights, biases) of one feed-forward, none where it is switched off."""
     if config.feed_forward == "none":
         return 0, 0
+    if config.feed_forward not in CHOICES["model.feed_forward"]:
+        return _count_variant(config)
     inner = config.d_ff * (2 if config.feed_forward in ("swiglu", "geglu") else 1)
     return (inner + config.d_ff) * config.d_model, inner + config.d_model
+
+
+def _count_variant(config: ModelConfig) -> tuple[int, int]:
+    """(weights, other parameters) of a registered feed-forward.
+
+    A parameter of two or more dimensions is taken for the weights of one product.
+    """
+    _, params = describe_model(config, 1, 1)
+    layer = next(iter((params["encoder"] or params["decoder"]).values()))
+    leaves = jax.tree.leaves(layer["feed_forward"]["feed_forward"])
+    weights = sum(leaf.size for leaf in leaves if leaf.ndim > 1)
+    return weights, sum(leaf.size for leaf in leaves) - weights
 
 
 def _count_rnn(config: ModelConfig) -> _Counts:
