@@ -1,7 +1,5 @@
 """Section 3.3: the position-wise feed-forward; `make_feed_forward` chooses its kind."""
 
-from typing import cast
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -63,7 +61,7 @@ class FeedForward(nnx.Module):
                 raise ValueError(f"model.feed_forward={other!r} is unknown")
 
 
-def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> FeedForward | None:
+def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
     """The feed-forward that `model.feed_forward` names; None where there is none."""
     match config.feed_forward:
         case "relu" | "gelu" | "swiglu" | "geglu":
@@ -71,5 +69,5 @@ def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> Fe
         case "none":
             return None
         case other:
-            variant = find_variant("model.feed_forward", other)
-            return cast(FeedForward, variant(config, policy, key))
+            variant: nnx.Module = find_variant("model.feed_forward", other)(config, policy, key)
+            return variant

@@ -1,6 +1,6 @@
 """Section 3.1: a layer of the encoder, and one of the decoder."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 from flax import nnx
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.dropout import fold
-from t2t.model.feed_forward import make_feed_forward
+from t2t.model.feed_forward import FeedForward, make_feed_forward
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.policy import Policy
 from t2t.model.position import Position
@@ -40,7 +40,7 @@ class FeedForwardBlock(nnx.Module):
         feed_forward = make_feed_forward(config, policy, key)
         self.enabled = feed_forward is not None
         if feed_forward is not None:
-            self.feed_forward = feed_forward
+            self.feed_forward = cast(FeedForward, feed_forward)
             self.residual = Residual(config, policy)
 
     def __call__(
