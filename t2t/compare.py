@@ -12,11 +12,10 @@ from pathlib import Path
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.evaluation.scores import MEASURES, make_measure
+from t2t.evaluation.scores import MEASURES, format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
     ArmScore,
-    Interval,
     judge,
     mean_nats,
     measure_sentences,
@@ -25,6 +24,7 @@ from t2t.evaluation.significance import (
 from t2t.evaluation.systems import Arm, check_comparable, count_references, list_changes, read_arm
 from t2t.evaluation.verdict import describe_all
 from t2t.runtime import program
+from t2t.runtime.tables import format_table
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -58,14 +58,14 @@ def compare(
         f"{result['split']}, {number} sentences, {measure}: "
         f"{result['measures'][measure]['definition']}",
         "",
-        *format_scores(arms, judgement.scores, measure),
+        format_scores(arms, judgement.scores, measure),
         "",
         *describe_all(judgement, measure, number),
     ]
     if len(arms) > 1:
         lines += ["", *describe_log_probs(arms, test_set.references)]
     lines += ["", f"{measure} by words in the source, with 95% over sentences", ""]
-    return "\n".join([*lines, *format_buckets(buckets)])
+    return "\n".join([*lines, format_buckets(buckets)])
 
 
 def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[str]:
@@ -88,52 +88,39 @@ def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[s
     ]
 
 
-def format_scores(arms: Sequence[Arm], scores: Mapping[str, ArmScore], measure: str) -> list[str]:
+def format_scores(arms: Sequence[Arm], scores: Mapping[str, ArmScore], measure: str) -> str:
     """A line for each arm: what it is, its score and intervals, what differs from the first."""
-    rows = [["arm", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]]
+    header = ["arm", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]
+    rows = []
     for arm in arms:
         score = scores[arm.name]
         rows.append(
             [
                 arm.name,
                 arm.evaluations[0].name,
-                str(len(score.seeds)),
+                len(score.seeds),
                 f"{score.value:.2f}",
                 format_interval(score.over_sentences),
-                format_interval(score.over_seeds) if score.over_seeds else "one run",
+                format_interval(score.over_seeds) or "one run",
             ]
         )
-    lines = align(rows)
+    lines = [format_table(rows, header, align="llrr")]
     for arm in arms[1:]:
         changes = list_changes(arms[0].evaluations[0], arm.evaluations[0])
         lines += [f"{arm.name}: {name} {change}" for name, change in changes.items()]
-    return lines
+    return "\n".join(lines)
 
 
-def format_buckets(buckets: Sequence[Bucket]) -> list[str]:
+def format_buckets(buckets: Sequence[Bucket]) -> str:
     """A column for each bucket, a line for each arm."""
-    rows = [["words", *(bucket.words for bucket in buckets)]]
-    rows.append(["sentences", *(str(len(bucket.indices)) for bucket in buckets)])
+    header = ["words", *(bucket.words for bucket in buckets)]
+    rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
     for arm in buckets[0].scores:
         scores = [bucket.scores[arm] for bucket in buckets]
         halves = [(high - low) / 2 for low, high in (score.over_sentences for score in scores)]
         cells = [f"{s.value:.2f} ± {half:.2f}" for s, half in zip(scores, halves, strict=True)]
         rows.append([arm, *cells])
-    return align(rows)
-
-
-def format_interval(interval: Interval) -> str:
-    """As "[38.10, 41.40]"."""
-    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
-
-
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, two blanks between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return format_table(rows, header)
 
 
 def main(operands: Sequence[str]) -> None:

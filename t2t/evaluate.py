@@ -9,7 +9,6 @@ several ways.
 
 import dataclasses
 import logging
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from t2t.config.fields import ConfigError
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import Evaluator, Request
 from t2t.evaluation.grids import scan_averages, scan_search
+from t2t.evaluation.saved_evaluations import format_measures
 from t2t.evaluation.scores import MEASURES
 from t2t.model.interface import Params
 from t2t.runtime import program
@@ -73,11 +73,7 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compiling"
     ]
-    for name, score in result["measures"].items():
-        low, high = score["interval"] or (math.nan, math.nan)
-        interval = f"[{low:6.2f}, {high:6.2f}]" if score["interval"] else ""
-        lines.append(f"{name:21}{score['value']:7.2f}  {interval:16}  {score['definition']}")
-    return "\n".join([*lines, str(output)])
+    return "\n".join([*lines, format_measures(result["measures"]), str(output)])
 
 
 def watch(request: Request, measure: str, patience: int, timeout: float) -> int:

@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.runtime.tables import format_table
 from t2t.storage.atomic_files import write_file
 
 _STYLE = """
@@ -22,7 +23,8 @@ class Page:
     """What a report says, whatever its format."""
 
     title: str
-    table: Sequence[Sequence[str]]  # the header first
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
     sentences: Sequence[str]
     notes: Sequence[str]
     plots: Mapping[str, Path]  # SVG files, by what they show
@@ -37,18 +39,11 @@ def write_pages(folder: Path, page: Page) -> list[Path]:
     return paths
 
 
-def format_table(table: Sequence[Sequence[str]]) -> str:
-    """In Markdown."""
-    header, *rows = ([cell.replace("|", r"\|") for cell in row] for row in table)
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def as_markdown(page: Page) -> str:
     """The plots are links to the files beside it."""
     parts = [
         f"# {page.title}",
-        format_table(page.table),
+        format_table(page.rows, page.header, markdown=True),
         *("\n".join(f"- {line}" for line in lines) for lines in (page.sentences, page.notes)),
         *(f"![{title}]({path.name})" for title, path in page.plots.items()),
     ]
@@ -59,7 +54,8 @@ def as_html(page: Page) -> str:
     """The plots are inside."""
     cells = [
         "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in row)
-        for kind, row in zip(["th", *["td"] * len(page.table)], page.table, strict=False)
+        for kind, rows in (("th", [page.header]), ("td", page.rows))
+        for row in rows
     ]
     lists = [
         "<ul>" + "".join(f"<li>{html.escape(line)}</li>\n" for line in lines) + "</ul>"

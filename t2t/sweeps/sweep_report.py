@@ -8,7 +8,7 @@ from pathlib import Path
 from t2t.config.fields import Config
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.significance import (
     ArmScore,
     Judgement,
@@ -20,7 +20,8 @@ from t2t.evaluation.significance import (
 from t2t.evaluation.systems import Arm, check_comparable, count_references, read_arm
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
-from t2t.sweeps.report_pages import Page, format_table, write_pages
+from t2t.runtime.tables import format_table
+from t2t.sweeps.report_pages import Page, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
@@ -84,16 +85,17 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     judgement, by_loss, sentences = judge_rows(arms, measure)
     header = [measure if name == "MEASURE" else name for name in HEADER]
     rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
-    table = [header, *rows]
     plots = draw(workdir, runs, outcomes, judgement, measure)
     page = Page(
         f"Sweep {workdir.resolve().name}",
-        table,
+        header,
+        rows,
         sentences,
         [*define_scores(arms, measure), *NOTES, *trace_origin(workdir, runs)],
         plots,
     )
-    return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
+    written = "\n".join(map(str, write_pages(workdir, page)))
+    return f"{format_table(rows, header, markdown=True)}\n\n{written}"
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
@@ -236,9 +238,8 @@ def _format_parameters(count: int | None, base: int | None) -> str:
 
 
 def _format_score(score: ArmScore) -> str:
-    low, high = score.over_sentences
     seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
-    return f"{score.value:.2f} [{low:.2f}, {high:.2f}]{seeds}"
+    return f"{score.value:.2f} {format_interval(score.over_sentences)}{seeds}"
 
 
 def _format_paper(run: Run) -> str:

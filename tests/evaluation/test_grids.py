@@ -28,10 +28,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     request = Request(run, decoding={"beam_size": 1})
     lines = scan_averages(request, [3, 1], "bleu").splitlines()
-    assert [line.split()[0] for line in lines[2:-1]] == ["1", "3"]
+    assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(run / "evaluations" / "test-avg3-300-beam1-alpha0.6.json")
-    assert lines[3].split()[1] == f"{saved.result['bleu']:.2f}"
+    assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
     expected, _ = evaluate(Request(run, "avg:3", decoding={"beam_size": 1}))
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
@@ -46,7 +46,7 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
     other = shutil.copytree(run, tmp_path / "other")
     lines = scan_search(Request(run, "last"), [3], [0.0, 1.5], "bleu").splitlines()
     assert lines[1].split() == ["beam", "alpha", "0", "alpha", "1.5"]
-    assert lines[2].split()[0] == "3"
+    assert lines[3].split()[0] == "3"
     for alpha in (0.0, 1.5):
         decoding = {"beam_size": 3, "alpha": alpha}
         _, path = evaluate(Request(other, "last", decoding=decoding))
