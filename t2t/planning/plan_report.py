@@ -12,7 +12,7 @@ from t2t.planning.roofline import CYCLES_ERROR, Estimate
 from t2t.planning.topology import Topology
 from t2t.runtime.tables import format_table
 
-Row = tuple[str, str, str]  # name, value, note
+_Figures = tuple[str, str, str]  # name, value, note
 
 _NOTES = {
     "optimizer": "moments, counters, key",
@@ -108,7 +108,7 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
         )
     verdict = "fits" if one.fits else "DOES NOT FIT"
     memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
-    rows: list[Row] = [("memory", _bytes(one.memory_bytes), memory)]
+    rows: list[_Figures] = [("memory", _bytes(one.memory_bytes), memory)]
     own = one.estimate
     if own:
         rows += [
@@ -126,7 +126,7 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
-def _describe_work(one: ShapePlan, own: Estimate) -> list[Row]:
+def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
     waste = 1 - one.model_flops / own.flops
     rows = [
         ("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
@@ -144,7 +144,7 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[Row]:
     return rows
 
 
-def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[Row]:
+def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
     limit = max(own.seconds, key=own.seconds.__getitem__)
     how = "compute, memory and network one after the other"
     if own.estimated_cycles is not None:
