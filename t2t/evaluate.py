@@ -18,7 +18,7 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
-from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.grids import scan_averages, scan_search
 from t2t.evaluation.saved_evaluations import format_measures
 from t2t.evaluation.scores import MEASURES
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that ask for several evaluations
 
 
-def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
+def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     """Translates, scores and writes; what was written, and where.
 
     Raises:
@@ -51,7 +51,7 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
     return dict(evaluation.result), evaluation.path
 
 
-def save_run(request: Request, params: Params, label: str) -> None:
+def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     """The evaluated parameters as a run directory of their own."""
     target = Path(request.save_params).expanduser()
     if target.exists():
@@ -76,7 +76,7 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     return "\n".join([*lines, format_measures(result["measures"]), str(output)])
 
 
-def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
+def watch(request: EvaluationRequest, measure: str, patience: int, timeout: float) -> int:
     """Scores checkpoints as they come, and prints the table; the exit status.
 
     Raises:
@@ -152,12 +152,12 @@ def main() -> int:
     join(**program.read_hosts())
     check_flags(values)
     chooses = any(values[name] for name in _MODES)
-    names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
+    fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
-    given = {name: values[name] for name in names}
+    given = {name: values[name] for name in fields - {"workdir", "decoding"}}
     given["split"] = given["split"] or ("validation" if chooses else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = Request(program.read_workdir(), decoding=decoding, **given)
+    request = EvaluationRequest(program.read_workdir(), decoding=decoding, **given)
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)

@@ -45,7 +45,7 @@ _ENGINE = ("name", "compute_type", "products")  # of a backend: what its results
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """What to evaluate, as on the command line."""
 
     workdir: Path
@@ -71,7 +71,7 @@ class ReferenceLoss(NamedTuple):
 class Evaluator:
     """A run's vocabulary, one test set and the compiled search, for any number of parameters."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EvaluationRequest):
         """Loads what is asked for, but the parameters.
 
         Raises:
@@ -309,7 +309,7 @@ def override_decoding(config: Config, values: Mapping[str, float | None]) -> Con
     return validate(dataclasses.replace(config, decoding=decoding))
 
 
-def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
+def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:
     """The corpus' name in file names and scores, and its raw text.
 
     Files are called by their name without its ending, and by a hash of their text: `test.en` is

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from t2t.config.files import load_config
 from t2t.evaluation.checkpoint_watcher import make_label
-from t2t.evaluation.evaluator import Evaluator, Request, override_decoding
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
 from t2t.evaluation.plots import plot_curve
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
@@ -18,7 +18,7 @@ from t2t.training.checkpoint import average_params, find_average_steps, restore_
 Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
 
 
-def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
+def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str) -> str:
     """Scores the means of the last `counts` checkpoints; a table, and a plot beside the scores.
 
     Raises:
@@ -50,7 +50,7 @@ def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
 
 
 def scan_search(
-    request: Request, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
+    request: EvaluationRequest, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
 ) -> str:
     """Scores a checkpoint with every beam size and alpha, in one search a beam size; a table.
 

@@ -21,7 +21,7 @@ from t2t.evaluation.systems import Arm, check_comparable, count_references, read
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.tables import format_table
-from t2t.sweeps.report_pages import Page, write_pages
+from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
@@ -86,7 +86,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     header = [measure if name == "MEASURE" else name for name in HEADER]
     rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
     plots = draw(workdir, runs, outcomes, judgement, measure)
-    page = Page(
+    report = SweepReport(
         f"Sweep {workdir.resolve().name}",
         header,
         rows,
@@ -94,7 +94,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         [*define_scores(arms, measure), *NOTES, *trace_origin(workdir, runs)],
         plots,
     )
-    written = "\n".join(map(str, write_pages(workdir, page)))
+    written = "\n".join(map(str, write_pages(workdir, report)))
     return f"{format_table(rows, header, markdown=True)}\n\n{written}"
 
 

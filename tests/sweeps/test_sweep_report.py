@@ -91,8 +91,11 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
 
 def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
+    (tmp_path / "later-seed0").mkdir()
+    (tmp_path / "later-seed0" / "failure.txt").write_text("exit <status> 1 & more\n")
     write_report(tmp_path, runs, "bleu")
     page = (tmp_path / "report.html").read_text()
+    assert "<td>exit &lt;status&gt; 1 &amp; more</td>" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2
     assert "http" not in page
     assert "training failed: a | b" in page
