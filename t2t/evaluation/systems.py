@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t.config.typed_values import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_evaluation
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics
@@ -17,7 +18,7 @@ from t2t.evaluation.significance import Statistics
 # What may differ between the seeds of one arm: where things lie, and in which shapes they are
 # computed, whose rounding is chance as the seed is, and much less of it.
 _FREE = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
-         "training.log_every", "decoding.batch_size")  # fmt: skip
+         "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
