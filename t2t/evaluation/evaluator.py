@@ -36,7 +36,7 @@ from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, trace
 from t2t.training.run_directory import RunError
-from t2t.training.validation import DTYPE, CorpusScorer, SentenceLosses, sum_losses
+from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
 
 _log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class Evaluator:
         scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
         return ReferenceLoss(scorer, words, int((~fits).sum()))
 
-    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], SentenceLosses]:
+    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
         """Perplexity of the references, per sub-word and per word, and each reference's loss.
 
         There is no perplexity where the model can take none of them, or its loss is not finite.
@@ -247,7 +247,7 @@ class Evaluator:
         label: str,
         config: Config,
         translations: Sequence[Translation],
-        of_references: tuple[Mapping[str, Score], SentenceLosses],
+        of_references: tuple[Mapping[str, Score], NatsAndTokens],
         timing: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:

@@ -116,13 +116,13 @@ def compare_systems(
 ) -> Comparison:
     """The second system against the first, on the same sentences.
 
-    With scatter s^2 of the seeds, pooled over both systems with f degrees of freedom, and
-    c = 1/m_1 + 1/m_2, the variance of the difference is s^2 c + v, where v is the variance over
+    With scatter s^2 of the seeds, pooled over both systems with f degrees of freedom, and c =
+    1/m_1 + 1/m_2, the variance of the difference is s^2 c + v, where v is the variance over
     resampled sentences without what of it is each run's own, which s^2 holds already. Its square
-    root is held against Student's distribution with f (s^2 c + v) / (s^2 c) degrees of freedom. For
-    two or more degrees f the simulated rate of false verdicts lies between 3% and 6%, whatever share
-    of the variance is that of the seeds (tests/evaluation/test_significance.py); for one, of two
-    runs against one, it is up to 9%. That seeds scatter alike in both systems is assumed.
+    root is held against Student's distribution with f (s^2 c + v) / (s^2 c) degrees of freedom.
+    For two or more degrees f the simulated rate of false verdicts lies between 3% and 6%, whatever
+    share of the variance is that of the seeds (tests/evaluation/test_significance.py); for one, of
+    two runs against one, it is up to 9%. That seeds scatter alike in both systems is assumed.
     """
     systems = first, second
     difference = second.value - first.value

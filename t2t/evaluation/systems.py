@@ -17,7 +17,7 @@ from t2t.evaluation.significance import Statistics
 
 # What may differ between the seeds of one system: where things lie, and in which shapes they are
 # computed, whose rounding is chance as the seed is, and much less of it.
-_FREE = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
+_MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
          "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
 
 
@@ -56,7 +56,9 @@ def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
     """Raises `EvaluationError` where runs joined by a comma differ in more than their seed."""
     first, *others = evaluations
     for other in others:
-        if changed := [name for name in list_changes(first, other) if not name.startswith(_FREE)]:
+        if changed := [
+            name for name in list_changes(first, other) if not name.startswith(_MAY_DIFFER)
+        ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is no other seed of {first.path}, for it differs in "
                 f"{', '.join(changed)}; give it as a system of its own, after a blank"

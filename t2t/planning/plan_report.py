@@ -32,7 +32,7 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
         "mesh": plan.mesh,
         **_flatten(plan.heaviest),
         "fits": plan.fits,
-        "recipe": None if plan.recipe is None else dataclasses.asdict(plan.recipe),
+        "recipe": None if plan.training is None else dataclasses.asdict(plan.training),
         "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
         "compiled_shapes": [_flatten(one) for one in plan.compiled],
         "chip": {**dataclasses.asdict(topology.chip), "clock": topology.chip.clock},
@@ -84,10 +84,10 @@ def describe_search(plans: Sequence[MeshPlan]) -> str:
 def _list_figures(plan: MeshPlan) -> list[str]:
     one, own = plan.heaviest, plan.heaviest.estimate
     memory = _bytes(one.memory_bytes)
-    if plan.recipe is None or own is None:
+    if plan.training is None or own is None:
         return [memory, "does not fit"]
     sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
-    rate = f"{plan.recipe.tokens_per_second:,.0f}"
+    rate = f"{plan.training.tokens_per_second:,.0f}"
     return [memory, _bytes(sent), _time(own.step_seconds_estimate), _range(own), rate]
 
 
@@ -178,19 +178,19 @@ def _describe_operations(own: Estimate) -> list[str]:
 
 
 def _describe_recipe(plan: MeshPlan) -> list[str]:
-    recipe = plan.recipe
-    if recipe is None:
+    training = plan.training
+    if training is None:
         return [
             "The recipe does not fit: a larger mesh.fsdp divides parameters, more "
             "training.accumulation_steps activations; --search tries all meshes."
         ]
     rows = [
-        ["tokens per second", f"{recipe.tokens_per_second:,.0f}", "real target tokens"],
-        ["hours", f"{recipe.hours:,.2f}"],
-        ["accelerator-hours", f"{recipe.accelerator_hours:,.1f}"],
+        ["tokens per second", f"{training.tokens_per_second:,.0f}", "real target tokens"],
+        ["hours", f"{training.hours:,.2f}"],
+        ["accelerator-hours", f"{training.accelerator_hours:,.1f}"],
     ]
     lines = [
-        f"the recipe: {recipe.steps:,} steps of {recipe.tokens_per_step:,.0f} target tokens on "
+        f"the recipe: {training.steps:,} steps of {training.tokens_per_step:,.0f} target tokens on "
         "average",
         format_table(rows, align="lr"),
     ]
