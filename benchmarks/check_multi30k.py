@@ -18,7 +18,7 @@ import numpy as np
 
 from configs.multi30k import get_config
 from t2t.config.files import load_config
-from t2t.data.batching import Plan
+from t2t.data.batching import BatchPlan
 from t2t.data.corpus_sources import open_split
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
@@ -73,7 +73,7 @@ def check_plan(run: Path) -> None:
     corpus = open_split(config.data, "train")
     vocabulary = Vocabulary.load(run / "vocab")
     tokens = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
-    plan = Plan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
+    plan = BatchPlan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
     used = np.concatenate([plan.batch(step).indices for step in range(plan.steps_per_epoch)])
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))

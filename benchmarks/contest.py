@@ -18,6 +18,8 @@ from typing import Any
 
 import tqdm
 
+from t2t.runtime.tables import format_table
+
 ROOT = Path(__file__).parents[1]
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/quickstart.sh sets it
 
@@ -81,13 +83,15 @@ def compare(
 
 def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
     """The comparison as a table, the ratio first."""
-    lines = [f"{'ours / this':>11}  {unit:>12}  {'from':>10} {'to':>10}"]
-    lines += [
-        f"{row['ours_over_this']:11.2f}  {row['median']:12,.0f}  {row['least']:10,.0f} "
-        f"{row['most']:10,.0f}  {row['name']}"
+    lines = [
+        [
+            f"{row['ours_over_this']:.2f}",
+            *(f"{row[name]:,.0f}" for name in ("median", "least", "most")),
+            row["name"],
+        ]
         for row in rows
     ]
-    return "\n".join(lines)
+    return format_table(lines, ["ours / this", unit, "from", "to", ""], align="rrrr")
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:

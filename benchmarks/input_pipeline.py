@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.contest import write
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
-from t2t.data.batching import Plan
+from t2t.data.batching import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
 from t2t.data.token_cache import Side, TokenizedCorpus, tokenize_corpus
@@ -117,7 +117,7 @@ def measure_plan(pairs: int, _: Path) -> dict[str, float]:
     """From lengths to the first epoch, and the second."""
     src, tgt = (x.astype(np.int32) for x in draw_lengths(DATA, MEAN_LENGTH, pairs=pairs))
     clock = Clock()
-    plan = Plan([(src, tgt)], DATA, seed=0)
+    plan = BatchPlan([(src, tgt)], DATA, seed=0)
     figures = clock.stop()
     second = Clock()
     plan.batch(plan.steps_per_epoch)
@@ -133,7 +133,7 @@ def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = write_ids(pairs, folder)
-    plan = Plan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
+    plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
     loader = Loader(plan, [corpus], row_multiple=8)
     for _ in loader.iterate(0, 20):  # starts the threads, reads the code
         pass

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from configs.quickstart import get_config
-from t2t.data.batching import Plan
+from t2t.data.batching import BatchPlan
 from t2t.data.corpus_sources import open_split
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
@@ -36,7 +36,7 @@ def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:
     config = get_config()
     config.data.num_shapes = num_shapes
     corpus = tokenize_corpus(open_split(config.data, "train"), vocabulary, folder / "cache")
-    plan = Plan([(corpus.src_lengths, corpus.tgt_lengths)], config.data, config.seed)
+    plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], config.data, config.seed)
     met = set()
     for step in range(plan.steps_per_epoch):
         met.add(plan.batch(step).shape)

@@ -28,6 +28,7 @@ from t2t.ops.tpu_attention import LANES, MOST_WEIGHTS
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
+from t2t.runtime.tables import format_table
 
 POSITIONS, WIDTH = 8192, 64
 
@@ -104,13 +105,14 @@ def main() -> None:
     result: dict[str, Any] = {
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")}
     }
-    print("length heads   kernel, cycles   share of peak      XLA, cycles   kernel / XLA")
+    header = ["length", "heads", "kernel, cycles", "share of peak", "XLA, cycles", "kernel / XLA"]
     with (
         tempfile.TemporaryDirectory() as profiles,
         start_process(f"--xla_jf_dump_static_llo_profile_to={profiles}") as with_profiles,
         start_process("") as without,  # for what is no kernel profiles take minutes
     ):
         for length in lengths:
+            rows = []
             for heads in map(int, arguments.heads.split(",")):
                 kernel, xla = (
                     process.submit(measure, length, heads, fused=process is with_profiles).result()
@@ -118,9 +120,10 @@ def main() -> None:
                 )
                 ratio = kernel["cycles"] / xla["cycles"]
                 result[f"length={length},heads={heads}"] = {"kernel": kernel, "xla": xla}
-                line = f"{length:6} {heads:5} {kernel['cycles']:16,}"
-                line += f" {kernel['kernel_share_of_peak']:15.2f} {xla['cycles']:16,} {ratio:14.2f}"
-                print(line, flush=True)
+                share = f"{kernel['kernel_share_of_peak']:.2f}"
+                figures = f"{kernel['cycles']:,}", share, f"{xla['cycles']:,}", f"{ratio:.2f}"
+                rows.append([length, heads, *figures])
+            print(format_table(rows, header, align="r" * len(header)), flush=True)
     write(arguments.output, result)
 
 

@@ -24,6 +24,7 @@ from t2t.planning.compile_step import compile_step
 from t2t.planning.roofline import estimate
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh
+from t2t.runtime.tables import format_table
 
 ROWS, LENGTH = 32, 256  # of each device
 
@@ -76,16 +77,16 @@ def main() -> None:
     result: dict[str, Any] = {
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")}
     }
-    print("per real target token, step in parts            t2t         Flax   t2t / Flax")
     for model in arguments.models.split(","):
-        result[model] = {"flax": FLAX[model]}
+        result[model], rows = {"flax": FLAX[model]}, []
         for parts in map(int, arguments.accumulation_steps.split(",")):
             own = measure(importlib.import_module(f"configs.{model}").get_config(), parts)
             result[model][f"accumulation_steps={parts}"] = own
             for name, theirs in FLAX[model].items():
-                line = f"{model:5} {name:20} {parts:5}"
-                ratio = own[name] / theirs
-                print(f"{line} {own[name]:20,.0f} {theirs:12,.0f} {ratio:12.2f}", flush=True)
+                figures = f"{own[name]:,.0f}", f"{theirs:,.0f}", f"{own[name] / theirs:.2f}"
+                rows.append([model, name, parts, *figures])
+        header = ["", "per real target token", "parts of a step", "t2t", "Flax", "t2t / Flax"]
+        print(format_table(rows, header, align="llrrrr"), flush=True)
     write(arguments.output, result)
 
 

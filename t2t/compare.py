@@ -1,8 +1,9 @@
 """Says whether runs differ: `python -m t2t.compare RUN_A RUN_B ... [--measure=bleu]`.
 
-Each operand is an arm: a run directory, whose newest evaluation of --split counts (or the one that
---evaluation names), or the .json file of an evaluation. Several seeds of one arm are joined by a
-comma. Every arm is compared with the first, over the saved hypotheses; nothing is translated.
+Each operand is a system: a run directory, whose newest evaluation of --split counts (or the one
+that --evaluation names), or the .json file of an evaluation. Several seeds of one system are joined
+by a comma. Every system is compared with the first, over the saved hypotheses; nothing is
+translated.
 """
 
 import math
@@ -12,19 +13,25 @@ from pathlib import Path
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.evaluation.scores import MEASURES, make_measure
+from t2t.evaluation.scores import MEASURES, format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
-    ArmScore,
-    Interval,
+    SystemScore,
     judge,
     mean_nats,
     measure_sentences,
     sacrebleu_score,
 )
-from t2t.evaluation.systems import Arm, check_comparable, count_references, list_changes, read_arm
+from t2t.evaluation.systems import (
+    System,
+    check_comparable,
+    count_references,
+    list_changes,
+    read_system,
+)
 from t2t.evaluation.verdict import describe_all
 from t2t.runtime import program
+from t2t.runtime.tables import format_table
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -40,13 +47,14 @@ def compare(
     if plot and plot.suffix not in PLOTS:
         raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
     if len(set(operands)) < len(operands):
-        raise ConfigError(f"{' '.join(operands)}: an arm is given twice")
-    arms = [read_arm(operand, split, evaluation) for operand in operands]
-    result = arms[0].evaluations[0].result
+        raise ConfigError(f"{' '.join(operands)}: a system is given twice")
+    systems = [read_system(operand, split, evaluation) for operand in operands]
+    result = systems[0].evaluations[0].result
     chosen = make_measure(measure, result["tgt_language"])
-    test_set = check_comparable(arms, measure, chosen)
+    test_set = check_comparable(systems, measure, chosen)
     counted = {
-        arm.name: measure_sentences(chosen, arm.hypotheses, test_set.references) for arm in arms
+        system.name: measure_sentences(chosen, system.hypotheses, test_set.references)
+        for system in systems
     }
     score = sacrebleu_score(chosen.metric)
     judgement = judge(counted, score, higher_is_better=chosen.higher_is_better)
@@ -58,19 +66,19 @@ def compare(
         f"{result['split']}, {number} sentences, {measure}: "
         f"{result['measures'][measure]['definition']}",
         "",
-        *format_scores(arms, judgement.scores, measure),
+        format_scores(systems, judgement.scores, measure),
         "",
         *describe_all(judgement, measure, number),
     ]
-    if len(arms) > 1:
-        lines += ["", *describe_log_probs(arms, test_set.references)]
+    if len(systems) > 1:
+        lines += ["", *describe_log_probs(systems, test_set.references)]
     lines += ["", f"{measure} by words in the source, with 95% over sentences", ""]
-    return "\n".join([*lines, *format_buckets(buckets)])
+    return "\n".join([*lines, format_buckets(buckets)])
 
 
-def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[str]:
+def describe_log_probs(systems: Sequence[System], references: Sequence[str]) -> list[str]:
     """Verdicts by the references' log-probability, which see smaller differences."""
-    found = count_references(arms, references)
+    found = count_references(systems, references)
     if found is None:
         return [
             "No verdict by the references' log-probability: a run was evaluated without it, or has "
@@ -88,52 +96,41 @@ def describe_log_probs(arms: Sequence[Arm], references: Sequence[str]) -> list[s
     ]
 
 
-def format_scores(arms: Sequence[Arm], scores: Mapping[str, ArmScore], measure: str) -> list[str]:
-    """A line for each arm: what it is, its score and intervals, what differs from the first."""
-    rows = [["arm", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]]
-    for arm in arms:
-        score = scores[arm.name]
+def format_scores(
+    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str
+) -> str:
+    """A line for each system: what it is, its score and intervals, what differs from the first."""
+    header = ["system", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]
+    rows = []
+    for system in systems:
+        score = scores[system.name]
         rows.append(
             [
-                arm.name,
-                arm.evaluations[0].name,
-                str(len(score.seeds)),
+                system.name,
+                system.evaluations[0].name,
+                len(score.seeds),
                 f"{score.value:.2f}",
                 format_interval(score.over_sentences),
-                format_interval(score.over_seeds) if score.over_seeds else "one run",
+                format_interval(score.over_seeds) or "one run",
             ]
         )
-    lines = align(rows)
-    for arm in arms[1:]:
-        changes = list_changes(arms[0].evaluations[0], arm.evaluations[0])
-        lines += [f"{arm.name}: {name} {change}" for name, change in changes.items()]
-    return lines
+    lines = [format_table(rows, header, align="llrr")]
+    for system in systems[1:]:
+        changes = list_changes(systems[0].evaluations[0], system.evaluations[0])
+        lines += [f"{system.name}: {name} {change}" for name, change in changes.items()]
+    return "\n".join(lines)
 
 
-def format_buckets(buckets: Sequence[Bucket]) -> list[str]:
-    """A column for each bucket, a line for each arm."""
-    rows = [["words", *(bucket.words for bucket in buckets)]]
-    rows.append(["sentences", *(str(len(bucket.indices)) for bucket in buckets)])
-    for arm in buckets[0].scores:
-        scores = [bucket.scores[arm] for bucket in buckets]
+def format_buckets(buckets: Sequence[Bucket]) -> str:
+    """A column for each bucket, a line for each system."""
+    header = ["words", *(bucket.words for bucket in buckets)]
+    rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
+    for system in buckets[0].scores:
+        scores = [bucket.scores[system] for bucket in buckets]
         halves = [(high - low) / 2 for low, high in (score.over_sentences for score in scores)]
         cells = [f"{s.value:.2f} ± {half:.2f}" for s, half in zip(scores, halves, strict=True)]
-        rows.append([arm, *cells])
-    return align(rows)
-
-
-def format_interval(interval: Interval) -> str:
-    """As "[38.10, 41.40]"."""
-    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
-
-
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, two blanks between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+        rows.append([system, *cells])
+    return format_table(rows, header)
 
 
 def main(operands: Sequence[str]) -> None:

@@ -253,7 +253,7 @@ def main(show: Callable[[str], None] = print) -> int:
     for finding in examine(Path(workdir).expanduser() if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        show(f"{finding.what:18}{finding.seen}{wrong}")
+        show(f"{finding.what}: {finding.seen}{wrong}")
     return 0 if healthy else 1
 
 

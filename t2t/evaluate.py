@@ -9,7 +9,6 @@ several ways.
 
 import dataclasses
 import logging
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
-from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.grids import scan_averages, scan_search
+from t2t.evaluation.saved_evaluations import format_measures
 from t2t.evaluation.scores import MEASURES
 from t2t.model.interface import Params
 from t2t.runtime import program
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that ask for several evaluations
 
 
-def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
+def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     """Translates, scores and writes; what was written, and where.
 
     Raises:
@@ -51,7 +51,7 @@ def evaluate(request: Request) -> tuple[dict[str, Any], Path]:
     return dict(evaluation.result), evaluation.path
 
 
-def save_run(request: Request, params: Params, label: str) -> None:
+def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     """The evaluated parameters as a run directory of their own."""
     target = Path(request.save_params).expanduser()
     if target.exists():
@@ -73,14 +73,10 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compiling"
     ]
-    for name, score in result["measures"].items():
-        low, high = score["interval"] or (math.nan, math.nan)
-        interval = f"[{low:6.2f}, {high:6.2f}]" if score["interval"] else ""
-        lines.append(f"{name:21}{score['value']:7.2f}  {interval:16}  {score['definition']}")
-    return "\n".join([*lines, str(output)])
+    return "\n".join([*lines, format_measures(result["measures"]), str(output)])
 
 
-def watch(request: Request, measure: str, patience: int, timeout: float) -> int:
+def watch(request: EvaluationRequest, measure: str, patience: int, timeout: float) -> int:
     """Scores checkpoints as they come, and prints the table; the exit status.
 
     Raises:
@@ -156,12 +152,12 @@ def main() -> int:
     join(**program.read_hosts())
     check_flags(values)
     chooses = any(values[name] for name in _MODES)
-    names = {field.name for field in dataclasses.fields(Request)} - {"workdir", "decoding"}
+    fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
-    given = {name: values[name] for name in names}
+    given = {name: values[name] for name in fields - {"workdir", "decoding"}}
     given["split"] = given["split"] or ("validation" if chooses else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = Request(program.read_workdir(), decoding=decoding, **given)
+    request = EvaluationRequest(program.read_workdir(), decoding=decoding, **given)
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)

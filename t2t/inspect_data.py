@@ -24,6 +24,7 @@ from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime import program
+from t2t.runtime.tables import format_table
 
 SIDES = ("src", "tgt")
 LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
@@ -161,9 +162,9 @@ def format_report(report: DataReport) -> str:
     for name, split in report.splits.items():
         lines += ["", f"== {name}: {split.pairs:,} pairs"]
         for side in SIDES:
-            lines += ["", *_format_histogram(f"{side}, words", split.words[side])]
-            lines += ["", *_format_histogram(f"{side}, sub-words", split.subwords[side])]
-        lines += ["", *_format_histogram("tgt / src, sub-words", split.ratio), ""]
+            lines += ["", _format_histogram(f"{side}, words", split.words[side])]
+            lines += ["", _format_histogram(f"{side}, sub-words", split.subwords[side])]
+        lines += ["", _format_histogram("tgt / src, sub-words", split.ratio), ""]
         lines += [_format_counts("repeated within the split", split.repeated, split.pairs)]
         if split.in_training:
             lines += [_format_counts("also in train", split.in_training, split.pairs)]
@@ -179,17 +180,19 @@ def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
     return f"{title}: " + ", ".join(f"{k} {n:,} ({n / total:.2%})" for k, n in counts.items())
 
 
-def _format_histogram(title: str, histogram: Histogram) -> list[str]:
-    lines = [
-        f"{title}: mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
+def _format_histogram(title: str, histogram: Histogram) -> str:
+    title += (
+        f": mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
         f"99% below {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
-    ]
+    )
     fullest, total = max(histogram.counts), sum(histogram.counts)
-    for edge, count in zip(histogram.edges, histogram.counts, strict=True):
-        if count:
-            bar = "#" * round(BAR_WIDTH * count / fullest)
-            lines.append(f"  from {edge:>6.4g} {count:>10,} {count / total:>7.2%} {bar}".rstrip())
-    return lines
+    rows = [
+        ["from", f"{edge:.4g}", f"{count:,}", f"{count / total:.2%}",
+         "#" * round(BAR_WIDTH * count / fullest)]
+        for edge, count in zip(histogram.edges, histogram.counts, strict=True)
+        if count
+    ]  # fmt: skip
+    return f"{title}\n{format_table(rows, align='lrrr')}"
 
 
 def main(config: Config, vocabulary_path: Path | None, output: Path | None) -> None:

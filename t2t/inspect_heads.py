@@ -25,7 +25,7 @@ from t2t.analysis.head_importance import (
     read_sample,
     weigh_pairs,
 )
-from t2t.analysis.head_page import HeadView, Page, StackView, render_page
+from t2t.analysis.head_page import HeadPage, HeadView, StackView, render_heads
 from t2t.analysis.head_roles import Profile
 from t2t.analysis.head_weights import Head, HeadWeights
 from t2t.config.fields import ConfigError, MeshConfig
@@ -54,7 +54,7 @@ _TITLES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class HeadRequest:
     """What to show, as on the command line."""
 
     workdir: Path
@@ -66,7 +66,7 @@ class Request:
     output: str = ""  # empty: RUN/attention.html
 
 
-def show_attention(request: Request) -> Path:
+def show_attention(request: HeadRequest) -> Path:
     """Translates, weighs, measures and writes; where the page is.
 
     Raises:
@@ -93,7 +93,7 @@ def show_attention(request: Request) -> Path:
     )
     [weights] = weigh_pairs(translator, params, [shown])
     profiles = profile_heads(translator, params, sample, shown)
-    page = Page(
+    page = HeadPage(
         run=request.workdir.resolve().name,
         checkpoint=label,
         sentence=request.sentence,
@@ -103,7 +103,7 @@ def show_attention(request: Request) -> Path:
         measure=describe_importance(importance, sample),
         rules=(head_roles.__doc__ or "").strip(),
     )
-    write_page(output, render_page(page))
+    write_page(output, render_heads(page))
     return output
 
 
@@ -116,7 +116,7 @@ def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
         )
 
 
-def prepare_output(request: Request) -> Path:
+def prepare_output(request: HeadRequest) -> Path:
     """Where the page goes; that it cannot be written is found out before the work."""
     path = Path(request.output or request.workdir / "attention.html").expanduser()
     if path.is_dir():
@@ -220,7 +220,7 @@ def main(operands: Sequence[str]) -> None:
     """Shows what the flags ask for; the sentence may be given as several words."""
     values = flags.FLAGS
     keep_compiled()
-    request = Request(
+    request = HeadRequest(
         program.read_workdir(),
         " ".join(operands),
         values.checkpoint,

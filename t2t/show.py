@@ -4,13 +4,15 @@ Only the run directory is read, and no device is touched.
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.files import load_config, overrides
-from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
+from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
 from t2t.runtime import program
+from t2t.runtime.tables import format_table
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import list_steps, read_metrics
 
@@ -22,18 +24,17 @@ def describe_run(workdir: Path) -> str:
         ConfigError, EvaluationError: it is no run directory, or a file in it is damaged.
     """
     config = load_config(workdir / "config.json")
-    lines = [str(workdir), "", "config, where it differs from the defaults"]
-    lines += [f"  {name:28}{value!r}" for name, value in overrides(config).items()]
-    lines += ["", "starts", *(f"  {line}" for line in describe_starts(read_ledger(workdir)))]
-    lines += ["", "progress"]
-    lines += [f"  {line}" for line in describe_progress(workdir, config.training.steps)]
-    lines += ["", "evaluations"]
-    evaluations = list_evaluations(workdir)
-    for evaluation in evaluations:
-        lines += [f"  {line}" for line in describe_evaluation(evaluation)]
-    if not evaluations:
-        lines.append(f"  none yet: python -m t2t.evaluate --workdir={workdir}")
-    return "\n".join(lines)
+    changed = format_table([name, repr(value)] for name, value in overrides(config).items())
+    evaluations = [*map(describe_evaluation, list_evaluations(workdir))]
+    sections = {
+        "config, where it differs from the defaults": changed,
+        "starts": "\n".join(describe_starts(read_ledger(workdir))),
+        "progress": "\n".join(describe_progress(workdir, config.training.steps)),
+        "evaluations": "\n".join(evaluations)
+        or f"none yet: python -m t2t.evaluate --workdir={workdir}",
+    }
+    parts = [f"{title}\n{textwrap.indent(text, '  ')}" for title, text in sections.items()]
+    return "\n\n".join([str(workdir), *parts])
 
 
 def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -43,30 +44,34 @@ def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     before: Mapping[str, Any] = {}
     for entry in entries:
         yield f"{entry['date']} after step {entry['step']}"
-        for name, value in entry.items():
-            if name not in ("date", "step") and value != before.get(name):
-                yield from (f"  {line}" for line in describe_field(name, value))
+        changed = [
+            row
+            for name, value in entry.items()
+            if name not in ("date", "step") and value != before.get(name)
+            for row in describe_field(name, value)
+        ]
+        yield textwrap.indent(format_table(changed), "  ")
         before = entry
 
 
-def describe_field(name: str, value: Any) -> Iterator[str]:
-    """A field of the ledger in a line or several."""
+def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Name and content of a field of the ledger, in a row or several."""
     match name:
         case "revision" if value is None:
-            yield f"{name:13}unknown: neither a git checkout nor an archive of one"
+            yield name, "unknown: neither a git checkout nor an archive of one"
         case "changed" if value is not None:
-            yield f"{name:13}{', '.join(value) or 'nothing: the tree was clean'}"
+            yield name, ", ".join(value) or "nothing: the tree was clean"
         case "code":
-            yield f"{name:13}{value[:16]}, sha256 of its programs and recipes"
+            yield name, f"{value[:16]}, sha256 of its programs and recipes"
         case "corpora":
             for split, corpora in value.items():
                 for corpus in corpora:
                     digest = corpus["sha256"][:16]
-                    yield f"{split:13}{corpus['pairs']} pairs, {digest}, {corpus['name']}"
+                    yield split, f"{corpus['pairs']} pairs, {digest}, {corpus['name']}"
         case "versions" | "environment" | "config" | "operations":
-            yield f"{name:13}" + ", ".join(f"{key} {item}" for key, item in value.items())
+            yield name, ", ".join(f"{key} {item}" for key, item in value.items())
         case _ if value is not None:
-            yield f"{name:13}{value}"
+            yield name, str(value)
 
 
 def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
@@ -75,25 +80,24 @@ def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
     for figures in read_metrics(workdir):
         last |= {name: (figures["step"], value) for name, value in figures.items()}
     yield f"step {last['step'][0] if last else 0} of {steps}"
+    rows = []
     for name in ("train/loss", "validation/loss", "validation/perplexity", "validation/bleu"):
         if name in last:
             step, value = last[name]
-            yield f"{name:24}{math.nan if value is None else value:.4g} at step {step}"
-    yield f"{'checkpoints':24}{', '.join(map(str, list_steps(workdir))) or 'none'}"
+            rows.append([name, f"{math.nan if value is None else value:.4g} at step {step}"])
+    rows.append(["checkpoints", ", ".join(map(str, list_steps(workdir))) or "none"])
+    yield format_table(rows)
 
 
-def describe_evaluation(evaluation: Evaluation) -> Iterator[str]:
+def describe_evaluation(evaluation: Evaluation) -> str:
     """Its scores, each with its definition."""
     result = evaluation.result
-    yield (
+    return (
         f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
         f"{result['num_sentences']} sentences, beam {result['beam_size']}, "
-        f"alpha {result['alpha']:g}, {evaluation.date or 'no date'}"
+        f"alpha {result['alpha']:g}, {evaluation.date or 'no date'}\n"
+        + textwrap.indent(format_measures(result["measures"]), "  ")
     )
-    for name, score in result["measures"].items():
-        interval = score.get("interval")
-        shown = f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
-        yield f"  {name:21}{score['value']:8.2f}  {shown:16}  {score['definition']}"
 
 
 def main(operands: Sequence[str]) -> None:

@@ -19,9 +19,9 @@ from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.data.corpus_sources import open_split
 from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
-from t2t.sweeps.scheduler import Programs, Scheduler, share
+from t2t.sweeps.scheduler import Programs, Scheduler, share_machine
 from t2t.sweeps.sweep_directory import (
-    Protocol,
+    EvaluationProtocol,
     find_failure,
     list_begun,
     lock_sweep,
@@ -60,8 +60,8 @@ def main() -> int:
         raise ConfigError(f"--index={values.index}: there are the runs 0 to {len(runs) - 1}")
     # What would stop every run is found out before the first.
     open_split(base.data, values.split)
-    share(0, values.workers, os.environ)
-    protocol = Protocol(values.split, values.checkpoint, values.measure)
+    share_machine(0, values.workers, os.environ)
+    protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)
     programs = Programs(workdir, *read_recipe(), protocol)
     good = sweep(programs, runs, values.workers, values.index)
     if values.index is None:

@@ -34,8 +34,8 @@ def test_what_is_wrong_is_said_and_is_the_exit_status(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    wrong = [line.split()[0] for line in done.stdout.splitlines() if "WRONG" in line]
-    assert wrong == ["compilation", "disk", "run"]
+    wrong = [line.split(":")[0] for line in done.stdout.splitlines() if "WRONG" in line]
+    assert wrong == ["compilation cache", "disk", "run directory"]
 
 
 def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.evaluate import describe, evaluate
-from t2t.evaluation.evaluator import Request
+from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.scores import MEASURES
 from t2t.training.run_directory import RunError, list_steps
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def evaluation(run: Path) -> tuple[dict[str, Any], Path]:
-    return evaluate(Request(run))
+    return evaluate(EvaluationRequest(run))
 
 
 def test_every_sentence_counts_in_its_order(evaluation: tuple[dict[str, Any], Path]) -> None:
@@ -67,7 +67,7 @@ def test_other_engine_gives_the_same_and_is_named(
     expected, path = evaluation
     assert expected["backend"]["name"] == "jax"
     assert expected["backend"]["products"] == "float32 operands at full precision"
-    result, path = evaluate(Request(run, backend="ctranslate2"))
+    result, path = evaluate(EvaluationRequest(run, backend="ctranslate2"))
     assert path.name == "test-best-200-beam4-alpha0.6-ctranslate2-float32.json"
     assert result["backend"]["name"] == "ctranslate2"
     assert result["backend"]["compute_type"] == "float32"
@@ -123,7 +123,9 @@ def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
     lines = {src: ["Dogs climb.", "Dogs"], ref: ["Hunde klettern.", "Hunde " * 1100]}
     for path, text in lines.items():
         path.write_text("".join(f"{line}\n" for line in text))
-    request = Request(run, src=str(src), ref=str(ref), output=str(tmp_path / "scores.json"))
+    request = EvaluationRequest(
+        run, src=str(src), ref=str(ref), output=str(tmp_path / "scores.json")
+    )
     result, _ = evaluate(dataclasses.replace(request, decoding={"beam_size": 1}))
     assert result["num_sentences"] == 2
     perplexity = result["measures"]["perplexity_word"]
@@ -145,7 +147,7 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
     ref.write_text("Hunde klettern.\nEin Mädchen klettert.\n", "utf-8")
     output = tmp_path / "scores.json"
     result, path = evaluate(
-        Request(
+        EvaluationRequest(
             run, "avg:2", src=str(src), ref=str(ref), output=str(output),
             decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
         )
@@ -161,7 +163,7 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     """`test.en` is not the split `test`, nor one year's news the other's."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
     split = run / "evaluations" / "test-300-beam1-alpha0.6.json"
-    greedy = Request(run, "300", decoding={"beam_size": 1})
+    greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
     evaluate(greedy)
     before = split.read_bytes()
     paths = set()
@@ -182,7 +184,7 @@ def test_home_is_expanded_in_what_is_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    greedy = Request(run, "300", decoding={"beam_size": 1})
+    greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
     _, path = evaluate(
         dataclasses.replace(greedy, output="~/scores.json", save_params="~/runs/saved")
     )
@@ -193,15 +195,15 @@ def test_home_is_expanded_in_what_is_written(
 
 def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> None:
     saved = tmp_path / "average"
-    average, path = evaluate(Request(run, "avg:3", save_params=str(saved)))
-    again, path_again = evaluate(Request(saved, "last"))
+    average, path = evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
+    again, path_again = evaluate(EvaluationRequest(saved, "last"))
     assert list_steps(saved) == [300]
     assert path_again.parent.parent == saved
     assert again["measures"] == average["measures"]
     texts = [p.with_suffix(".txt").read_text("utf-8") for p in (path, path_again)]
     assert texts[0] == texts[1]
     with pytest.raises(ConfigError, match="exists already"):
-        evaluate(Request(run, "avg:3", save_params=str(saved)))
+        evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
 
 
 def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
@@ -210,18 +212,18 @@ def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None
     train_vocabulary([ListCorpus("toy", PAIRS)], smaller, other / "vocab")
     message = r"tgt_embedding\.table has shape \(400, 16\) instead of \(380, 16\)"
     with pytest.raises(ConfigError, match=message):
-        evaluate(Request(other))
+        evaluate(EvaluationRequest(other))
 
 
 def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json does not exist; is this a run directory"):
-        evaluate(Request(tmp_path))
+        evaluate(EvaluationRequest(tmp_path))
     (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
     with pytest.raises(VocabularyError, match="holds no vocabulary"):
-        evaluate(Request(tmp_path))
+        evaluate(EvaluationRequest(tmp_path))
     (tmp_path / "vocab").symlink_to(run / "vocab")
     with pytest.raises(RunError, match="holds no complete checkpoint"):
-        evaluate(Request(tmp_path))
+        evaluate(EvaluationRequest(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -239,13 +241,13 @@ def test_what_is_not_there_is_named(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        evaluate(dataclasses.replace(Request(run), **request_))
+        evaluate(dataclasses.replace(EvaluationRequest(run), **request_))
 
 
 def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot be written: .*; choose another --output"):
-        evaluate(Request(run, output=str(tmp_path / "file" / "scores.json")))
+        evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
 
 
 def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:

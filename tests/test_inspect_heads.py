@@ -29,7 +29,7 @@ from t2t.data.corpus import DataError, Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.inspect_heads import Request, describe_importance, show_attention
+from t2t.inspect_heads import HeadRequest, describe_importance, show_attention
 from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.training.checkpoint import restore_params
@@ -84,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(run: Path) -> str:
     """Of a sentence that tries to be more than text."""
-    return show_attention(Request(run, HOSTILE, importance=3)).read_text("utf-8")
+    return show_attention(HeadRequest(run, HOSTILE, importance=3)).read_text("utf-8")
 
 
 def open_run(run: Path) -> tuple[Config, Translator, Params, Sample]:
@@ -123,7 +123,9 @@ def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
 
 def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "page.html"
-    assert show_attention(Request(run, "Dogs climb.", importance=0, output=str(output))) == output
+    assert (
+        show_attention(HeadRequest(run, "Dogs climb.", importance=0, output=str(output))) == output
+    )
     text = output.read_text("utf-8")
     assert "Importance was not measured" in text
     assert "this sentence alone" in text
@@ -241,7 +243,7 @@ def test_rare_tokens_are_told_where_their_counts_are_known(run: Path) -> None:
 def test_what_cannot_be_shown_is_named(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    request = dataclasses.replace(Request(run, "Dogs climb."), **request_)
+    request = dataclasses.replace(HeadRequest(run, "Dogs climb."), **request_)
     with pytest.raises(error, match=message):
         show_attention(request)
 
@@ -252,15 +254,15 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     config.data.validation_src = config.data.validation_tgt = ""
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"needs a validation split.*use --importance=0"):
-        show_attention(Request(tmp_path, "Dogs climb."))
+        show_attention(HeadRequest(tmp_path, "Dogs climb."))
     config.data.validation_src = config.data.validation_tgt = "gone"
     save_config(config, tmp_path / "config.json")
     with pytest.raises(DataError, match="gone does not exist"):
-        show_attention(Request(tmp_path, "Dogs climb."))
+        show_attention(HeadRequest(tmp_path, "Dogs climb."))
     config.model = ModelConfig(kind="rnn", d_model=32)
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"model\.kind='rnn' has no heads"):
-        show_attention(Request(tmp_path, "Dogs climb."))
+        show_attention(HeadRequest(tmp_path, "Dogs climb."))
 
 
 @pytest.mark.slow
@@ -283,7 +285,9 @@ def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> N
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, theme: str) -> None:
     """Each cell's colour, read back from the screen, lies between ground and heat by its weight."""
-    path = show_attention(Request(run, HOSTILE, importance=2, output=str(tmp_path / "page.html")))
+    path = show_attention(
+        HeadRequest(run, HOSTILE, importance=2, output=str(tmp_path / "page.html"))
+    )
     page = path.read_text("utf-8")
     path.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), "utf-8")
     command = [

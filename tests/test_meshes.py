@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from t2t import evaluate, train
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.evaluation.evaluator import Request
+from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.tiny_training import change, make_config, read_figures
@@ -107,7 +107,7 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
         assert len(one.devices()) == 1
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
     src, ref = config.data.validation_src, config.data.validation_tgt
-    result, _ = evaluate.evaluate(Request(run, "avg:2", src=src, ref=ref))
+    result, _ = evaluate.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=ref))
     assert result["num_sentences"] == 8
 
 

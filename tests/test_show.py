@@ -58,19 +58,23 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def read_lines(run: Path) -> list[str]:
+    """The description with single blanks between words."""
+    return [" ".join(line.split()) for line in describe_run(run).splitlines()]
+
+
 def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
-    text = describe_run(run)
-    lines = [line.strip() for line in text.splitlines()]
-    assert "model.num_heads             1" in lines
-    assert "revision     0123abcd" in lines
-    assert "changed      nothing: the tree was clean" in lines
-    assert "code         beefbeefbeefbeef, sha256 of its programs and recipes" in lines
-    assert "train        1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
-    assert "versions     jax 0.10.2" in lines
+    lines = read_lines(run)
+    assert "model.num_heads 1" in lines
+    assert "revision 0123abcd" in lines
+    assert "changed nothing: the tree was clean" in lines
+    assert "code beefbeefbeefbeef, sha256 of its programs and recipes" in lines
+    assert "train 1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
+    assert "versions jax 0.10.2" in lines
     assert "step 60 of 100000" in lines
-    assert "train/loss              nan at step 60" in lines
-    assert "validation/loss         3.5 at step 50" in lines
-    assert "checkpoints             40, 50" in lines
+    assert "train/loss nan at step 60" in lines
+    assert "validation/loss 3.5 at step 50" in lines
+    assert "checkpoints 40, 50" in lines
     [evaluation] = [line for line in lines if line.startswith("test-100: ")]
     assert evaluation.endswith("checkpoint 100, test, 24 sentences, beam 4, alpha 0.6, "
                                "2026-01-01T00:00:00Z")  # fmt: skip
@@ -79,12 +83,12 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
 
 
 def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
-    lines = describe_run(run).splitlines()
-    start = lines.index("  2026-01-02T10:00:00Z after step 50")
+    lines = read_lines(run)
+    start = lines.index("2026-01-02T10:00:00Z after step 50")
     assert lines[start + 1 : start + 5] == [
-        "    changed      M t2t/runtime/program.py",
-        "    code         facefacefaceface, sha256 of its programs and recipes",
-        "    devices      2",
+        "changed M t2t/runtime/program.py",
+        "code facefacefaceface, sha256 of its programs and recipes",
+        "devices 2",
         "",
     ]
 
@@ -96,7 +100,7 @@ def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:
     text = describe_run(tmp_path)
     assert "none recorded: training began before runs kept a ledger" in text
     assert "step 0 of 100000" in text
-    assert "checkpoints             none" in text
+    assert "checkpoints  none" in text
     assert "none yet" in text
 
 

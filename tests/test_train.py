@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from t2t import train
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
-from t2t.decoding.staged_search import BatchSearch
 from t2t.runtime import program
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
@@ -150,64 +148,6 @@ def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> N
     assert len(read_ledger(uninterrupted)) == 1
     again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert again == files
-
-
-def test_validation_translates_where_it_is_asked_to(config: Config, tmp_path: Path) -> None:
-    short = change(
-        config,
-        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
-        checkpoints={"every": 4, "best_metric": "bleu"},
-    )
-    assert train.main(short, tmp_path / "run")
-    without, with_bleu = read_figures(tmp_path / "run", "validation/")
-    assert set(without) == {"step", "validation/loss", "validation/perplexity"}
-    assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
-    assert with_bleu["validation/perplexity"] == pytest.approx(np.exp(with_bleu["validation/loss"]))
-
-
-def test_validation_that_fails_does_so_before_training(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(BatchSearch, "search", fail)
-    asked_for = change(config, training={"bleu_every": 100})
-    with pytest.raises(ZeroDivisionError):
-        train.main(asked_for, tmp_path / "run")
-    assert list_steps(tmp_path / "run") == []
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
-    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(Path(config.data.validation_src).parent, folder)
-    for name, language in (("validation", "en"), ("validation", "de")):
-        with (folder / f"{name}.{language}").open("a") as file:
-            file.write("house " * 40 + "\n")
-    short = change(
-        config,
-        model={"position": "learned", "max_positions": 32},
-        data={
-            "validation_src": f"{folder}/validation.en",
-            "validation_tgt": f"{folder}/validation.de",
-        },
-        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
-        checkpoints={"every": 4},
-    )
-    with caplog.at_level("WARNING"):
-        assert train.main(short, tmp_path / "run")
-    assert "validation: 1 of 9 pairs have more sub-words than model.max_positions=32" in caplog.text
-    assert len(read_figures(tmp_path / "run", "validation/")) == 2
-
-
-def test_without_a_validation_split_training_needs_none(config: Config, tmp_path: Path) -> None:
-    blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
-    assert train.main(blind, tmp_path / "run")
-    assert read_figures(tmp_path / "run", "validation/") == []
-    assert list_steps(tmp_path / "run") == [5]
 
 
 @pytest.mark.slow

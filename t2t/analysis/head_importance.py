@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 from jaxtyping import Array, Float, Int
 
-from t2t.analysis.head_roles import Keys, Profile, RoleTally, find_rare
+from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.analysis.head_weights import Head, HeadWeights, find_weights, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
@@ -41,7 +41,7 @@ from t2t.training.validation import CorpusScorer
 
 _ROWS = 8  # sentences that are computed together
 
-Statistics = Float[np.ndarray, "n _"]  # of each sentence: what a score is made of
+SentenceStatistics = Float[np.ndarray, "n _"]  # of each sentence: what a score is made of
 
 
 class Sample(NamedTuple):
@@ -128,7 +128,7 @@ def measure_importance(
 
 
 def estimate_changes(
-    whole: Statistics, without: Mapping[Head, Statistics], score: ScoreOf
+    whole: SentenceStatistics, without: Mapping[Head, SentenceStatistics], score: ScoreOf
 ) -> dict[Head, Change]:
     """The measure without each head less that with all, with paired bootstrap intervals.
 
@@ -136,7 +136,7 @@ def estimate_changes(
     """
     drawn = draw_sentences(len(whole))
 
-    def resample(statistics: Statistics) -> Float[np.ndarray, "R"]:
+    def resample(statistics: SentenceStatistics) -> Float[np.ndarray, "R"]:
         return np.array([score(sums) for sums in drawn @ statistics])
 
     before, value = resample(whole), score(whole.sum(axis=0))
@@ -150,7 +150,7 @@ def estimate_changes(
 
 def _make_loss(
     config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], Statistics], ScoreOf]:
+) -> tuple[Callable[[Params], SentenceStatistics], ScoreOf]:
     """(nats, sub-words) of each sentence from parameters; their quotient."""
     mesh = make_mesh(MeshConfig())
     with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives it
@@ -158,7 +158,7 @@ def _make_loss(
         tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
     scorer = CorpusScorer(config, translator.vocabulary, tokenized, mesh)
 
-    def compute(params: Params) -> Statistics:
+    def compute(params: Params) -> SentenceStatistics:
         with jax.set_mesh(mesh):
             return scorer.score_sentences(translator.place(params))
 
@@ -167,17 +167,17 @@ def _make_loss(
 
 def _make_bleu(
     config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], Statistics], ScoreOf]:
+) -> tuple[Callable[[Params], SentenceStatistics], ScoreOf]:
     """SacreBLEU's statistics of each sentence from parameters; the BLEU of their sums."""
     sources, references = zip(*pairs, strict=True)
     measure = make_measure("bleu", config.data.tgt_language)
     mesh = make_mesh(MeshConfig())
 
-    def compute(params: Params) -> Statistics:
+    def compute(params: Params) -> SentenceStatistics:
         with jax.set_mesh(mesh):
             found = translator.translate(translator.place(params), sources)
         counts = measure_sentences(measure, [[each.text for each in found]], references)
-        of_one_run: Statistics = counts[0]
+        of_one_run: SentenceStatistics = counts[0]
         return of_one_run
 
     return compute, sacrebleu_score(measure.metric)
@@ -238,7 +238,9 @@ def profile_heads(
     return {stack: tally.profiles() for stack, tally in tallies.items()}
 
 
-def _describe_keys(tokenizer: Tokenizer, ids: list[int], counts: Counter[int] | None) -> Keys:
+def _describe_keys(
+    tokenizer: Tokenizer, ids: list[int], counts: Counter[int] | None
+) -> AttendedTokens:
     """What the rules for roles need; `counts`: how often each sub-word occurs."""
     marked = [
         token in (BOS_ID, EOS_ID) or not any(map(str.isalnum, piece))
@@ -246,5 +248,5 @@ def _describe_keys(tokenizer: Tokenizer, ids: list[int], counts: Counter[int] | 
     ]
     separators = np.array(marked)
     if counts is None:
-        return Keys(separators)
-    return Keys(separators, find_rare([counts[token] for token in ids], separators))
+        return AttendedTokens(separators)
+    return AttendedTokens(separators, find_rare([counts[token] for token in ids], separators))

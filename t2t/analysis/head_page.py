@@ -5,13 +5,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from jaxtyping import Float
 
 from t2t.analysis.head_roles import Profile
+from t2t.runtime.templates import render_page
 
-_TEMPLATE = Path(__file__).with_name("attention_page.html")
+_TEMPLATE = Path(__file__).with_suffix(".html")
 _OPEN_UP_TO = 48  # heads; of more, only each stack's last layer is unfolded
 
 
@@ -58,7 +58,7 @@ class StackView:
 
 
 @dataclasses.dataclass(frozen=True)
-class Page:
+class HeadPage:
     """What the page shows."""
 
     run: str
@@ -84,14 +84,10 @@ class Page:
         return len(self.heads) <= _OPEN_UP_TO
 
 
-def render_page(page: Page) -> str:
-    """The page's HTML; every text in it is escaped."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+def render_heads(page: HeadPage) -> str:
+    """The page's HTML."""
     tokens = {stack.name: {"queries": stack.queries, "keys": stack.keys} for stack in page.stacks}
-    return template.render(page=page, tokens=tokens)
+    return render_page(_TEMPLATE, page=page, tokens=tokens)
 
 
 def _finite(value: float) -> float:

@@ -27,7 +27,7 @@ LEAST_SCORE = 0.5  # of a role that a head has
 BROAD = 0.9  # entropy over that of equal weights
 
 
-class Keys(NamedTuple):
+class AttendedTokens(NamedTuple):
     """What the rules need to know of the tokens that are attended to."""
 
     separators: Bool[np.ndarray, "S"]
@@ -59,7 +59,7 @@ class RoleTally:
         # Name -> (sum of weights N H, queries); entropies and their shares of the largest likewise.
         self._sums: dict[str, tuple[np.ndarray, int]] = {}
 
-    def add(self, weights: Float[np.ndarray, "N H T S"], keys: Keys) -> None:
+    def add(self, weights: Float[np.ndarray, "N H T S"], keys: AttendedTokens) -> None:
         """Counts one sentence."""
         queries, width = weights.shape[2:]
         visible = np.tri(queries, width, dtype=bool)
@@ -88,7 +88,9 @@ class RoleTally:
             for layer in range(layers)
         ]
 
-    def _find_places(self, queries: int, keys: Keys) -> dict[str, Bool[np.ndarray, "T S"]]:
+    def _find_places(
+        self, queries: int, keys: AttendedTokens
+    ) -> dict[str, Bool[np.ndarray, "T S"]]:
         width = len(keys.separators)
         shape = (queries, width)
         offset = np.arange(width) - np.arange(queries)[:, None]

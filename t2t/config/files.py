@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.rules import validate
+from t2t.config.typed_values import build_config
 from t2t.storage.atomic_files import write_file
 
 
@@ -37,7 +37,7 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
         if not isinstance(target, dict) or field not in target:
             raise ConfigError(f"{name}={value!r}: no such field")
         target[field] = value
-    return validate(_build(Config, json.loads(json.dumps(sections)), "overrides"))
+    return validate(build_config(sections))
 
 
 def save_config(config: Config, path: Path) -> None:
@@ -53,29 +53,4 @@ def load_config(path: Path) -> Config:
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return validate(_build(Config, values, str(path)))
-
-
-def _build(kind: type, values: Any, where: str) -> Any:
-    """A dataclass from plain JSON values, each checked against its field's type."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: expected an object, found {values!r}")
-    hints = typing.get_type_hints(kind)
-    if unknown := sorted(set(values) - set(hints)):
-        raise ConfigError(
-            f"{where}: unknown fields {', '.join(unknown)}; written by another version?"
-        )
-    built = {}
-    for name, value in values.items():
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            built[name] = _build(typing.cast(type, hint), value, f"{where}: {name}")
-            continue
-        is_tuple = typing.get_origin(hint) is tuple
-        items = value if is_tuple and isinstance(value, list) else [value]
-        options = typing.get_args(hint) or (hint,)  # of `int | None`, and of `tuple[float, ...]`
-        items = [float(x) if float in options and type(x) is int else x for x in items]
-        if isinstance(value, list) != is_tuple or any(type(x) not in options for x in items):
-            raise ConfigError(f"{where}: {name}={value!r} is not of type {hint}")
-        built[name] = tuple(items) if is_tuple else items[0]
-    return kind(**built)
+    return validate(build_config(values, f"{path}: "))

@@ -1,12 +1,7 @@
-"""The `--config` flag: a recipe, and overrides of its fields.
-
-Typed values of recipes and of the command line are checked here.
-"""
+"""The `--config` flag: a recipe, and overrides of its fields."""
 
 import dataclasses
 import sys
-import types
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +10,7 @@ from ml_collections import config_flags
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
+from t2t.config.typed_values import build_config
 
 
 def define_config(required: bool = True) -> None:
@@ -40,37 +36,13 @@ def read_config() -> Config:
         raise ConfigError(
             f"get_config() of the recipe returned {type(chosen).__name__}, not t2t.config.Config"
         )
-    if problems := _find_wrong_types(chosen):
-        raise ConfigError("\n".join(problems))
-    return validate(chosen)
+    return validate(build_config(dataclasses.asdict(chosen)))
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:
     """As the command line names them: the recipe, and the fields that it overrides."""
     flag = flags.FLAGS["config"]
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
-
-
-def _find_wrong_types(config: Any, section: str = "") -> list[str]:
-    """Recipes are code, and a tuple on the command line takes anything."""
-    problems = []
-    for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if type(value) is hint and dataclasses.is_dataclass(hint):
-            problems += _find_wrong_types(value, f"{name}.")
-        elif not _fits(value, hint):
-            kind = hint.__name__ if isinstance(hint, type) else hint
-            problems.append(f"{section}{name}={value!r} is not of type {kind}")
-    return problems
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    options = typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, option) for option in options)
-    if typing.get_origin(hint) is tuple:
-        return type(value) is tuple and all(_fits(item, options[0]) for item in value)
-    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def show_in_help(name: str) -> None:

@@ -56,7 +56,7 @@ class PlannedBatch:
     rows: Int[np.ndarray, "n"]  # of the batch, in which the pairs lie; in order
 
 
-class Plan:
+class BatchPlan:
     """The batches of all epochs.
 
     Pairs are grouped by length into a few shapes, shuffled within the group and cut into batches;

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
-from t2t.data.batching import BatchShape, Plan
+from t2t.data.batching import BatchPlan, BatchShape
 from t2t.data.token_cache import TokenizedCorpus
 
 
@@ -20,7 +20,7 @@ class Loader:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BatchPlan,
         corpora: Sequence[TokenizedCorpus],
         *,
         row_multiple: int = 1,

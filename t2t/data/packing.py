@@ -10,7 +10,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
-from t2t.data.batching import BatchShape, CorpusLengths, Lengths, Plan, PlannedBatch, count_rows
+from t2t.data.batching import (
+    BatchPlan,
+    BatchShape,
+    CorpusLengths,
+    Lengths,
+    PlannedBatch,
+    count_rows,
+)
 
 _NEIGHBOURS = 256  # rows about equally full, and as many pairs about equally long
 
@@ -20,12 +27,12 @@ def make_plan(
     data: DataConfig,
     seed: int,
     weights: Sequence[float] = (),
-) -> Plan:
+) -> BatchPlan:
     """The plan that `data.packed_length` asks for."""
-    return (PackedPlan if data.packed_length else Plan)(corpora, data, seed, weights)
+    return (PackedBatchPlan if data.packed_length else BatchPlan)(corpora, data, seed, weights)
 
 
-class PackedPlan(Plan):
+class PackedBatchPlan(BatchPlan):
     """Rows of `data.packed_length` source and as many target positions."""
 
     def _arrange(

@@ -41,7 +41,7 @@ def cut(pieces: Sequence[str], size: int) -> list[range]:
     return [range(start, stop) for start, stop in parts if start < stop]
 
 
-def join(parts: Sequence[str]) -> str:
+def join_translations(parts: Sequence[str]) -> str:
     """Translations of the parts as one line; no blank between characters of unspaced scripts."""
     line = ""
     for part in filter(None, parts):

@@ -16,7 +16,7 @@ from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Hypotheses, length_penalty
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.long_sources import cut, join
+from t2t.decoding.long_sources import cut, join_translations
 from t2t.decoding.staged_search import BatchSearch, search_side_by_side
 from t2t.model.build import describe_model
 from t2t.model.interface import Params
@@ -262,6 +262,6 @@ def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
     for parts in zip(*pieces, strict=False):
         log_prob, length = sum(part.log_prob for part in parts), sum(part.length for part in parts)
         score = log_prob / float(length_penalty(length, alpha))
-        text = join([part.text for part in parts])
+        text = join_translations([part.text for part in parts])
         joined.append(Translation(text, score, log_prob, length, len(parts)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]

@@ -17,8 +17,9 @@ from typing import Protocol, runtime_checkable
 
 from t2t.config.files import load_config
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
+from t2t.runtime.tables import format_table
 from t2t.storage.atomic_files import drafting, write_file
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_path, read_stop_request, request_stop
@@ -117,13 +118,20 @@ class Watch:
 
     def describe(self) -> str:
         """The table for people."""
-        lines = [f"{'step':>8}  {'checkpoint':16}{self._measure:>8}  95% over sentences"]
         best = self._find_best()
-        for candidate in sorted(self._rows):
-            lines.append(self._describe_row(candidate) + "  best" * (candidate == best))
-        if best:
-            lines.append(f"the best parameters: {self._folder / 'best'}")
-        return "\n".join(lines)
+        rows = [
+            [
+                candidate[0],
+                make_label(*candidate),
+                f"{self._value(candidate):.2f}",
+                self._describe_interval(candidate),
+                "best" if candidate == best else "",
+            ]
+            for candidate in sorted(self._rows)
+        ]
+        header = ["step", "checkpoint", self._measure, "95% over sentences", ""]
+        table = format_table(rows, header, align="rlr")
+        return f"{table}\nthe best parameters: {self._folder / 'best'}" if best else table
 
     def _take_over(self, scorer: Scorer) -> None:
         """What an earlier watch has scored, and what it could not finish after that."""
@@ -152,7 +160,11 @@ class Watch:
             return True
         [self._rows[candidate]] = scorer.evaluate(params, make_label(*candidate))
         is_best = self._find_best() == candidate
-        _log.info("%s%s", self._describe_row(candidate), "  best so far" * is_best)
+        _log.info(
+            "checkpoint %s: %s %.2f %s%s",
+            make_label(*candidate), self._measure, self._value(candidate),
+            self._describe_interval(candidate), ", the best so far" * is_best,
+        )  # fmt: skip
         self._settle(params if is_best else None)
         return True
 
@@ -259,9 +271,5 @@ class Watch:
     def _value(self, candidate: Candidate) -> float:
         return float(self._rows[candidate].result["measures"][self._measure]["value"])
 
-    def _describe_row(self, candidate: Candidate) -> str:
-        low, high = self._rows[candidate].result["measures"][self._measure]["interval"]
-        return (
-            f"{candidate[0]:8}  {make_label(*candidate):16}{self._value(candidate):8.2f}  "
-            f"[{low:.2f}, {high:.2f}]"
-        )
+    def _describe_interval(self, candidate: Candidate) -> str:
+        return format_interval(self._rows[candidate].result["measures"][self._measure]["interval"])

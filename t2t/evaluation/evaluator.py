@@ -36,7 +36,7 @@ from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, trace
 from t2t.training.run_directory import RunError
-from t2t.training.validation import DTYPE, CorpusScorer, SentenceLosses, sum_losses
+from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _ENGINE = ("name", "compute_type", "products")  # of a backend: what its results
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """What to evaluate, as on the command line."""
 
     workdir: Path
@@ -71,7 +71,7 @@ class ReferenceLoss(NamedTuple):
 class Evaluator:
     """A run's vocabulary, one test set and the compiled search, for any number of parameters."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EvaluationRequest):
         """Loads what is asked for, but the parameters.
 
         Raises:
@@ -209,7 +209,7 @@ class Evaluator:
         scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
         return ReferenceLoss(scorer, words, int((~fits).sum()))
 
-    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], SentenceLosses]:
+    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
         """Perplexity of the references, per sub-word and per word, and each reference's loss.
 
         There is no perplexity where the model can take none of them, or its loss is not finite.
@@ -247,7 +247,7 @@ class Evaluator:
         label: str,
         config: Config,
         translations: Sequence[Translation],
-        of_references: tuple[Mapping[str, Score], SentenceLosses],
+        of_references: tuple[Mapping[str, Score], NatsAndTokens],
         timing: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
@@ -309,7 +309,7 @@ def override_decoding(config: Config, values: Mapping[str, float | None]) -> Con
     return validate(dataclasses.replace(config, decoding=decoding))
 
 
-def open_corpus(config: Config, request: Request) -> tuple[str, Corpus]:
+def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:
     """The corpus' name in file names and scores, and its raw text.
 
     Files are called by their name without its ending, and by a hash of their text: `test.en` is

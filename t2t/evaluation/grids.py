@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from t2t.config.files import load_config
 from t2t.evaluation.checkpoint_watcher import make_label
-from t2t.evaluation.evaluator import Evaluator, Request, override_decoding
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
 from t2t.evaluation.plots import plot_curve
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores import format_interval, make_measure
+from t2t.runtime.tables import format_table
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params
 
 Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
 
 
-def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
+def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str) -> str:
     """Scores the means of the last `counts` checkpoints; a table, and a plot beside the scores.
 
     Raises:
@@ -36,19 +37,20 @@ def scan_averages(request: Request, counts: Sequence[int], measure: str) -> str:
         found[count] = saved[label]
     plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     plot_curve(found, measure, "checkpoints averaged", plot)
-    lines = [
-        f"{evaluator.split}, averages that end at step {steps[-1]}",
-        f"{'averaged':>8}  {measure:>8}  95% over sentences",
+    rows = [
+        [
+            count,
+            f"{_value(evaluation, measure):.2f}",
+            format_interval(evaluation.result["measures"][measure]["interval"]),
+        ]
+        for count, evaluation in found.items()
     ]
-    for count, evaluation in found.items():
-        low, high = evaluation.result["measures"][measure]["interval"]
-        score = f"{_value(evaluation, measure):8.2f}  [{low:.2f}, {high:.2f}]"
-        lines.append(f"{count:8}  {score}")
-    return "\n".join([*lines, str(plot)])
+    table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
+    return f"{evaluator.split}, averages that end at step {steps[-1]}\n{table}\n{plot}"
 
 
 def scan_search(
-    request: Request, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
+    request: EvaluationRequest, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
 ) -> str:
     """Scores a checkpoint with every beam size and alpha, in one search a beam size; a table.
 
@@ -76,19 +78,20 @@ def scan_search(
     [first, *_] = evaluators.values()
     title = f"{first.split}, checkpoint {label}, {measure} by beam size and alpha"
     language = first.config.data.tgt_language
-    return "\n".join([title, *_format_grid(found, measure, language)])
+    return f"{title}\n{_format_grid(found, measure, language)}"
 
 
-def _format_grid(found: Grid, measure: str, tgt_language: str) -> list[str]:
+def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     """A line for each beam size, a column for each alpha, and the best of them."""
     sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
-    lines = ["    beam" + "".join(f"{f'alpha {alpha:g}':>12}" for alpha in alphas)]
-    for size in sizes:
-        cells = [f"{_value(found[int(size), alpha], measure):12.2f}" for alpha in alphas]
-        lines.append(f"{int(size):8}" + "".join(cells))
+    rows = [
+        [int(size), *(f"{_value(found[int(size), alpha], measure):.2f}" for alpha in alphas)]
+        for size in sizes
+    ]
+    header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     best = max(sorted(found), key=lambda place: sign * _value(found[place], measure))
-    return [*lines, f"best: {found[best].path}"]
+    return f"{format_table(rows, header, align='r' * len(header))}\nbest: {found[best].path}"
 
 
 def _value(evaluation: Evaluation, measure: str) -> float:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from t2t.evaluation.scores import format_interval
+from t2t.runtime.tables import format_table
 from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
@@ -147,6 +149,15 @@ def list_evaluations(workdir: Path) -> list[Evaluation]:
         except EvaluationError as error:
             _log.warning("left out: %s", error)
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
+
+
+def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of an evaluation's scores: name, value, interval, definition."""
+    rows = [
+        [name, f"{score['value']:.2f}", format_interval(score.get("interval")), score["definition"]]
+        for name, score in measures.items()
+    ]
+    return format_table(rows, align="lr")
 
 
 def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:

@@ -153,6 +153,11 @@ def _make_plain_bleu() -> BLEU:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
+def format_interval(interval: Sequence[float] | None) -> str:
+    """As "[38.10, 41.40]"; nothing for None."""
+    return f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+
+
 def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
     """As in Wu et al. 2021, whose text-only Transformer has 41.02 on test_2016_flickr."""
     normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)

@@ -1,6 +1,6 @@
 """A test of differences between systems that covers chance in both sentences and seeds.
 
-An arm is one way to train; it has the translations of one run, or of several that differ in their
+A system is one way to train; it has the translations of one run, or of several that differ in their
 seed alone. Sentences are resampled in pairs, as in Koehn (2004), for all runs at once. Few seeds
 cannot be resampled (of two, half of all draws hold one twice); their scatter is taken as it is, and
 Student's distribution makes up for how little of it was seen.
@@ -28,8 +28,8 @@ ScoreOf = Callable[[Float[np.ndarray, "_"]], float]  # the score that sums of st
 
 
 @dataclasses.dataclass(frozen=True)
-class ArmScore:
-    """The score of an arm."""
+class SystemScore:
+    """The score of a system."""
 
     value: float  # the mean over its seeds
     seeds: tuple[float, ...]  # the score of each
@@ -40,13 +40,13 @@ class ArmScore:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The second arm against the first."""
+    """The second system against the first."""
 
     difference: float  # second - first
     better: bool  # the difference is an improvement, if it is one at all
     num_seeds: tuple[int, int]  # of the first, of the second
     sentence_error: float  # standard error from the choice of the sentences, beyond `seed_error`
-    seed_error: float | None  # that from the seeds' scatter on them; None where no arm has several
+    seed_error: float | None  # that from the seeds' scatter; None where no system has several
     interval: Interval  # of the difference, 95%
     p_value: float  # two-sided, of this comparison alone
     adjusted: float  # the p-value by which it is judged: corrected where there are several
@@ -57,13 +57,13 @@ class Comparison:
         return self.adjusted < LEVEL
 
 
-def measure_sentences(measure: Measure, arm: Texts, references: Sequence[str]) -> Statistics:
+def measure_sentences(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
     """SacreBLEU's counts for each sentence of each seed's translations."""
     treated = [*map(measure.treat, references)]
     return np.array(
         [
             measure.metric._extract_corpus_statistics([*map(measure.treat, lines)], [treated])
-            for lines in arm
+            for lines in system
         ],
         float,
     )
@@ -79,14 +79,14 @@ def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
     return float(sums[0] / sums[1])
 
 
-def score_arm(score: ScoreOf, statistics: Statistics) -> ArmScore:
-    """The arm's score, and what it might have been."""
+def score_system(score: ScoreOf, statistics: Statistics) -> SystemScore:
+    """The system's score, and what it might have been."""
     seeds = tuple(score(one.sum(axis=0)) for one in statistics)
     drawn = draw_sentences(statistics.shape[1])
     sums = np.einsum("Rn,mnk->Rmk", drawn, statistics, optimize=True)
     resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
     low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
-    return ArmScore(
+    return SystemScore(
         fmean(seeds),
         seeds,
         (float(low), float(high)),
@@ -97,7 +97,7 @@ def score_arm(score: ScoreOf, statistics: Statistics) -> ArmScore:
 
 @functools.lru_cache(4)
 def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
-    """Counts of each sentence in each resample: the same for every arm, which pairs them."""
+    """Counts of each sentence in each resample: the same for every system, which pairs them."""
     draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
 
@@ -111,26 +111,28 @@ def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
     return mean - half, mean + half
 
 
-def compare_arms(first: ArmScore, second: ArmScore, *, higher_is_better: bool) -> Comparison:
-    """The second arm against the first, on the same sentences.
+def compare_systems(
+    first: SystemScore, second: SystemScore, *, higher_is_better: bool
+) -> Comparison:
+    """The second system against the first, on the same sentences.
 
-    With scatter s^2 of the seeds, pooled over both arms with f degrees of freedom, and c = 1/m_1 +
-    1/m_2, the variance of the difference is s^2 c + v, where v is the variance over resampled
-    sentences without what of it is each run's own, which s^2 holds already. Its square root is held
-    against Student's distribution with f (s^2 c + v) / (s^2 c) degrees of freedom. For two or more
-    degrees f the simulated rate of false verdicts lies between 3% and 6%, whatever share of the
-    variance is that of the seeds (tests/evaluation/test_significance.py); for one, of two runs
-    against one, it is up to 9%. That seeds scatter alike in both arms is assumed.
+    With scatter s^2 of the seeds, pooled over both systems with f degrees of freedom, and c =
+    1/m_1 + 1/m_2, the variance of the difference is s^2 c + v, where v is the variance over
+    resampled sentences without what of it is each run's own, which s^2 holds already. Its square
+    root is held against Student's distribution with f (s^2 c + v) / (s^2 c) degrees of freedom.
+    For two or more degrees f the simulated rate of false verdicts lies between 3% and 6%, whatever
+    share of the variance is that of the seeds (tests/evaluation/test_significance.py); for one, of
+    two runs against one, it is up to 9%. That seeds scatter alike in both systems is assumed.
     """
-    arms = first, second
+    systems = first, second
     difference = second.value - first.value
     sentences = float((second.resampled.mean(axis=1) - first.resampled.mean(axis=1)).var())
-    freedom = float(sum(len(arm.seeds) - 1 for arm in arms))
+    freedom = float(sum(len(system.seeds) - 1 for system in systems))
     if freedom:
-        share = sum(1 / len(arm.seeds) for arm in arms)
-        own = sum(_center(arm.resampled).var(axis=0).sum() for arm in arms) / freedom
+        share = sum(1 / len(system.seeds) for system in systems)
+        own = sum(_center(system.resampled).var(axis=0).sum() for system in systems) / freedom
         sentences = max(sentences - float(own) * share, 0.0)
-        seeds = sum(float((_center(np.array([arm.seeds])) ** 2).sum()) for arm in arms)
+        seeds = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
         seeds *= share / freedom
     else:
         seeds, freedom = 0.0, math.inf
@@ -146,7 +148,7 @@ def compare_arms(first: ArmScore, second: ArmScore, *, higher_is_better: bool) -
         better=(difference > 0) == higher_is_better,
         num_seeds=(len(first.seeds), len(second.seeds)),
         sentence_error=math.sqrt(sentences),
-        seed_error=None if all(len(arm.seeds) == 1 for arm in arms) else math.sqrt(seeds),
+        seed_error=None if all(len(system.seeds) == 1 for system in systems) else math.sqrt(seeds),
         interval=(difference - half, difference + half),
         p_value=p_value,
         adjusted=p_value,
@@ -155,17 +157,21 @@ def compare_arms(first: ArmScore, second: ArmScore, *, higher_is_better: bool) -
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """Arms by one measure, and each of them against the first."""
+    """Systems by one measure, and each of them against the first."""
 
-    scores: Mapping[str, ArmScore]
-    comparisons: Mapping[str, Comparison]  # of all arms but the first
+    scores: Mapping[str, SystemScore]
+    comparisons: Mapping[str, Comparison]  # of all systems but the first
 
 
-def judge(arms: Mapping[str, Statistics], score: ScoreOf, *, higher_is_better: bool) -> Judgement:
-    """Scores all arms on the same resamples, and compares each with the first."""
-    scores = {name: score_arm(score, statistics) for name, statistics in arms.items()}
+def judge(
+    systems: Mapping[str, Statistics], score: ScoreOf, *, higher_is_better: bool
+) -> Judgement:
+    """Scores all systems on the same resamples, and compares each with the first."""
+    scores = {name: score_system(score, statistics) for name, statistics in systems.items()}
     (_, first), *others = scores.items()
-    found = [compare_arms(first, arm, higher_is_better=higher_is_better) for _, arm in others]
+    found = [
+        compare_systems(first, system, higher_is_better=higher_is_better) for _, system in others
+    ]
     names = [name for name, _ in others]
     return Judgement(scores, dict(zip(names, adjust(found), strict=True)))
 
@@ -188,7 +194,7 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _center(scores: Float[np.ndarray, "R m"]) -> Float[np.ndarray, "R m"]:
-    """Each seed's distance from the arm's mean."""
+    """Each seed's distance from the system's mean."""
     centered: np.ndarray = scores - scores.mean(axis=1, keepdims=True)
     return centered
 

@@ -1,6 +1,6 @@
-"""Arms of a comparison, from saved evaluations; what does not compare is refused.
+"""Systems of a comparison, from saved evaluations; what does not compare is refused.
 
-An operand names an arm: a run directory or the .json of an evaluation, or several that differ in
+An operand names a system: a run directory or the .json of an evaluation, or several that differ in
 their seed, joined by commas.
 """
 
@@ -10,18 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t.config.typed_values import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_evaluation
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics
 
-# What may differ between the seeds of one arm: where things lie, and in which shapes they are
+# What may differ between the seeds of one system: where things lie, and in which shapes they are
 # computed, whose rounding is chance as the seed is, and much less of it.
-_FREE = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
-         "training.log_every", "decoding.batch_size")  # fmt: skip
+_MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
+         "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
+class System:
     """One way to train, in one or several runs that differ in their seed."""
 
     name: str
@@ -31,34 +32,36 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """What all arms translated."""
+    """What all systems translated."""
 
     sources: Sequence[str]
     references: Sequence[str]
 
 
-def read_arm(operand: str, split: str, evaluation: str) -> Arm:
+def read_system(operand: str, split: str, evaluation: str) -> System:
     """The evaluations that an operand names, with their hypotheses.
 
     Raises:
-        EvaluationError: one is not there, or they are not seeds of one arm.
+        EvaluationError: one is not there, or they are not seeds of one system.
     """
     places = [Path(place).expanduser() for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation) for place in places]
     hypotheses = [each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found)
     name = str(places[0]) if len(places) == 1 else f"{places[0]} (+{len(places) - 1})"
-    return Arm(name, found, hypotheses)
+    return System(name, found, hypotheses)
 
 
 def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
     """Raises `EvaluationError` where runs joined by a comma differ in more than their seed."""
     first, *others = evaluations
     for other in others:
-        if changed := [name for name in list_changes(first, other) if not name.startswith(_FREE)]:
+        if changed := [
+            name for name in list_changes(first, other) if not name.startswith(_MAY_DIFFER)
+        ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is no other seed of {first.path}, for it differs in "
-                f"{', '.join(changed)}; give it as an arm of its own, after a blank"
+                f"{', '.join(changed)}; give it as a system of its own, after a blank"
             )
     seeds = [each.result["config"].get("seed", 0) for each in evaluations]
     if len(set(seeds)) < len(seeds):
@@ -76,13 +79,13 @@ def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
     return {name: f"{a} -> {b}" for name, (a, b) in values.items() if a != b}
 
 
-def check_comparable(arms: Sequence[Arm], measure: str, chosen: Measure) -> TestSet:
-    """The test set of all arms.
+def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -> TestSet:
+    """The test set of all systems.
 
     Raises:
         EvaluationError: they are of different ones, or scored by different definitions.
     """
-    evaluations = [each for arm in arms for each in arm.evaluations]
+    evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
     test_set = TestSet(first.read_lines("sources"), first.read_lines("references"))
     for other in evaluations[1:]:
@@ -102,26 +105,27 @@ def check_comparable(arms: Sequence[Arm], measure: str, chosen: Measure) -> Test
                 f"{first.path} and {other.path} translate different sources; evaluate both on one "
                 "test set"
             )
-    for arm in arms:
-        for each, hypotheses in zip(arm.evaluations, arm.hypotheses, strict=True):
+    for system in systems:
+        for each, hypotheses in zip(system.evaluations, system.hypotheses, strict=True):
             check_definition(each, hypotheses, test_set, measure, chosen)
     return test_set
 
 
 def count_references(
-    arms: Sequence[Arm], references: Sequence[str]
+    systems: Sequence[System], references: Sequence[str]
 ) -> tuple[dict[str, Statistics], str] | None:
-    """(nats, tokens) of each reference under each run, by arm, and what a token is.
+    """(nats, tokens) of each reference under each run, by system, and what a token is.
 
     Tokens are sub-words where all runs have the same, else words between blanks. References that
     one of the runs could not take are left out of all. None where a run was evaluated without its
     log-probabilities, or has none that is finite.
     """
-    evaluations = [each for arm in arms for each in arm.evaluations]
+    evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
         return None
     found = {
-        arm.name: np.array([each.read_log_probs() for each in arm.evaluations]) for arm in arms
+        system.name: np.array([each.read_log_probs() for each in system.evaluations])
+        for system in systems
     }
     every = np.concatenate([*found.values()])
     taken = np.isfinite(every[..., 0]).all(axis=0)
@@ -150,9 +154,9 @@ def check_definition(
     now = chosen.score(hypotheses, test_set.references)
     if saved is None or saved["definition"] != now.definition:
         raise EvaluationError(
-            f"{measure} of {evaluation.path} is defined otherwise than that of the first arm here: "
-            f"{saved['definition'] if saved else 'it was not measured'}, not {now.definition}; "
-            "evaluate that run again with the versions that are installed here"
+            f"{measure} of {evaluation.path} is defined otherwise than that of the first system "
+            f"here: {saved['definition'] if saved else 'it was not measured'}, not "
+            f"{now.definition}; evaluate that run again with the versions that are installed here"
         )
     if abs(saved["value"] - now.value) > 1e-6:
         raise EvaluationError(

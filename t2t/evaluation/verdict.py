@@ -8,7 +8,7 @@ from t2t.evaluation.significance import LEVEL, Comparison, Judgement
 def describe(
     comparison: Comparison, names: tuple[str, str], measure: str, num_sentences: int
 ) -> str:
-    """Better, worse or not distinguishable: the second arm against the first, and how sure."""
+    """Better, worse or not distinguishable: the second system against the first, and how sure."""
     first, second = names
     low, high = comparison.interval
     p_values = f"p = {comparison.p_value:.3g}"
@@ -43,8 +43,8 @@ def _describe_reach(comparison: Comparison) -> str:
     if comparison.seed_error is not None:
         return "This covers the choice of the sentences and of the seeds."
     return (
-        "This covers the choice of the sentences alone: with one run an arm nothing is known of "
-        "the seeds, and another seed may give another verdict."
+        "This covers the choice of the sentences alone: with one run of each system nothing is "
+        "known of the seeds, and another seed may give another verdict."
     )
 
 
@@ -66,7 +66,7 @@ def _advise(comparison: Comparison, num_sentences: int) -> str:
 
 
 def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list[str]:
-    """A line for each arm against the first, and how often such verdicts are wrong."""
+    """A line for each system against the first, and how often such verdicts are wrong."""
     first = next(iter(judgement.scores))
     lines = [
         describe(comparison, (first, name), measure, num_sentences)
@@ -75,6 +75,6 @@ def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list
     if len(lines) > 1:
         lines.append(
             f"These {len(lines)} comparisons are judged together (Holm's correction): the chance "
-            f"that any of them is wrong, where no arm differs from {first}, is {LEVEL:.0%}."
+            f"that any of them is wrong, where no system differs from {first}, is {LEVEL:.0%}."
         )
     return lines

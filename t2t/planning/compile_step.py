@@ -19,7 +19,7 @@ from t2t.training.step import make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """Bytes on each device while a step runs."""
 
     parameters: int
@@ -36,11 +36,11 @@ class Memory:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class CompiledStep:
     """The optimised step."""
 
     text: str  # HLO
-    memory: Memory
+    memory: DeviceMemory
     flops: float | None = None  # by XLA's own analysis, which enters the body of a loop once
     coordinates: Sequence[Coordinates] | None = None  # of the devices in their torus, if it is one
 
@@ -55,7 +55,7 @@ class OutOfMemoryError(RuntimeError):
 
 def compile_step(
     config: Config, mesh: Mesh, rows: int, src_length: int, tgt_length: int
-) -> Program:
+) -> CompiledStep:
     """The step of training on batches of this shape, as compiled for the mesh's devices.
 
     Raises:
@@ -74,7 +74,7 @@ def compile_step(
                 raise
             raise OutOfMemoryError(str(error)) from None
     places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
-    return Program(
+    return CompiledStep(
         text=compiled.as_text(),
         memory=_divide_memory(compiled, state, batch),
         flops=(compiled.cost_analysis() or {}).get("flops"),
@@ -109,14 +109,14 @@ def count_bytes(tree: Any) -> int:
 
 def _divide_memory(
     compiled: jax.stages.Compiled, state: TrainState, batch: Batch[jax.ShapeDtypeStruct]
-) -> Memory:
+) -> DeviceMemory:
     stats = compiled.memory_analysis()
     assert stats is not None
     parameters = count_bytes(state.params)
     optimizer = count_bytes(state) - parameters
     own = parameters + optimizer + count_bytes(batch)
     held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-    return Memory(
+    return DeviceMemory(
         parameters=parameters,
         optimizer=optimizer,
         batch=count_bytes(batch),

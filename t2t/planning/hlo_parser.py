@@ -25,7 +25,7 @@ _CALLED = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Array:
+class HloArray:
     """An array of a result; without the padding of tiles."""
 
     dtype: str
@@ -51,7 +51,7 @@ class Instruction:
     is_root: bool
 
     @functools.cached_property
-    def arrays(self) -> tuple[Array, ...]:
+    def arrays(self) -> tuple[HloArray, ...]:
         """The result, or the leaves of a tuple in order."""
         return tuple(_read_array(match) for match in _ARRAY.finditer(self.type))
 
@@ -89,7 +89,7 @@ Scope = Mapping[str, Instruction]  # the instructions of a computation by name, 
 
 
 @dataclasses.dataclass(frozen=True)
-class Module:
+class HloModule:
     """A program."""
 
     entry: str  # the computation that is executed
@@ -109,7 +109,7 @@ def count_bits(dtype: str) -> int | None:
     return 8 if dtype == "pred" else int(found[1]) if found else None
 
 
-def parse_module(text: str) -> Module:
+def parse_module(text: str) -> HloModule:
     """Raises ValueError: the text has no entry computation, so it is no HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
     entry, current = None, None
@@ -125,13 +125,13 @@ def parse_module(text: str) -> Module:
         raise ValueError("the text holds no ENTRY computation; it is no HLO module")
     header = text.split("\n", 1)[0]
     counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
-    return Module(entry, computations, math.prod(map(int, counts)))
+    return HloModule(entry, computations, math.prod(map(int, counts)))
 
 
-def _read_array(match: re.Match[str]) -> Array:
+def _read_array(match: re.Match[str]) -> HloArray:
     shape = [int(size.lstrip("<=")) for size in match["shape"].split(",") if size]
     space = re.search(r"S\((\d+)\)", match["layout"] or "")
-    return Array(match["dtype"], math.prod(shape), space is None or space[1] == "0")
+    return HloArray(match["dtype"], math.prod(shape), space is None or space[1] == "0")
 
 
 def _parse_line(line: str) -> Instruction | None:

@@ -19,7 +19,7 @@ import math
 import re
 
 from t2t.planning.hlo_collectives import KINDS, Collective, read_collective
-from t2t.planning.hlo_parser import Instruction, Module, Scope, count_bits, parse_module
+from t2t.planning.hlo_parser import HloModule, Instruction, Scope, count_bits, parse_module
 
 # What moves no data: names for parts of other arrays.
 _FREE = set(
@@ -81,7 +81,7 @@ def measure_cost(
 class _Walk:
     """Goes through the computations in the order of execution, with the number of executions."""
 
-    def __init__(self, module: Module, kernel_flops_per_cycle: float, bytes_per_cycle: float):
+    def __init__(self, module: HloModule, kernel_flops_per_cycle: float, bytes_per_cycle: float):
         self.module = module
         self.speeds = (kernel_flops_per_cycle, bytes_per_cycle)
         self.cost = Cost(has_cycles=False)

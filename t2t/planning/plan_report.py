@@ -10,6 +10,9 @@ from t2t.planning.chips import Chip
 from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
 from t2t.planning.roofline import CYCLES_ERROR, Estimate
 from t2t.planning.topology import Topology
+from t2t.runtime.tables import format_table
+
+_Figures = tuple[str, str, str]  # name, value, note
 
 _NOTES = {
     "optimizer": "moments, counters, key",
@@ -29,7 +32,7 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
         "mesh": plan.mesh,
         **_flatten(plan.heaviest),
         "fits": plan.fits,
-        "recipe": None if plan.recipe is None else dataclasses.asdict(plan.recipe),
+        "recipe": None if plan.training is None else dataclasses.asdict(plan.training),
         "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
         "compiled_shapes": [_flatten(one) for one in plan.compiled],
         "chip": {**dataclasses.asdict(topology.chip), "clock": topology.chip.clock},
@@ -62,29 +65,30 @@ def _flatten(one: ShapePlan) -> dict[str, Any]:
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
     """A table of meshes, the best first, with equal ranks for what lies within the error."""
-    lines = [
-        "rank data fsdp tensor      memory         sent     estimate          range   tokens/s"
+    header = "rank data fsdp tensor memory sent estimate range tokens/s".split()
+    rows = [
+        [rank or "-", *(plan.mesh[axis] for axis in header[1:4]), *_list_figures(plan)]
+        for plan, rank in zip(plans, rank_plans(plans), strict=True)
     ]
-    for plan, rank in zip(plans, rank_plans(plans), strict=True):
-        one = plan.heaviest
-        line = f"{rank or '-':>4} {plan.mesh['data']:4} {plan.mesh['fsdp']:4} "
-        line += f"{plan.mesh['tensor']:6} {_bytes(one.memory_bytes):>11} "
-        if plan.recipe is None or one.estimate is None:
-            lines.append(f"{line} does not fit")
-            continue
-        own, rate = one.estimate, plan.recipe.tokens_per_second
-        sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
-        figures = f"{_bytes(sent):>12} {_time(own.step_seconds_estimate):>12} {_range(own):>14}"
-        lines.append(f"{line}{figures} {rate:10,.0f}")
     return "\n".join(
         [
-            *lines,
+            format_table(rows, header, align="r" * len(header)),
             "Meshes of one rank are equal: their ranges overlap that of the first of them, with or "
             "without",
             f"asynchronous collectives hidden, and {CYCLES_ERROR:.0%} for the error of the cycles, "
             "which no run on a TPU has tested.",
         ]
     )
+
+
+def _list_figures(plan: MeshPlan) -> list[str]:
+    one, own = plan.heaviest, plan.heaviest.estimate
+    memory = _bytes(one.memory_bytes)
+    if plan.training is None or own is None:
+        return [memory, "does not fit"]
+    sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
+    rate = f"{plan.training.tokens_per_second:,.0f}"
+    return [memory, _bytes(sent), _time(own.step_seconds_estimate), _range(own), rate]
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
@@ -104,50 +108,54 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
         )
     verdict = "fits" if one.fits else "DOES NOT FIT"
     memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
-    lines += ["", "per device and step", _line("memory", _bytes(one.memory_bytes), memory)]
-    if own := one.estimate:
-        lines += [
-            _line(f"  {name}", _bytes(size), _NOTES.get(name, ""))
+    rows: list[_Figures] = [("memory", _bytes(one.memory_bytes), memory)]
+    own = one.estimate
+    if own:
+        rows += [
+            (f"  {name}", _bytes(size), _NOTES.get(name, ""))
             for name, size in dataclasses.asdict(own.memory).items()
         ]
-        lines += _describe_work(one, own)
-        lines += ["", "time of a step", *_describe_time(one, own, topology.chip)]
+        rows += _describe_work(one, own)
+    lines += ["", "per device and step", format_table(rows, align="lr")]
+    if own:
+        times = _describe_time(one, own, topology.chip)
+        lines += ["", "time of a step", format_table(times, align="lr")]
         lines += ["", *_describe_operations(own)]
         if own.remarks:
             lines += ["", "NOT COUNTED, or not exactly", *(f"  {text}" for text in own.remarks)]
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
-def _describe_work(one: ShapePlan, own: Estimate) -> list[str]:
+def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
     waste = 1 - one.model_flops / own.flops
-    lines = [
-        _line("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
-        _line("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
+    rows = [
+        ("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
+        ("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
     ]
     if own.compiled_flops:
         note = f"{own.compiled_flops / own.flops:.3f} times that; with what is no product"
-        lines.append(_line("  compiler", f"{own.compiled_flops:.4g}", note))
-    lines.append(_line("HBM traffic", _bytes(own.hbm_bytes)))
+        rows.append(("  compiler", f"{own.compiled_flops:.4g}", note))
+    rows.append(("HBM traffic", _bytes(own.hbm_bytes), ""))
     for kind, sums in own.collectives.items():
         note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
         if hidden := sums["overlapped_seconds"]:
             note += f"; {hidden / sums['seconds']:.0%} while computing"
-        lines.append(_line(kind, _bytes(sums["sent_bytes"]), note))
-    return lines
+        rows.append((kind, _bytes(sums["sent_bytes"]), note))
+    return rows
 
 
-def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[str]:
+def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
     limit = max(own.seconds, key=own.seconds.__getitem__)
     how = "compute, memory and network one after the other"
     if own.estimated_cycles is not None:
         how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
     share = one.model_flops / own.step_seconds_estimate / chip.flops
     return [
-        *(_line(f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
-        _line("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
-        _line("estimate", _time(own.step_seconds_estimate), how),
-        _line("  range", _range(own), "by the error that is assumed"),
-        _line("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
+        *((f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
+        ("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
+        ("estimate", _time(own.step_seconds_estimate), how),
+        ("  range", _range(own), "by the error that is assumed"),
+        ("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
     ]
 
 
@@ -155,39 +163,42 @@ def _describe_operations(own: Estimate) -> list[str]:
     measure, total = "cycles", own.estimated_cycles
     if total is None:
         measure, total = "hbm_bytes", own.hbm_bytes
+    rows = [
+        [
+            f"{operation[measure] / max(total, 1):.1%}",
+            f"{operation['executions']:,} x",
+            operation["name"].removeprefix("jit(train_step)/"),
+        ]
+        for operation in own.top_operations
+    ]
     return [
         f"heaviest operations by {measure.replace('_', ' ')}",
-        *(
-            f"  {operation[measure] / max(total, 1):6.1%}  {operation['executions']:5,} x "
-            + operation["name"].removeprefix("jit(train_step)/")
-            for operation in own.top_operations
-        ),
+        format_table(rows, align="rr"),
     ]
 
 
 def _describe_recipe(plan: MeshPlan) -> list[str]:
-    recipe = plan.recipe
-    if recipe is None:
+    training = plan.training
+    if training is None:
         return [
             "The recipe does not fit: a larger mesh.fsdp divides parameters, more "
             "training.accumulation_steps activations; --search tries all meshes."
         ]
+    rows = [
+        ["tokens per second", f"{training.tokens_per_second:,.0f}", "real target tokens"],
+        ["hours", f"{training.hours:,.2f}"],
+        ["accelerator-hours", f"{training.accelerator_hours:,.1f}"],
+    ]
     lines = [
-        f"the recipe: {recipe.steps:,} steps of {recipe.tokens_per_step:,.0f} target tokens on "
+        f"the recipe: {training.steps:,} steps of {training.tokens_per_step:,.0f} target tokens on "
         "average",
-        _line("tokens per second", f"{recipe.tokens_per_second:,.0f}", "real target tokens"),
-        _line("hours", f"{recipe.hours:,.2f}"),
-        _line("accelerator-hours", f"{recipe.accelerator_hours:,.1f}"),
+        format_table(rows, align="lr"),
     ]
     if others := len(plan.shapes) - len(plan.compiled):
         lines.append(
             f"  (the time of {others} lighter shapes by their FLOPs; --all_shapes compiles them)"
         )
     return lines
-
-
-def _line(name: str, value: str, note: str = "") -> str:
-    return f"{name:<18}{value:>12}  {note}".rstrip()
 
 
 def _bytes(count: float | None) -> str:

@@ -31,7 +31,7 @@ class ShapePlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class TrainingEstimate:
     """What the step time means for the whole training."""
 
     steps: int
@@ -49,7 +49,7 @@ class MeshPlan:
     mesh: dict[str, int]
     shapes: tuple[PlannedShape, ...]  # all of them, the one with most work first
     compiled: tuple[ShapePlan, ...]  # of the first, or of all
-    recipe: Recipe | None  # None: it does not fit
+    training: TrainingEstimate | None  # None: it does not fit
 
     @property
     def heaviest(self) -> ShapePlan:
@@ -60,9 +60,9 @@ class MeshPlan:
     def step_seconds_range(self) -> tuple[float, float] | None:
         """What the mean step may take, by the heaviest shape's error; None: it does not fit."""
         own = self.heaviest.estimate
-        if self.recipe is None or own is None:
+        if self.training is None or own is None:
             return None
-        scale = self.recipe.mean_step_seconds / own.step_seconds_estimate
+        scale = self.training.mean_step_seconds / own.step_seconds_estimate
         low, high = own.step_seconds_range
         return scale * low, scale * high
 
@@ -85,9 +85,9 @@ def plan_mesh(
     row_shards = math.prod(mesh.shape[axis] for axis in RULES["batch"])
     shapes = plan_shapes(config, row_shards, mean_length)
     chosen = shapes if all_shapes else shapes[:1]
-    compiled = tuple(_plan_shape(config, topology, mesh, shape) for shape in chosen)
-    recipe = _plan_recipe(config, shapes, compiled, len(topology.devices))
-    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, recipe)
+    compiled = tuple(_compile_shape(config, topology, mesh, shape) for shape in chosen)
+    training = _estimate_training(config, shapes, compiled, len(topology.devices))
+    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, training)
 
 
 def search_meshes(
@@ -104,7 +104,7 @@ def search_meshes(
             plans.append(plan_mesh(own, topology, mean_length=mean_length, all_shapes=all_shapes))
         except ConfigError as error:
             refused[describe_mesh(dataclasses.asdict(mesh))] = str(error)
-    plans.sort(key=lambda plan: plan.recipe.mean_step_seconds if plan.recipe else math.inf)
+    plans.sort(key=lambda plan: plan.training.mean_step_seconds if plan.training else math.inf)
     return plans, refused
 
 
@@ -142,7 +142,9 @@ def describe_mesh(mesh: Mapping[str, int]) -> str:
     return ", ".join(f"{axis} {size}" for axis, size in mesh.items())
 
 
-def _plan_shape(config: Config, topology: Topology, mesh: Mesh, shape: PlannedShape) -> ShapePlan:
+def _compile_shape(
+    config: Config, topology: Topology, mesh: Mesh, shape: PlannedShape
+) -> ShapePlan:
     sizes = (shape.rows, shape.src_length, shape.tgt_length)
     on = describe_mesh(dict(mesh.shape))
     _log.info("compiling %d rows of %d and %d positions, mesh %s", *sizes, on)
@@ -169,12 +171,12 @@ def _plan_shape(config: Config, topology: Topology, mesh: Mesh, shape: PlannedSh
     return plan
 
 
-def _plan_recipe(
+def _estimate_training(
     config: Config,
     shapes: Sequence[PlannedShape],
     compiled: Sequence[ShapePlan],
     num_devices: int,
-) -> Recipe | None:
+) -> TrainingEstimate | None:
     """The time of a shape that was not compiled is the heaviest's, in proportion to its FLOPs."""
     known = {
         one.shape: one.estimate.step_seconds_estimate
@@ -187,7 +189,7 @@ def _plan_recipe(
     seconds = sum(s.share * known.get(s, rate * s.padded_flops) for s in shapes)
     tokens = sum(shape.share * shape.tgt_tokens for shape in shapes)
     hours = config.training.steps * seconds / 3600
-    return Recipe(
+    return TrainingEstimate(
         steps=config.training.steps,
         tokens_per_step=tokens,
         mean_step_seconds=seconds,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t.planning.chips import Chip
-from t2t.planning.compile_step import Memory, Program
+from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_collectives import Collective
 from t2t.planning.hlo_traffic import Cost, measure_cost
 from t2t.planning.interconnect import find_bandwidth
@@ -20,7 +20,7 @@ CYCLES_ERROR = 0.1
 class Estimate:
     """A compiled step; all figures are of one device and one step."""
 
-    memory: Memory
+    memory: DeviceMemory
     flops: float  # of the products of all positions, by the closed form
     compiled_flops: float | None  # XLA's count: elementwise too, the body of a loop once
     hbm_bytes: int  # between memory and chip
@@ -34,7 +34,9 @@ class Estimate:
     remarks: list[str]  # what is not counted, or not exactly
 
 
-def estimate(program: Program, chip: Chip, flops: float, head_widths: Sequence[int]) -> Estimate:
+def estimate(
+    program: CompiledStep, chip: Chip, flops: float, head_widths: Sequence[int]
+) -> Estimate:
     """What the program costs; `flops` of its products, `head_widths` of the kernel's.
 
     Lower bound: the longest of FLOPs / peak, HBM bytes / bandwidth and the network's time, as if
@@ -75,7 +77,7 @@ def estimate(program: Program, chip: Chip, flops: float, head_widths: Sequence[i
 
 
 def sum_collectives(
-    collectives: Sequence[Collective], program: Program, chip: Chip
+    collectives: Sequence[Collective], program: CompiledStep, chip: Chip
 ) -> dict[str, dict[str, float]]:
     """Kind -> how many are executed, bytes that take part, bytes sent, and the time that takes."""
     sums: dict[str, dict[str, float]] = {}

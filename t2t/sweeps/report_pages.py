@@ -1,86 +1,52 @@
-"""A report as Markdown and as one HTML page that needs no other file."""
+"""A sweep's report as Markdown and as one HTML page that needs no other file."""
 
 import base64
 import dataclasses
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.runtime.tables import format_table
+from t2t.runtime.templates import render_page
 from t2t.storage.atomic_files import write_file
 
-_STYLE = """
-body { font-family: sans-serif; margin: 2em auto; max-width: 100em; padding: 0 1em; }
-table { border-collapse: collapse; font-size: 0.9em; }
-td, th { border: 1px solid #ccc; padding: 0.3em 0.6em; text-align: left; }
-tr:nth-child(even) { background: #f6f6f6; }
-img { max-width: 100%; }
-"""
+_TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclasses.dataclass(frozen=True)
-class Page:
-    """What a report says, whatever its format."""
+class SweepReport:
+    """The content of a report, in whichever format it is written."""
 
     title: str
-    table: Sequence[Sequence[str]]  # the header first
+    header: Sequence[str]  # names of the columns
+    rows: Sequence[Sequence[str]]
     sentences: Sequence[str]
     notes: Sequence[str]
     plots: Mapping[str, Path]  # SVG files, by what they show
 
 
-def write_pages(folder: Path, page: Page) -> list[Path]:
+def write_pages(folder: Path, report: SweepReport) -> list[Path]:
     """report.md and report.html; each is written whole, or not at all."""
     paths = []
-    for name, text in (("report.md", as_markdown(page)), ("report.html", as_html(page))):
+    for name, text in (("report.md", as_markdown(report)), ("report.html", as_html(report))):
         write_file(folder / name, text)
         paths.append(folder / name)
     return paths
 
 
-def format_table(table: Sequence[Sequence[str]]) -> str:
-    """In Markdown."""
-    header, *rows = ([cell.replace("|", r"\|") for cell in row] for row in table)
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def as_markdown(page: Page) -> str:
+def as_markdown(report: SweepReport) -> str:
     """The plots are links to the files beside it."""
     parts = [
-        f"# {page.title}",
-        format_table(page.table),
-        *("\n".join(f"- {line}" for line in lines) for lines in (page.sentences, page.notes)),
-        *(f"![{title}]({path.name})" for title, path in page.plots.items()),
+        f"# {report.title}",
+        format_table(report.rows, report.header, markdown=True),
+        *("\n".join(f"- {line}" for line in lines) for lines in (report.sentences, report.notes)),
+        *(f"![{title}]({path.name})" for title, path in report.plots.items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def as_html(page: Page) -> str:
+def as_html(report: SweepReport) -> str:
     """The plots are inside."""
-    cells = [
-        "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in row)
-        for kind, row in zip(["th", *["td"] * len(page.table)], page.table, strict=False)
-    ]
-    lists = [
-        "<ul>" + "".join(f"<li>{html.escape(line)}</li>\n" for line in lines) + "</ul>"
-        for lines in (page.sentences, page.notes)
-        if lines
-    ]
-    images = [
-        f'<h2>{html.escape(title)}</h2><img alt="{html.escape(title)}" '
-        f'src="data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}">'
-        for title, path in page.plots.items()
-    ]
-    title = html.escape(page.title)
-    return "\n".join(
-        [
-            f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-            f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-            "<table>",
-            *(f"<tr>{row}</tr>" for row in cells),
-            "</table>",
-            *lists,
-            *images,
-            "</body></html>\n",
-        ]
-    )
+    images = {
+        title: base64.b64encode(path.read_bytes()).decode() for title, path in report.plots.items()
+    }
+    return render_page(_TEMPLATE, report=report, images=images)

@@ -15,7 +15,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.storage.atomic_files import write_file
-from t2t.sweeps.sweep_directory import Protocol, find_failure, find_score
+from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score
 from t2t.sweeps.sweep_progress import Progress
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.early_stopping import STOPPED_EARLY
@@ -30,7 +30,7 @@ class Programs:
     workdir: Path
     recipe: str  # as --config takes it
     overrides: Mapping[str, Any]  # of the base
-    protocol: Protocol
+    protocol: EvaluationProtocol
 
     def train(self, run: Run) -> list[str]:
         """`t2t.train`."""
@@ -94,7 +94,7 @@ class Scheduler:
         folder.mkdir(exist_ok=True)
         find_failure(self._programs.workdir, run).unlink(missing_ok=True)
         program = self._programs.train if stage == "training" else self._programs.evaluate
-        cores, environment = share(worker, self._workers, os.environ)
+        cores, environment = share_machine(worker, self._workers, os.environ)
         with (folder / "output.log").open("ab") as output, _on(cores):
             process = subprocess.Popen(
                 program(run),
@@ -152,7 +152,7 @@ def _estimate_cost(run: Run) -> int:
     return run.count_flops(run.config.tokenizer.vocab_size)
 
 
-def share(
+def share_machine(
     worker: int, workers: int, environment: Mapping[str, str]
 ) -> tuple[set[int], dict[str, str]]:
     """The cores (empty: all) and the environment of one of several workers.

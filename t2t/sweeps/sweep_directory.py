@@ -26,7 +26,7 @@ PLACES = ("mesh.", "data.directory", "data.cache_directory")  # where and how, n
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol:
+class EvaluationProtocol:
     """How each run is scored, and by what the rows are judged."""
 
     split: str
@@ -70,7 +70,7 @@ def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
         yield lock.fileno()
 
 
-def open_sweep(workdir: Path, runs: Sequence[Run], protocol: Protocol) -> None:
+def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol) -> None:
     """Notes what is compared, or checks that what is there is the same; runs may be added.
 
     Raises:

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from t2t.evaluation.significance import ArmScore
+from t2t.evaluation.significance import SystemScore
 from t2t.storage.atomic_files import drafting
 
 Curve = Sequence[tuple[int, float]]  # steps and values
@@ -24,7 +24,7 @@ def plot_curves(curves: Mapping[str, Curve], measure: str, path: Path) -> None:
     _save(figure, axes, path)
 
 
-def plot_costs(rows: Mapping[str, tuple[int, ArmScore]], measure: str, path: Path) -> None:
+def plot_costs(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
     """The measure with its 95% interval over sentences against the training's FLOPs."""
     figure, axes = _make_axes()
     for number, (name, (flops, score)) in enumerate(rows.items()):

@@ -22,12 +22,11 @@ class Progress:
         """Shows what is finished already."""
         self._workdir, self._measure = workdir, measure
         self._sizes: dict[str, int] = {}  # of metrics.jsonl when it was read last
-        width = max(len(run.name) for run in runs)
         self._bars = {
             run.name: tqdm.tqdm(
-                desc=run.name.ljust(width),
+                desc=run.name,
                 total=run.config.training.steps,
-                bar_format="{desc} |{bar:20}| {percentage:3.0f}%{postfix}",
+                bar_format="|{bar:20}| {percentage:3.0f}% {desc}{postfix}",
                 position=place,
                 dynamic_ncols=True,
                 disable=not sys.stderr.isatty(),

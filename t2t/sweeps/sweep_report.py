@@ -8,19 +8,20 @@ from pathlib import Path
 from t2t.config.fields import Config
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.significance import (
-    ArmScore,
     Judgement,
+    SystemScore,
     judge,
     mean_nats,
     measure_sentences,
     sacrebleu_score,
 )
-from t2t.evaluation.systems import Arm, check_comparable, count_references, read_arm
+from t2t.evaluation.systems import System, check_comparable, count_references, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
-from t2t.sweeps.report_pages import Page, format_table, write_pages
+from t2t.runtime.tables import format_table
+from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
@@ -50,7 +51,7 @@ class Outcome:
     """What became of a row; what is not known yet is None."""
 
     runs: Sequence[Run]
-    arm: Arm | None  # of the finished runs
+    system: System | None  # of the finished runs
     parameters: int | None
     flops: int | None
     speed: float | None  # target tokens a second
@@ -64,7 +65,7 @@ class Outcome:
     @property
     def perplexity(self) -> float | None:
         """exp of the mean nats over the runs; None where a model's loss was not finite."""
-        evaluations = self.arm.evaluations if self.arm else []
+        evaluations = self.system.evaluations if self.system else []
         measures = [each.result["measures"] for each in evaluations]
         values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
         return statistics.geometric_mean(values) if values else None
@@ -80,20 +81,21 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     outcomes = {
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
-    arms = {name: outcome.arm for name, outcome in outcomes.items() if outcome.arm}
-    judgement, by_loss, sentences = judge_rows(arms, measure)
+    systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
+    judgement, by_loss, sentences = judge_rows(systems, measure)
     header = [measure if name == "MEASURE" else name for name in HEADER]
     rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
-    table = [header, *rows]
     plots = draw(workdir, runs, outcomes, judgement, measure)
-    page = Page(
+    report = SweepReport(
         f"Sweep {workdir.resolve().name}",
-        table,
+        header,
+        rows,
         sentences,
-        [*define_scores(arms, measure), *NOTES, *trace_origin(workdir, runs)],
+        [*define_scores(systems, measure), *NOTES, *trace_origin(workdir, runs)],
         plots,
     )
-    return f"{format_table(table)}\n\n" + "\n".join(map(str, write_pages(workdir, page)))
+    written = "\n".join(map(str, write_pages(workdir, report)))
+    return f"{format_table(rows, header, markdown=True)}\n\n{written}"
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
@@ -115,7 +117,7 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     ]
     return Outcome(
         runs,
-        read_arm(operand, "", EVALUATION) if finished else None,
+        read_system(operand, "", EVALUATION) if finished else None,
         parameters,
         flops,
         statistics.median(speeds) if speeds else None,
@@ -134,13 +136,13 @@ def find_state(workdir: Path, run: Run) -> str:
     return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
 
 
-def define_scores(arms: Mapping[str, Arm], measure: str) -> list[str]:
-    """The definition of the scores of all arms; nothing of no arm."""
+def define_scores(systems: Mapping[str, System], measure: str) -> list[str]:
+    """The definition of the scores of all systems; nothing of no system."""
     return [
         f"Scored on the {result['split']} split, checkpoint {result['checkpoint']}, "
         f"{result['num_sentences']} sentences. {measure}: "
         f"{result['measures'][measure]['definition']}"
-        for result in [arm.evaluations[0].result for arm in arms.values()][:1]
+        for result in [system.evaluations[0].result for system in systems.values()][:1]
     ]
 
 
@@ -168,22 +170,24 @@ def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
 
 
 def judge_rows(
-    arms: Mapping[str, Arm], measure_name: str
+    systems: Mapping[str, System], measure_name: str
 ) -> tuple[Judgement | None, Judgement | None, list[str]]:
     """The rows by the measure and by the references' log-probability, and both in words.
 
     Base comes first, and the others are compared with it; without base there are no verdicts.
     """
-    if not arms:
+    if not systems:
         return None, None, []
-    first = next(iter(arms.values()))
+    first = next(iter(systems.values()))
     measure = make_measure(measure_name, first.evaluations[0].result["tgt_language"])
-    references = check_comparable([*arms.values()], measure_name, measure).references
-    named = [dataclasses.replace(arm, name=name) for name, arm in arms.items()]
-    counted = {arm.name: measure_sentences(measure, arm.hypotheses, references) for arm in named}
+    references = check_comparable([*systems.values()], measure_name, measure).references
+    named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
+    counted = {
+        system.name: measure_sentences(measure, system.hypotheses, references) for system in named
+    }
     score = sacrebleu_score(measure.metric)
     by_measure = judge(counted, score, higher_is_better=measure.higher_is_better)
-    if BASE not in arms:
+    if BASE not in systems:
         return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
     sentences = describe_all(by_measure, measure_name, len(references))
     found = count_references(named, references)
@@ -235,10 +239,9 @@ def _format_parameters(count: int | None, base: int | None) -> str:
     return f"{count / 1e6:.2f}M{change}"
 
 
-def _format_score(score: ArmScore) -> str:
-    low, high = score.over_sentences
+def _format_score(score: SystemScore) -> str:
     seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
-    return f"{score.value:.2f} [{low:.2f}, {high:.2f}]{seeds}"
+    return f"{score.value:.2f} {format_interval(score.over_sentences)}{seeds}"
 
 
 def _format_paper(run: Run) -> str:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.batch_sharding import find_row_shards, put_batch
-from t2t.data.batching import Plan
+from t2t.data.batching import BatchPlan
 from t2t.data.loader import Loader
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
@@ -25,7 +25,7 @@ from t2t.training.step import make_eval_step
 DTYPE = "float32"  # of all that a loss to compare is computed in
 
 
-SentenceLosses = Float[np.ndarray, "n 2"]
+NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
 class CorpusLoss(NamedTuple):
@@ -83,7 +83,7 @@ class CorpusScorer:
             data.length_multiple = math.gcd(data.length_multiple, limit)
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
-        self._plan = Plan([(lengths[0], lengths[1])], data, seed=0)
+        self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         self._loader = make_loader(self._plan, [corpus], mesh)
         self._eval_step = make_eval_step(structure)
@@ -100,7 +100,7 @@ class CorpusScorer:
         """The loss with these parameters, which lie on the mesh."""
         return sum_losses(self.score_sentences(params))
 
-    def score_sentences(self, params: Params) -> SentenceLosses:
+    def score_sentences(self, params: Params) -> NatsAndTokens:
         """Each pair's nats and target sub-words, EOS included; NaN and 0 for those left out."""
         batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
@@ -111,14 +111,14 @@ class CorpusScorer:
         return found
 
 
-def sum_losses(sentences: SentenceLosses) -> CorpusLoss:
+def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
     """The loss of all pairs that were not left out."""
     nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
     return CorpusLoss(float(nats), int(tokens))
 
 
 def make_loader(
-    plan: Plan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
+    plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
 ) -> Loader:
     """Batches whose rows divide among the mesh's devices and into `parts`."""
     shards = find_row_shards(mesh)

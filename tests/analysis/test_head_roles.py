@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from t2t.analysis.head_roles import Keys, Profile, RoleTally, find_rare
+from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 
 LENGTH = 6
 NO_MARKS = np.zeros(LENGTH, bool)
@@ -13,7 +13,7 @@ def mark(*places: int) -> np.ndarray:
     return marked
 
 
-def judge(stack: str, weights: np.ndarray, keys: Keys) -> Profile:
+def judge(stack: str, weights: np.ndarray, keys: AttendedTokens) -> Profile:
     """The profile of a stack's only head."""
     tally = RoleTally(stack)
     tally.add(weights[None, None], keys)
@@ -39,7 +39,7 @@ def look_at(offset: int, share: float = 1.0) -> np.ndarray:
     ],
 )
 def test_head_that_looks_at_a_fixed_distance_is_told(stack: str, offset: int, role: str) -> None:
-    profile = judge(stack, look_at(offset), Keys(NO_MARKS))
+    profile = judge(stack, look_at(offset), AttendedTokens(NO_MARKS))
     assert profile.role == role
     assert profile.score == pytest.approx(1)
     assert profile.entropy == pytest.approx(0)
@@ -48,19 +48,19 @@ def test_head_that_looks_at_a_fixed_distance_is_told(stack: str, offset: int, ro
 def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
     weights = np.zeros((3, LENGTH))
     weights[[0, 1, 2], [0, 3, 5]] = 1
-    assert judge("cross", weights, Keys(NO_MARKS)).role == "diagonal"
-    assert judge("cross", weights[::-1], Keys(NO_MARKS)).role == "mixed (diagonal)"
+    assert judge("cross", weights, AttendedTokens(NO_MARKS)).role == "diagonal"
+    assert judge("cross", weights[::-1], AttendedTokens(NO_MARKS)).role == "mixed (diagonal)"
 
 
 @pytest.mark.parametrize("stack", ["encoder", "cross"])
 def test_head_that_looks_at_marks_or_at_rare_tokens_is_told(stack: str) -> None:
-    keys = Keys(mark(4), find_rare([9, 9, 9, 9, 9, 2], mark(4)))
+    keys = AttendedTokens(mark(4), find_rare([9, 9, 9, 9, 9, 2], mark(4)))
     assert judge(stack, np.tile(np.eye(LENGTH)[4], (LENGTH, 1)), keys).role == "separator"
     assert judge(stack, np.tile(np.eye(LENGTH)[5], (LENGTH, 1)), keys).role == "rare token"
 
 
 def test_score_is_the_share_of_weight_in_its_places() -> None:
-    profile = judge("encoder", look_at(-1, share=0.7), Keys(NO_MARKS))
+    profile = judge("encoder", look_at(-1, share=0.7), AttendedTokens(NO_MARKS))
     assert profile.scores["previous token"] == pytest.approx(0.7 + 0.3 / LENGTH)
     assert profile.scores["next token"] == pytest.approx(0.3 / LENGTH, abs=0.15)
 
@@ -69,32 +69,32 @@ def test_queries_without_a_choice_do_not_count() -> None:
     """The decoder's first query sees one key, and only later ones see the separator."""
     weights = np.eye(LENGTH)
     weights[3:] = np.eye(LENGTH)[2]
-    profile = judge("decoder", weights, Keys(mark(2)))
+    profile = judge("decoder", weights, AttendedTokens(mark(2)))
     assert profile.scores["separator"] == pytest.approx(1)
     assert profile.scores["same token"] == pytest.approx(2 / 5)
 
 
 def test_equal_weights_are_broad_and_two_halves_are_mixed() -> None:
-    even = judge("encoder", np.full((LENGTH, LENGTH), 1 / LENGTH), Keys(mark(5)))
+    even = judge("encoder", np.full((LENGTH, LENGTH), 1 / LENGTH), AttendedTokens(mark(5)))
     assert even.role == "broad"
     assert even.score == pytest.approx(1)
     assert even.entropy == pytest.approx(np.log(LENGTH))
     halves = np.zeros((LENGTH, LENGTH))
     halves[:, [0, 3]] = 0.5
-    assert judge("encoder", halves, Keys(mark(5))).role == "mixed (previous token)"
+    assert judge("encoder", halves, AttendedTokens(mark(5))).role == "mixed (previous token)"
 
 
 def test_sentences_count_by_their_queries() -> None:
     tally = RoleTally("encoder")
-    tally.add(look_at(-1)[None, None], Keys(NO_MARKS))
-    tally.add(np.eye(3)[None, None], Keys(NO_MARKS[:3]))
+    tally.add(look_at(-1)[None, None], AttendedTokens(NO_MARKS))
+    tally.add(np.eye(3)[None, None], AttendedTokens(NO_MARKS[:3]))
     [[profile]] = tally.profiles()
     assert profile.scores["previous token"] == pytest.approx(5 / 7)
     assert profile.scores["same token"] == pytest.approx((1 + 3) / (6 + 3))
 
 
 def test_sentence_of_one_token_says_nothing() -> None:
-    profile = judge("encoder", np.ones((1, 1)), Keys(np.array([True])))
+    profile = judge("encoder", np.ones((1, 1)), AttendedTokens(np.array([True])))
     assert (profile.role, profile.score, profile.entropy) == ("mixed", 0.0, 0.0)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t.config import typed_values
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config, override, overrides, save_config
 
@@ -84,19 +85,47 @@ def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Conf
 def test_wrong_type_in_json_is_rejected(
     tmp_path: Path, section: str, field: str, value: Any
 ) -> None:
-    expected = re.escape(f"config.json: {section}: {field}={value!r} is not of type")
+    expected = re.escape(f"config.json: {section}.{field}={value!r} is not of type")
     with pytest.raises(ConfigError, match=expected):
         load_changed(tmp_path, lambda values: values[section].update({field: value}))
 
 
 def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json: model: unknown fields d_q, width"):
+    with pytest.raises(ConfigError, match=r"json: unknown fields model\.d_q, model\.width"):
         load_changed(tmp_path, lambda values: values["model"].update(width=1, d_q=2))
 
 
+def test_removed_fields_in_json_are_ignored_and_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_changed(tmp_path, lambda values: values["model"].update(attention_kernel=True))
+    assert loaded == Config()
+    monkeypatch.setattr(typed_values, "REMOVED_FIELDS", {"model.width"})
+    assert load_changed(tmp_path, lambda values: values["model"].update(width=1)) == Config()
+    with pytest.raises(ConfigError, match=r"unknown fields data\.width;"):
+        load_changed(tmp_path, lambda values: values["data"].update(width=1))
+
+
 def test_section_that_is_no_object_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json: model: expected an object, found 3"):
+    with pytest.raises(ConfigError, match=r"config\.json: model=3 is not of type ModelConfig"):
         load_changed(tmp_path, lambda values: values.update(model=3))
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"config\.json: expected an object, found \[\]"):
+        load_config(tmp_path / "config.json")
+
+
+def test_every_wrong_field_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_changed(tmp_path, lambda values: values.update(seed="1", plugins=[1]))
+    assert [line.split("json: ")[1] for line in str(caught.value).splitlines()] == [
+        "seed='1' is not of type int",
+        "plugins=[1] is not of type tuple[str, ...]",
+    ]
+
+
+def test_plugins_survive_json(tmp_path: Path) -> None:
+    save_config(Config(plugins=("json", "re")), tmp_path / "config.json")
+    assert load_config(tmp_path / "config.json").plugins == ("json", "re")
 
 
 def test_broken_rule_in_json_is_rejected(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
-from t2t.data.batching import POSITION_COSTS, Plan, best_cut, count_lengths, find_dropped
+from t2t.data.batching import POSITION_COSTS, BatchPlan, best_cut, count_lengths, find_dropped
 from t2t.data.corpus import DataError
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
@@ -27,12 +27,12 @@ def draw_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return whole[0], whole[1]
 
 
-def make_plan(corpora: Corpora, seed: int = 0, weights: Any = (), **fields: Any) -> Plan:
+def make_plan(corpora: Corpora, seed: int = 0, weights: Any = (), **fields: Any) -> BatchPlan:
     defaults = {"max_length": 40, "batch_tokens": 400, "num_shapes": 6}
-    return Plan(corpora, DataConfig(**(defaults | fields)), seed, weights)
+    return BatchPlan(corpora, DataConfig(**(defaults | fields)), seed, weights)
 
 
-def epoch_indices(plan: Plan, epoch: int) -> list[int]:
+def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
     first = epoch * plan.steps_per_epoch
     steps = range(first, first + plan.steps_per_epoch)
     return [index for step in steps for index in plan.batch(step).indices.tolist()]

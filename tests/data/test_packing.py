@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jaxtyping import Int
 
 from t2t.config.fields import DataConfig
-from t2t.data.batching import Plan
-from t2t.data.packing import PackedPlan, make_plan, pack_rows
+from t2t.data.batching import BatchPlan
+from t2t.data.packing import PackedBatchPlan, make_plan, pack_rows
 from t2t.planning.batch_shapes import draw_lengths
 
 Lengths = Int[np.ndarray, "n"]
@@ -24,12 +24,12 @@ def draw(mean: float = 27.0, count: int = 2000) -> tuple[Lengths, Lengths]:
 
 def pack(
     corpora: list[tuple[Lengths, Lengths]], seed: int = 0, weights: tuple[float, ...] = ()
-) -> Plan:
+) -> BatchPlan:
     data = DataConfig(packed_length=256, batch_tokens=256 * 8)
     return make_plan(corpora, data, seed, weights)
 
 
-def list_epoch(plan: Plan, epoch: int) -> list[tuple[tuple[int, ...], ...]]:
+def list_epoch(plan: BatchPlan, epoch: int) -> list[tuple[tuple[int, ...], ...]]:
     """Batches of rows of pairs."""
     first = epoch * plan.steps_per_epoch
     batches = [plan.batch(step) for step in range(first, first + plan.steps_per_epoch)]
@@ -42,8 +42,8 @@ def list_epoch(plan: Plan, epoch: int) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def test_config_chooses_the_plan() -> None:
-    assert isinstance(pack([draw()]), PackedPlan)
-    assert not isinstance(make_plan([draw()], DataConfig(), 0), PackedPlan)
+    assert isinstance(pack([draw()]), PackedBatchPlan)
+    assert not isinstance(make_plan([draw()], DataConfig(), 0), PackedBatchPlan)
 
 
 @pytest.mark.parametrize(("mean", "wanted"), [(27.0, 0.95), (14.0, 0.95)])

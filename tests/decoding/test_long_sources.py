@@ -12,7 +12,7 @@ from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.engine import make_translator
-from t2t.decoding.long_sources import cut, join
+from t2t.decoding.long_sources import cut, join_translations
 from t2t.decoding.translator import Translation, Translator
 from t2t.model.build import init_model
 
@@ -146,6 +146,6 @@ def test_engines_cut_alike(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPat
 
 
 def test_parts_are_joined_with_blanks_only_where_the_script_has_them() -> None:
-    assert join(["Hallo.", "", "Wie geht's?"]) == "Hallo. Wie geht's?"
-    assert join(["你好。", "我们走吧", "OK."]) == "你好。我们走吧 OK."
-    assert join([]) == join([""]) == ""
+    assert join_translations(["Hallo.", "", "Wie geht's?"]) == "Hallo. Wie geht's?"
+    assert join_translations(["你好。", "我们走吧", "OK."]) == "你好。我们走吧 OK."
+    assert join_translations([]) == join_translations([""]) == ""

@@ -101,7 +101,7 @@ def test_every_checkpoint_is_scored_itself_and_as_the_last_of_a_mean(run: Path) 
     assert [row["bleu"] for row in table] == list(bleu.values())
     assert [row["best"] for row in table] == [False] * 4 + [True]
     lines = watch.describe().splitlines()
-    assert lines[5].split() == ["300", "avg2-300", "4.00", "[3.00,", "5.00]", "best"]
+    assert lines[6].split() == ["300", "avg2-300", "4.00", "[3.00,", "5.00]", "best"]
     assert lines[-1].endswith("watch/best")
 
 

@@ -12,7 +12,7 @@ import pytest
 from t2t.config.fields import ConfigError
 from t2t.evaluate import check_flags, evaluate, read_counts, read_numbers, watch
 from t2t.evaluation.checkpoint_watcher import Scorer, Watch
-from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.grids import scan_averages, scan_search
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
@@ -26,30 +26,30 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
-    request = Request(run, decoding={"beam_size": 1})
+    request = EvaluationRequest(run, decoding={"beam_size": 1})
     lines = scan_averages(request, [3, 1], "bleu").splitlines()
-    assert [line.split()[0] for line in lines[2:-1]] == ["1", "3"]
+    assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(run / "evaluations" / "test-avg3-300-beam1-alpha0.6.json")
-    assert lines[3].split()[1] == f"{saved.result['bleu']:.2f}"
-    expected, _ = evaluate(Request(run, "avg:3", decoding={"beam_size": 1}))
+    assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
+    expected, _ = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1}))
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
 def test_too_few_checkpoints_are_named(run: Path) -> None:
     with pytest.raises(RunError, match="3 regular checkpoints without a gap"):
-        scan_averages(Request(run), [1, 4], "bleu")
+        scan_averages(EvaluationRequest(run), [1, 4], "bleu")
 
 
 @pytest.mark.slow
 def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
-    lines = scan_search(Request(run, "last"), [3], [0.0, 1.5], "bleu").splitlines()
+    lines = scan_search(EvaluationRequest(run, "last"), [3], [0.0, 1.5], "bleu").splitlines()
     assert lines[1].split() == ["beam", "alpha", "0", "alpha", "1.5"]
-    assert lines[2].split()[0] == "3"
+    assert lines[3].split()[0] == "3"
     for alpha in (0.0, 1.5):
         decoding = {"beam_size": 3, "alpha": alpha}
-        _, path = evaluate(Request(other, "last", decoding=decoding))
+        _, path = evaluate(EvaluationRequest(other, "last", decoding=decoding))
         found, alone = (
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )
@@ -65,7 +65,7 @@ def test_evaluations_of_other_shapes_or_devices_are_not_taken_for_these(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounding depends on both, and so does which of two nearly equal hypotheses is found."""
-    request = Request(Path(shutil.copytree(run, tmp_path / "run")), "last")
+    request = EvaluationRequest(Path(shutil.copytree(run, tmp_path / "run")), "last")
     request = dataclasses.replace(request, decoding={"beam_size": 1})
     evaluate(request)
     other = dataclasses.replace(request, decoding={"beam_size": 1, "batch_size": 7})
@@ -77,7 +77,7 @@ def test_evaluations_of_other_shapes_or_devices_are_not_taken_for_these(
 
 
 def test_what_is_there_is_not_done_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request(run, "last", decoding={"beam_size": 1})
+    request = EvaluationRequest(run, "last", decoding={"beam_size": 1})
     first = scan_search(request, [], [0.5], "bleu")
     monkeypatch.setattr(Evaluator, "_translate", None)
     assert scan_search(request, [], [0.5], "bleu") == first
@@ -85,13 +85,13 @@ def test_what_is_there_is_not_done_again(run: Path, monkeypatch: pytest.MonkeyPa
 
 def test_only_evaluations_of_the_same_thing_count_as_done(run: Path, tmp_path: Path) -> None:
     workdir = shutil.copytree(run, tmp_path / "run")
-    request = Request(workdir, decoding={"beam_size": 1})
+    request = EvaluationRequest(workdir, decoding={"beam_size": 1})
     evaluator = Evaluator(request)
     params, _ = restore_params(workdir, "last")
     evaluator.evaluate(params, "300")
     assert "300" in evaluator.list_saved("bleu")
     assert "300" not in evaluator.list_saved("bleu", alpha=0.3)
-    longer = Request(workdir, decoding={"beam_size": 1, "max_extra_length": 7})
+    longer = EvaluationRequest(workdir, decoding={"beam_size": 1, "max_extra_length": 7})
     assert "300" not in Evaluator(longer).list_saved("bleu")
     start = '{"step": 200, "date": "9999-01-01T00:00:00Z"}\n'
     (workdir / "ledger.jsonl").write_text(start)  # checkpoint 300 was made again after that
@@ -111,7 +111,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
 
     monkeypatch.setattr(Watch, "follow", follow)
     for checkpoint in ("last", "avg:2", "avg:2,last"):
-        request = Request(run, checkpoint, "test", decoding={"beam_size": 1})
+        request = EvaluationRequest(run, checkpoint, "test", decoding={"beam_size": 1})
         assert watch(request, "bleu", patience=0, timeout=0.0) == 0
     assert folders == [
         f"test-watch-{name}-beam1-alpha0.6-bleu" for name in ("last", "avg2", "last-avg2")

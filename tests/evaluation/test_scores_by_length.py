@@ -15,15 +15,17 @@ REFERENCES = [f"Der Hund {length} läuft am Strand ." for length in LENGTHS]
 EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 
 
-def score_buckets(name: str, arms: dict[str, list[list[str]]]) -> list[Bucket]:
+def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket]:
     measure = make_measure(name, "de")
-    counted = {arm: measure_sentences(measure, texts, REFERENCES) for arm, texts in arms.items()}
+    counted = {
+        system: measure_sentences(measure, texts, REFERENCES) for system, texts in systems.items()
+    }
     return score_by_length(sacrebleu_score(measure.metric), counted, SOURCES)
 
 
 def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
-    arms = {"good": [REFERENCES], "bad": [spoil(2, REFERENCES), REFERENCES]}
-    buckets = score_buckets("exact_match", arms)
+    systems = {"good": [REFERENCES], "bad": [spoil(2, REFERENCES), REFERENCES]}
+    buckets = score_buckets("exact_match", systems)
     assert {bucket.words: bucket.indices for bucket in buckets} == EXPECTED
     for bucket in buckets:
         wrong = sum(index % 2 == 0 for index in bucket.indices)
@@ -35,8 +37,8 @@ def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_plot_is_a_file_of_the_kind_that_its_name_says(tmp_path: Path, suffix: str) -> None:
-    arms = {"base": [REFERENCES], "other": [spoil(2, REFERENCES)]}
-    buckets = score_buckets("bleu", arms)
+    systems = {"base": [REFERENCES], "other": [spoil(2, REFERENCES)]}
+    buckets = score_buckets("bleu", systems)
     path = tmp_path / f"plot.{suffix}"
     plot_by_length(buckets, "bleu", path)
     content = path.read_bytes()

@@ -11,16 +11,16 @@ from scipy import stats
 from t2t.evaluation.scores import RESAMPLES, Measure, make_measure
 from t2t.evaluation.significance import (
     LEVEL,
-    ArmScore,
     Comparison,
+    SystemScore,
     adjust,
-    compare_arms,
+    compare_systems,
     draw_sentences,
     estimate_over_seeds,
     judge,
     measure_sentences,
     sacrebleu_score,
-    score_arm,
+    score_system,
 )
 
 WORDS = "der die das Hund Kind Ball Baum rot weiß groß läuft liegt sitzt im am".split()
@@ -48,13 +48,13 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 BLEU = make_measure("bleu", "de")
 
 
-def score(arm: list[list[str]], measure: Measure = BLEU) -> ArmScore:
-    counted = measure_sentences(measure, arm, REFERENCES)
-    return score_arm(sacrebleu_score(measure.metric), counted)
+def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
+    counted = measure_sentences(measure, system, REFERENCES)
+    return score_system(sacrebleu_score(measure.metric), counted)
 
 
 def compare(first: list[list[str]], second: list[list[str]], measure: Measure = BLEU) -> Comparison:
-    return compare_arms(
+    return compare_systems(
         score(first, measure), score(second, measure), higher_is_better=measure.higher_is_better
     )
 
@@ -62,18 +62,18 @@ def compare(first: list[list[str]], second: list[list[str]], measure: Measure = 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "bleu_paper"])
 def test_scores_and_intervals_are_those_of_sacrebleu(name: str) -> None:
     measure = make_measure(name, "de")
-    arm, expected = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, RESAMPLES)
-    assert arm.value == pytest.approx(expected.value)
+    system, expected = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, RESAMPLES)
+    assert system.value == pytest.approx(expected.value)
     assert expected.interval
     width = expected.interval[1] - expected.interval[0]
-    assert arm.over_sentences == pytest.approx(expected.interval, abs=0.15 * width)
+    assert system.over_sentences == pytest.approx(expected.interval, abs=0.15 * width)
 
 
-def test_arm_of_several_seeds_scores_their_mean() -> None:
+def test_system_of_several_seeds_scores_their_mean() -> None:
     scores = [BLEU.score(text, REFERENCES).value for text in GOOD]
-    arm = score(GOOD)
-    assert arm.seeds == pytest.approx(scores)
-    assert arm.value == pytest.approx(sum(scores) / 3)
+    system = score(GOOD)
+    assert system.seeds == pytest.approx(scores)
+    assert system.value == pytest.approx(sum(scores) / 3)
     bad = [BLEU.score(text, REFERENCES).value for text in BAD]
     assert compare(GOOD, BAD).difference == pytest.approx(sum(bad) / 2 - sum(scores) / 3)
 
@@ -84,12 +84,14 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
     measure = make_measure("exact_match", "de")
     counted = measure_sentences(measure, [hypotheses], references)
-    low, high = score_arm(sacrebleu_score(measure.metric), counted).over_sentences
+    low, high = score_system(sacrebleu_score(measure.metric), counted).over_sentences
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 
 
 @pytest.mark.parametrize(("name", "higher_is_better"), [("bleu", True), ("ter", False)])
-def test_clearly_better_arm_is_better_by_every_measure(name: str, higher_is_better: bool) -> None:
+def test_clearly_better_system_is_better_by_every_measure(
+    name: str, higher_is_better: bool
+) -> None:
     measure = make_measure(name, "de")
     comparison = compare(BAD, GOOD, measure)
     assert comparison.distinguishable
@@ -98,7 +100,7 @@ def test_clearly_better_arm_is_better_by_every_measure(name: str, higher_is_bett
     assert not compare(GOOD, BAD, measure).better
 
 
-def test_arms_that_differ_by_chance_alone_are_not_distinguishable() -> None:
+def test_systems_that_differ_by_chance_alone_are_not_distinguishable() -> None:
     for first, second in ((GOOD[:1], GOOD[1:2]), (GOOD[:1], GOOD[:1]), (GOOD[:2], GOOD[2:])):
         assert not compare(first, second).distinguishable
     same = compare(GOOD[:1], GOOD[:1])
@@ -106,7 +108,7 @@ def test_arms_that_differ_by_chance_alone_are_not_distinguishable() -> None:
 
 
 def test_scatter_of_the_seeds_takes_a_verdict_back() -> None:
-    """The sentences speak for the arm, but its seeds differ as much."""
+    """The sentences speak for the system, but its seeds differ as much."""
     mixed = [GOOD[0], spoil(REFERENCES, 0.45, 6)]
     scattered = compare([BAD[0], GOOD[1]], mixed)
     assert scattered.seed_error
@@ -135,22 +137,24 @@ def test_paired_test_of_single_runs_is_the_normal_one_over_sentences() -> None:
     )
 
 
-def make_arm(values: np.ndarray) -> ArmScore:
+def make_system_score(values: np.ndarray) -> SystemScore:
     """Of each seed's value for each sentence; the score is their mean."""
     scores = tuple(values.mean(axis=1).tolist())
     count = values.shape[1]
     resampled = draw_sentences(count) @ values.T / count
-    return ArmScore(float(np.mean(scores)), scores, (0.0, 0.0), None, resampled)
+    return SystemScore(float(np.mean(scores)), scores, (0.0, 0.0), None, resampled)
 
 
 def test_without_sentences_that_differ_it_is_students_test() -> None:
-    """All that varies is the seed; also where one arm has a single run."""
+    """All that varies is the seed; also where one system has a single run."""
     for sizes in ((3, 2), (3, 1)):
         first, second = (
             np.random.default_rng(size).normal(size=(size, 1)) + np.zeros((size, 50))
             for size in sizes
         )
-        found = compare_arms(make_arm(first), make_arm(second), higher_is_better=True)
+        found = compare_systems(
+            make_system_score(first), make_system_score(second), higher_is_better=True
+        )
         if sizes[1] > 1:
             expected = stats.ttest_ind(second[:, 0], first[:, 0])
             assert found.p_value == pytest.approx(expected.pvalue)
@@ -162,21 +166,23 @@ def test_without_sentences_that_differ_it_is_students_test() -> None:
 def simulate(
     seeds: tuple[int, int], seed_noise: float, difference: float = 0.0, trials: int = 1000
 ) -> float:
-    """The share of trials in which two arms are called different.
+    """The share of trials in which two systems are called different.
 
-    A sentence has a difficulty that all runs share, one for each arm, and one for each run. The
-    noise of the seeds and the difference are in standard errors of the arm's own part.
+    A sentence has a difficulty that all runs share, one for each system, and one for each run. The
+    noise of the seeds and the difference are in standard errors of the system's own part.
     """
     random_, count = np.random.default_rng(0), 100
-    arm = np.repeat([0, 1], seeds)
-    runs, error = len(arm), 1 / math.sqrt(count)
+    system = np.repeat([0, 1], seeds)
+    runs, error = len(system), 1 / math.sqrt(count)
     called = 0
     for _ in range(trials):
-        values = random_.normal(0, 3, (1, count)) + random_.normal(size=(2, count))[arm]
+        values = random_.normal(0, 3, (1, count)) + random_.normal(size=(2, count))[system]
         values += random_.normal(size=(runs, count))
-        values += error * (seed_noise * random_.normal(size=(runs, 1)) + difference * arm[:, None])
-        first, second = (make_arm(values[arm == which]) for which in (0, 1))
-        called += compare_arms(first, second, higher_is_better=True).distinguishable
+        values += error * (
+            seed_noise * random_.normal(size=(runs, 1)) + difference * system[:, None]
+        )
+        first, second = (make_system_score(values[system == which]) for which in (0, 1))
+        called += compare_systems(first, second, higher_is_better=True).distinguishable
     return called / trials
 
 
@@ -184,7 +190,7 @@ def simulate(
     "seeds", [(2, 2), *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in ((1, 3), (3, 3)))]
 )
 @pytest.mark.parametrize("seed_noise", [0.5, 1.0, pytest.param(3.0, marks=pytest.mark.slow)])
-def test_verdict_on_equal_arms_is_wrong_in_three_to_six_percent(
+def test_verdict_on_equal_systems_is_wrong_in_three_to_six_percent(
     seeds: tuple[int, int], seed_noise: float
 ) -> None:
     assert 0.03 <= simulate(seeds, seed_noise) <= 0.06

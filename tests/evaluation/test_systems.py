@@ -8,13 +8,13 @@ import pytest
 
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.scores import make_measure
-from t2t.evaluation.systems import check_comparable, list_changes, read_arm
+from t2t.evaluation.systems import check_comparable, list_changes, read_system
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 
 def check(*runs: Path, measure: str = "bleu") -> None:
-    arms = [read_arm(str(run), "test", "") for run in runs]
-    check_comparable(arms, measure, make_measure(measure, "de"))
+    systems = [read_system(str(run), "test", "") for run in runs]
+    check_comparable(systems, measure, make_measure(measure, "de"))
 
 
 def rewrite(evaluation: Evaluation, measure: str, **changes: Any) -> None:
@@ -78,12 +78,12 @@ def test_score_that_its_hypotheses_do_not_give_is_refused(first: Path, tmp_path:
         check(first, tmp_path / "second")
 
 
-def test_runs_joined_by_a_comma_are_seeds_of_one_arm(tmp_path: Path) -> None:
+def test_runs_joined_by_a_comma_are_seeds_of_one_system(tmp_path: Path) -> None:
     for seed in (0, 1):
         save(tmp_path / str(seed), spoil(3 + seed), config={"seed": seed} if seed else {})
-    arm = read_arm(f"{tmp_path}/0,{tmp_path}/1", "test", "")
-    assert [*arm.hypotheses] == [spoil(3), spoil(4)]
-    assert arm.name == f"{tmp_path}/0 (+1)"
+    system = read_system(f"{tmp_path}/0,{tmp_path}/1", "test", "")
+    assert [*system.hypotheses] == [spoil(3), spoil(4)]
+    assert system.name == f"{tmp_path}/0 (+1)"
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def test_runs_joined_by_a_comma_are_seeds_of_one_arm(tmp_path: Path) -> None:
         ({}, "the seeds are 0, 0; runs joined by a comma need different ones"),
         (
             {"seed": 1, "mesh.data": 2, "model.num_heads": 1},
-            r"no other seed of .*, for it differs in model\.num_heads; give it as an arm of its",
+            r"no other seed of .*, for it differs in model\.num_heads; give it as a system of its",
         ),
     ],
 )
-def test_other_recipe_or_the_same_seed_is_no_seed_of_an_arm(
+def test_other_recipe_or_the_same_seed_is_no_seed_of_a_system(
     first: Path, tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
     save(tmp_path / "second", spoil(4), config=config)
     with pytest.raises(EvaluationError, match=message):
-        read_arm(f"{first},{tmp_path}/second", "test", "")
+        read_system(f"{first},{tmp_path}/second", "test", "")
 
 
 def test_changes_are_those_of_either_config(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from t2t.evaluation.significance import ArmScore, Comparison, Judgement
+from t2t.evaluation.significance import Comparison, Judgement, SystemScore
 from t2t.evaluation.verdict import describe, describe_all
 
 CLEAR = Comparison(1.5, True, (1, 1), 0.5, None, (0.52, 2.48), 0.0027, 0.0027)
@@ -17,8 +17,8 @@ def test_single_runs_say_that_the_seed_is_not_covered() -> None:
     assert say(CLEAR) == (
         "new is better than old: +1.5 bleu (95% interval +0.52 to +2.48, two-sided p = 0.0027; "
         "standard error 0.5 from 1000 sentences). This covers the choice of the sentences alone: "
-        "with one run an arm nothing is known of the seeds, and another seed may give another "
-        "verdict."
+        "with one run of each system nothing is known of the seeds, and another seed may give "
+        "another verdict."
     )
     assert say(dataclasses.replace(CLEAR, better=False)).startswith("new is worse than old: +1.5")
 
@@ -42,10 +42,10 @@ def test_unclear_difference_says_what_would_show_it() -> None:
 
 def test_several_comparisons_are_corrected_and_say_so() -> None:
     corrected = dataclasses.replace(CLEAR, adjusted=0.0054)
-    arm = ArmScore.__new__(ArmScore)
-    judgement = Judgement(dict.fromkeys("abc", arm), {"b": corrected, "c": UNCLEAR})
+    system = SystemScore.__new__(SystemScore)
+    judgement = Judgement(dict.fromkeys("abc", system), {"b": corrected, "c": UNCLEAR})
     lines = describe_all(judgement, "bleu", 1000)
     assert lines[0].startswith("b is better than a: ")
     assert "two-sided p = 0.0027, 0.0054 with Holm's correction;" in lines[0]
     assert lines[2].startswith("These 2 comparisons are judged together")
-    assert lines[2].endswith("where no arm differs from a, is 5%.")
+    assert lines[2].endswith("where no system differs from a, is 5%.")

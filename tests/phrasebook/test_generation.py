@@ -15,7 +15,7 @@ from t2t.phrasebook.sampler_sentences import SentenceSampler
 from t2t.phrasebook.splits import MAX_WORDS, is_held_out, split_of
 from t2t.phrasebook.text import Text
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 Splits = dict[str, list[tuple[str, str]]]
 

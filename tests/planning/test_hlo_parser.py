@@ -1,6 +1,6 @@
 import pytest
 
-from t2t.planning.hlo_parser import Array, count_bits, parse_module
+from t2t.planning.hlo_parser import HloArray, count_bits, parse_module
 
 TEXT = """\
 HloModule jit_step, is_scheduled=true, replica_count=1, num_partitions=4
@@ -41,8 +41,8 @@ def test_instruction_knows_its_operands_origin_and_calls() -> None:
 def test_types_are_read_with_their_memory() -> None:
     scope = parse_module(TEXT).computations["body.1"]
     counter, table = scope["arg.1"].arrays
-    assert (counter, counter.num_bytes) == (Array("s32", 1, in_hbm=True), 4)
-    assert (table, table.num_bytes) == (Array("f32", 6, in_hbm=False), 24)
+    assert (counter, counter.num_bytes) == (HloArray("s32", 1, in_hbm=True), 4)
+    assert (table, table.num_bytes) == (HloArray("f32", 6, in_hbm=False), 24)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from t2t.config.fields import (
     TrainingConfig,
 )
 from t2t.planning import planner
-from t2t.planning.compile_step import Memory, OutOfMemoryError, Program
+from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
 from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, rank_plans, search_meshes
 from t2t.planning.topology import open_topology
@@ -83,16 +83,16 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
     assert not any("unknown" in remark for remark in own.remarks)  # of the length of loops
 
 
-def test_recipe_follows_from_the_step() -> None:
+def test_whole_training_is_estimated_from_the_step() -> None:
     found = plan(1)
-    recipe, own = found.recipe, found.heaviest.estimate
-    assert recipe is not None
+    training, own = found.training, found.heaviest.estimate
+    assert training is not None
     assert own is not None
-    assert recipe.mean_step_seconds == pytest.approx(own.step_seconds_estimate, rel=0.5)
-    assert recipe.hours == pytest.approx(recipe.mean_step_seconds)  # of 3,600 steps
-    assert recipe.accelerator_hours == pytest.approx(8 * recipe.hours)
-    assert recipe.tokens_per_second * recipe.mean_step_seconds == pytest.approx(
-        recipe.tokens_per_step
+    assert training.mean_step_seconds == pytest.approx(own.step_seconds_estimate, rel=0.5)
+    assert training.hours == pytest.approx(training.mean_step_seconds)  # of 3,600 steps
+    assert training.accelerator_hours == pytest.approx(8 * training.hours)
+    assert training.tokens_per_second * training.mean_step_seconds == pytest.approx(
+        training.tokens_per_step
     )
 
 
@@ -137,12 +137,12 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     Two meshes differ by 2%, which is less than the error.
     """
 
-    def compile_step(config: Config, *_: object) -> Program:
+    def compile_step(config: Config, *_: object) -> CompiledStep:
         if config.mesh.fsdp < 4:
             raise OutOfMemoryError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm.")
         count = 10**6 * (10 * config.mesh.fsdp + config.mesh.tensor)
         text = f"HloModule m\nENTRY %m () -> f32[] {{\n  ROOT %b = f32[{count}] copy()\n"
-        return Program(text, Memory(1, 2, 3, 4, 5, 6))
+        return CompiledStep(text, DeviceMemory(1, 2, 3, 4, 5, 6))
 
     monkeypatch.setattr(planner, "compile_step", compile_step)
     plans, refused = search_meshes(CONFIG, open_topology("cpu:8"), mean_length=8)
@@ -150,13 +150,13 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert order[:3] == [(4, 1), (4, 2), (8, 1)]
     assert [found.fits for found in plans] == [True] * 3 + [False] * 6
     assert plans[-1].heaviest.memory_bytes == round(20.5 * 2**30)
-    assert plans[-1].recipe is None
+    assert plans[-1].training is None
     assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # of four heads
     assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
     assert rank_plans(plans) == [1, 1, 3] + [None] * 6
-    _, *lines, _, error = describe_search(plans).splitlines()
+    _, _, *lines, _, error = describe_search(plans).splitlines()
     assert [line.split()[0] for line in lines] == ["1", "1", "3"] + ["-"] * 6
-    assert lines[-1].endswith("22.01 GB  does not fit")
+    assert lines[-1].split()[4:] == "22.01 GB does not fit".split()
     assert "10%" in describe_search(plans)
     assert "no run on a TPU has tested" in error
     ranks = [entry["rank"] for entry in to_search_json(plans, {}, open_topology("cpu:8"))["search"]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t.planning.chips import CHIPS
-from t2t.planning.hlo_parser import Module, parse_module
+from t2t.planning.hlo_parser import HloModule, parse_module
 from t2t.planning.hlo_traffic import Cost, measure_cost
 
 FOLDER = Path(__file__).parent / "programs"
@@ -27,7 +27,7 @@ def measure(name: str) -> Cost:
 
 
 @functools.cache
-def parse(name: str) -> Module:
+def parse(name: str) -> HloModule:
     return parse_module(read(name))
 
 

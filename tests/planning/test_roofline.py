@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from t2t.planning.chips import CHIPS, Chip
-from t2t.planning.compile_step import Memory, Program
+from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.roofline import CYCLES_ERROR, Estimate, estimate
 
 PROGRAM = """HloModule test, num_partitions=4
@@ -17,16 +17,16 @@ ENTRY %main (a: f32[5,7], b: f32[7,3]) -> f32[5,3] {
   ROOT %sum = f32[5,3]{1,0:S(1)} all-reduce(%dot), channel_id=1, replica_groups=[1,4]<=[4]
 }
 """
-MEMORY = Memory(parameters=1, optimizer=2, batch=3, activations=4, code=5, other=6)
+MEMORY = DeviceMemory(parameters=1, optimizer=2, batch=3, activations=4, code=5, other=6)
 FLOPS, HBM_BYTES, SENT_BYTES = 20, 4 * (35 + 21 + 15 + 15), 90
 
 # One second each for FLOPs, memory and network; a cycle is a tenth of a second.
 BALANCED = Chip("test", FLOPS, 1, 1, 100, HBM_BYTES, SENT_BYTES)
 
 
-def read(cycles: int | None = None) -> Program:
+def read(cycles: int | None = None) -> CompiledStep:
     written = f', backend_config={{"estimated_cycles":"{cycles}"}}' if cycles else ""
-    return Program(PROGRAM.replace("CYCLES", written), MEMORY)
+    return CompiledStep(PROGRAM.replace("CYCLES", written), MEMORY)
 
 
 def run(cycles: int | None = None, chip: Chip = BALANCED) -> Estimate:
@@ -124,6 +124,6 @@ backend_config={"custom_call_config":{"cost_estimate":{"flops":"2000000000000"}}
 def test_kernel_reaches_the_share_of_the_peak_that_its_heads_fill(
     chip: str, widths: tuple[int, int], share: float
 ) -> None:
-    own = estimate(Program(KERNEL, MEMORY), CHIPS[chip], 1.0, widths)
+    own = estimate(CompiledStep(KERNEL, MEMORY), CHIPS[chip], 1.0, widths)
     assert own.estimated_cycles == round(2e12 / (share * CHIPS[chip].flops_per_cycle))
     assert f"{share:.0%} of the chip's peak" in own.remarks[0]

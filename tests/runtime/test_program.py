@@ -9,7 +9,7 @@ import pytest
 
 from t2t.runtime.program import INTERRUPTED
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # A program without JAX. What it does beyond reading its config is named by its run directory.
 PROGRAM = '''
@@ -92,7 +92,7 @@ def test_flags_reach_the_program(folder: Path) -> None:
     flags = ["--config.model.num_heads=4", "--config.data.train_weights=2,0.5"]
     status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
     assert (status, messages) == (0, "")
-    assert output == f"4 (2, 0.5) {Path.home()}/run\n"
+    assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"
 
 
 @pytest.mark.parametrize(

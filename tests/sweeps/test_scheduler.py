@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, ConfigError
-from t2t.sweeps.scheduler import Programs, Scheduler, find_gpus, share, uses_tpu
-from t2t.sweeps.sweep_directory import Protocol, find_failure, find_score, lock_sweep
+from t2t.sweeps.scheduler import Programs, Scheduler, find_gpus, share_machine, uses_tpu
+from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score, lock_sweep
 from t2t.sweeps.sweep_progress import Progress
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
@@ -57,7 +57,7 @@ def runs() -> list[Run]:
 
 
 def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
-    programs = ShortPrograms(workdir, "recipe.py", {}, Protocol("test", "last"), scripts)
+    programs = ShortPrograms(workdir, "recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
     with lock_sweep(workdir, shared=False) as lock:
         progress = Progress(workdir, runs, "bleu")
         Scheduler(programs, workers, lock, progress).work(runs)
@@ -65,7 +65,9 @@ def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> No
 
 
 def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "recipe.py:en-de", {"seed": 7}, Protocol("dev", "avg:5"))
+    programs = Programs(
+        tmp_path, "recipe.py:en-de", {"seed": 7}, EvaluationProtocol("dev", "avg:5")
+    )
     run = make_runs(Config(seed=7), ROWS)[0][1]
     assert programs.train(run)[1:] == [
         "-m",
@@ -171,20 +173,20 @@ def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
 def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
-    assert share(0, 1, machine) == (set(), machine)
-    assert share(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
-    assert share(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
+    assert share_machine(0, 1, machine) == (set(), machine)
+    assert share_machine(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
+    assert share_machine(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
-        share(0, 4, machine)
+        share_machine(0, 4, machine)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
 
 
 @pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])
 def test_workers_that_would_claim_the_same_tpu_are_refused(platforms: str) -> None:
     machine = {"JAX_PLATFORMS": platforms}
-    assert share(0, 1, machine) == (set(), machine)
+    assert share_machine(0, 1, machine) == (set(), machine)
     with pytest.raises(ConfigError, match=r"--workers=2: every program claims .* use --workers=1"):
-        share(0, 2, machine)
+        share_machine(0, 2, machine)
 
 
 @pytest.mark.parametrize("chip", ["accel0", "vfio/0"])

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, DataConfig, TrainingConfig
-from t2t.sweeps.sweep_directory import Protocol, list_begun, lock_sweep, open_sweep
+from t2t.sweeps.sweep_directory import EvaluationProtocol, list_begun, lock_sweep, open_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.run_directory import RunError
 
-PROTOCOL = Protocol("test", "last")
+PROTOCOL = EvaluationProtocol("test", "last")
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1})]
 
 
@@ -35,7 +35,7 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
     changed = [Row("base"), Row("one_head", {"model.num_heads": 2})]
     runs = make(Config(training=TrainingConfig(steps=7)), changed)
     with pytest.raises(RunError) as error:
-        open_sweep(tmp_path, runs, Protocol("validation", "last"))
+        open_sweep(tmp_path, runs, EvaluationProtocol("validation", "last"))
     assert [line.strip() for line in str(error.value).splitlines()[1:-1]] == [
         "--split: 'test' -> 'validation'",
         "base-seed0: training.steps: 100000 -> 7",
