@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from t2t.training.run_directory import RunError, list_measures, list_steps
 
 _log = logging.getLogger(__name__)
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]  # or where t2t is installed, with the recipes inside of it
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
     "tensorflow-datasets",
@@ -172,8 +173,8 @@ def find_revision() -> dict[str, Any]:
     """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
 
     The hash tells two changes of the same files apart, and needs no git. Without git the commit is
-    the one that `git archive` wrote into REVISION, if the code was shipped so, and `changed` is
-    None; `revision` is None, too, where there is neither.
+    the one that `git archive` or the installation wrote into REVISION, and `changed` is None;
+    `revision` is None, too, where there is neither.
     """
     code = hash_code()
     top = _git("rev-parse", "--show-toplevel")
@@ -185,19 +186,30 @@ def find_revision() -> dict[str, Any]:
 
 
 def hash_code() -> str:
-    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not."""
+    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not.
+
+    It is the same in a checkout and where that was installed.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py")):
+    installed = (CHECKOUT / "t2t" / "configs").is_dir()  # what is beside it is not ours
+    folders = [CHECKOUT / part for part in (_CODE[:1] if installed else _CODE)]
+    files = {
+        re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()): path
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
+    for name, path in sorted(files.items()):
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(CHECKOUT).as_posix()} {len(content)}\n".encode())
+        digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
 def _read_shipped_revision() -> str | None:
-    path = CHECKOUT / "REVISION"
-    revision = path.read_text().strip() if path.exists() else ""
-    return None if not revision or revision.startswith("$") else revision
+    for path in (CHECKOUT / "t2t" / "REVISION", CHECKOUT / "REVISION"):
+        if path.exists() and not (revision := path.read_text().strip()).startswith("$"):
+            return revision or None
+    return None
 
 
 def _git(*arguments: str) -> str | None:
