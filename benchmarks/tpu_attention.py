@@ -22,7 +22,8 @@ from jax.sharding import Mesh, NamedSharding
 
 from benchmarks.contest import write
 from t2t.config.fields import MeshConfig
-from t2t.model.attention import KeyValue, dot_product_attention
+from t2t.model.kv_cache import KeyValue
+from t2t.ops import recomputed_attention, tpu_attention
 from t2t.ops.tpu_attention import LANES, MOST_WEIGHTS
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
@@ -34,6 +35,7 @@ POSITIONS, WIDTH = 8192, 64
 def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> jax.stages.Compiled:
     """Results and gradients of one attention."""
     rows = POSITIONS // length * mesh.devices.size
+    twin = (tpu_attention if fused else recomputed_attention).dot_product_attention
 
     def describe(shape: tuple[int, ...], dtype: Any, *names: str | None) -> jax.ShapeDtypeStruct:
         partition = spec("batch", *names)
@@ -42,7 +44,8 @@ def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> ja
 
     def run(mask: jax.Array, gradient: jax.Array, *arrays: jax.Array) -> Any:
         def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
-            return dot_product_attention(query, KeyValue(keys, values), mask, kernel=fused)
+            results: jax.Array = twin(query, KeyValue(keys, values), mask)
+            return results
 
         results, pull_back = jax.vjp(attend, *arrays)
         return results, pull_back(gradient)

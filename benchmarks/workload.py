@@ -1,7 +1,7 @@
 """What every contestant works on: synthetic sentence pairs and three sizes of the Transformer.
 
 Needs nothing but NumPy, so that a contestant can be another program in another environment.
-Lengths count sub-words with the end mark, which are the target tokens that throughput counts:
+Lengths count sub-words with EOS, which are the target tokens that throughput counts:
 padding never does.
 """
 

@@ -34,7 +34,7 @@ from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
 from t2t.runtime.distributed import first_alone, is_first, join
 from t2t.runtime.mesh import make_mesh
-from t2t.training.disk_space import measure_room
+from t2t.training.disk_space import measure_space
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
@@ -184,7 +184,7 @@ def find_compilation_cache() -> Finding:
 
 
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
-    """Room in the run directory for a config's checkpoints, and whether one may write there.
+    """Space in the run directory for a config's checkpoints, and whether one may write there.
 
     Without a config those of base and big are looked at, and base has to fit.
     """
@@ -198,19 +198,19 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     names = (
         {"--config": config} if config else {name: read_recipe(name) for name in ("base", "big")}
     )
-    rooms = {}
+    spaces = {}
     for name, recipe in names.items():
         vocab_size = recipe.tokenizer.vocab_size
         size = count_parameters(recipe.model, vocab_size, vocab_size)
-        rooms[name] = measure_room(workdir, recipe, size)
-    first = next(iter(rooms.values()))
+        spaces[name] = measure_space(workdir, recipe, size)
+    first = next(iter(spaces.values()))
     seen = [f"{first.free / 1e9:.1f} GB free in {workdir}"]
     seen += [
-        f"{name} keeps {room.describe()}: {'does not fit' if room.missing else 'fits'}"
-        for name, room in rooms.items()
+        f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
+        for name, space in spaces.items()
     ]
     problem = (
-        f"{first.missing / 1e9:.1f} GB too few: free some room, lower checkpoints.keep_last, or "
+        f"{first.missing / 1e9:.1f} GB too few: free some space, lower checkpoints.keep_last, or "
         "choose another --workdir; training stops when the disk is full"
     )
     return Finding("disk", "; ".join(seen), problem if first.missing else "")

@@ -51,7 +51,7 @@ class SplitReport:
 
     pairs: int
     words: dict[str, Histogram]  # separated by white space
-    subwords: dict[str, Histogram]  # with the end mark
+    subwords: dict[str, Histogram]  # with EOS
     ratio: Histogram  # target sub-words / source sub-words
     repeated: dict[str, int]  # equal to an earlier one of the split
     in_training: dict[str, int]  # equal to one of the training split; of "train" none

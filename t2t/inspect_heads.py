@@ -45,7 +45,7 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
-MAX_LENGTH = 256  # sub-words of a sentence, the end mark included: no screen shows more
+MAX_LENGTH = 256  # sub-words of a sentence, EOS included: no screen shows more
 _TITLES = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
@@ -213,7 +213,7 @@ def write_page(path: Path, html: str) -> None:
     try:
         write_file(path, html)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
+        raise RunError(f"{path} cannot be written: {error.strerror}; make space there") from None
 
 
 def main(operands: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ def describe_field(name: str, value: Any) -> Iterator[str]:
                 for corpus in corpora:
                     digest = corpus["sha256"][:16]
                     yield f"{split:13}{corpus['pairs']} pairs, {digest}, {corpus['name']}"
-        case "versions" | "environment" | "config":
+        case "versions" | "environment" | "config" | "operations":
             yield f"{name:13}" + ", ".join(f"{key} {item}" for key, item in value.items())
         case _ if value is not None:
             yield f"{name:13}{value}"

@@ -23,12 +23,13 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure, score_bleu
 from t2t.model.interface import Params
+from t2t.ops.choose import describe_choice
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
 from t2t.runtime.distributed import first_alone, join
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.disk_space import warn_of_missing_room
+from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
@@ -36,7 +37,7 @@ from t2t.training.provenance import check_corpora, record_start
 from t2t.training.run_directory import list_steps, lock_run, open_run
 from t2t.training.state import describe_state, init_state, make_optimizer
 from t2t.training.step import make_train_step
-from t2t.training.validation import CorpusScorer, make_loader, put_ahead
+from t2t.training.validation import CorpusScorer, make_loader, prefetch
 
 _log = logging.getLogger(__name__)
 
@@ -79,11 +80,13 @@ def train_on_mesh(
         restored = checkpoints.restore(described)
         state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
         first = int(state.step)
-        checkpoints.check_room(state)
+        checkpoints.check_space(state)
         record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
         size = count_parameters(state.params)
         _log.info("%d parameters, starting after step %d", size, first)
-        warn_of_missing_room(workdir, config, size)
+        for operation, module in describe_choice(config.model).items():
+            _log.info("  %-23s %s", operation, module)
+        warn_of_missing_space(workdir, config, size)
         validate = make_validate(config, vocabulary, mesh, validation, state.params)
         report = Report(
             workdir,
@@ -97,7 +100,7 @@ def train_on_mesh(
                 config.training,
                 state,
                 make_train_step(structure, optimizer, config),
-                put_ahead(loader.iterate(first, config.training.steps), mesh),
+                prefetch(loader.iterate(first, config.training.steps), mesh),
                 validate,
                 checkpoints,
                 report,

@@ -48,9 +48,9 @@ def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None
     [
         (100, None, ["base", "big"], ""),
         (11, None, ["base"], ""),
-        (3, None, [], "2.3 GB too few: free some room"),
+        (3, None, [], "2.3 GB too few: free some space"),
         (11, "base", ["--config"], ""),
-        (11, "big", [], "45.5 GB too few: free some room"),
+        (11, "big", [], "45.5 GB too few: free some space"),
     ],
 )
 def test_disk_has_to_hold_the_checkpoints_that_a_recipe_keeps(

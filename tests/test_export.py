@@ -32,7 +32,7 @@ def translate(directory: Path, **options: str) -> str:
     vocabulary = Vocabulary.load(directory / "vocab")
     translator = ctranslate2.Translator(str(directory), intra_threads=1, **options)
     [ids] = vocabulary.src.encode([LINE])
-    limit = len(ids) + 5  # the run's config allows 6 more, the end mark among them
+    limit = len(ids) + 5  # the run's config allows 6 more, EOS among them
     [result] = translator.translate_batch(
         [vocabulary.src.pieces(ids)], beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )

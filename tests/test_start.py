@@ -1,4 +1,4 @@
-"""What is looked at when training starts: room on the disk, and whether text is as it was."""
+"""What is looked at when training starts: space on the disk, and whether text is as it was."""
 
 import shutil
 from pathlib import Path

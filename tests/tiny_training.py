@@ -1,6 +1,7 @@
 """A training run that takes seconds, and what it leaves behind."""
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from t2t.training.state import describe_state, make_optimizer
 from tests.data.small_corpus import PAIRS
 
 STEPS = 100
-SECTIONS = {name: type(value) for name, value in vars(Config()).items() if name != "seed"}
 
 
 def make_config(folder: Path) -> Config:
@@ -60,8 +60,11 @@ def make_config(folder: Path) -> Config:
 
 def change(config: Config, **sections: dict[str, Any]) -> Config:
     """A copy with some fields changed."""
-    values = {name: vars(getattr(config, name)) | sections.get(name, {}) for name in SECTIONS}
-    return Config(**{name: SECTIONS[name](**fields) for name, fields in values.items()})
+    changed = {
+        name: dataclasses.replace(getattr(config, name), **fields)
+        for name, fields in sections.items()
+    }
+    return dataclasses.replace(config, **changed)
 
 
 def write_recipe(config: Config, path: Path) -> None:

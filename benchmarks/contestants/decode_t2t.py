@@ -40,7 +40,7 @@ def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
 
 
 def draw_params(size: Size) -> Params:
-    """At random, but the end mark comes never before the limit."""
+    """At random, but EOS comes never before the limit."""
     _, params = init_model(
         make_config(size).model, size.vocab_size, size.vocab_size, jax.random.key(0)
     )
@@ -56,7 +56,7 @@ class ForcedSource(list[int]):
     """A source whose output shall have so many tokens."""
 
     def __init__(self, ids: Ids, output_length: int):
-        """Both with the end mark."""
+        """Both with EOS."""
         super().__init__(ids.tolist())
         self.output_length = output_length
 

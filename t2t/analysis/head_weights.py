@@ -1,7 +1,9 @@
 """The attention heads of a Transformer, one by one: how they weigh, and the model without one."""
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention, dot_product_attention
+from t2t.model.attention import MultiHeadAttention
 from t2t.model.interface import Params
+from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 
 # Where the parameters of each stack's attention are.
@@ -49,7 +52,51 @@ def list_heads(config: ModelConfig) -> Iterator[Head]:
             yield from (Head(stack, layer, number) for number in range(config.num_heads))
 
 
+def find_weights(
+    model: Transformer, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+) -> HeadWeights:
+    """The weights of every head under teacher forcing, on one device; `model` is used up.
+
+    The layers run as they always do, so every variant of them is covered.
+    """
+    sites = (
+        [layer.attention for layer in model.encoder],
+        [layer.self_attention for layer in model.decoder],
+        [layer.cross_attention for layer in model.decoder],
+    )
+    recorded = [_record(stack) for stack in sites]
+    model.decode_all(src, tgt_in)
+    return HeadWeights(*map(jnp.stack, recorded))
+
+
+def _record(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
+    """A list that is filled, layer by layer, once the model runs."""
+    recorded: list[Float[Array, "B H T S"]] = []
+    for module in stack:
+        operations = module.policy.operations
+        recording = functools.partial(_attend_and_record, operations.attention, recorded)
+        operations = dataclasses.replace(operations, attention=recording)
+        module.policy = dataclasses.replace(module.policy, operations=operations)
+    return recorded
+
+
+def _attend_and_record(
+    attend: Callable[..., Float[Array, "B T H V"]],
+    recorded: list[Float[Array, "B H T S"]],
+    query: Float[Array, "B T H K"],
+    memory: KeyValue,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+    *others: Any,
+    scaled: bool = True,
+) -> Float[Array, "B T H V"]:
+    """Attention that also records its weights."""
+    recorded.append(weigh(attend, query, memory.keys, mask, bias, scaled=scaled))
+    return attend(query, memory, mask, bias, *others, scaled=scaled)
+
+
 def weigh(
+    attend: Callable[..., Float[Array, "B T H V"]],
     query: Float[Array, "B T H K"],
     keys: Float[Array, "B S G K"],
     mask: Bool[Array, "#B 1 #T S"],
@@ -57,59 +104,11 @@ def weigh(
     *,
     scaled: bool = True,
 ) -> Float[Array, "B H T S"]:
-    """softmax(Q K^T / sqrt(d_k)): what attention makes of values that are unit vectors."""
+    """The weights of attention, in float32: its results for values that are unit vectors."""
     length = keys.shape[1]
     values = jnp.broadcast_to(jnp.eye(length)[:, None], (*keys.shape[:3], length))
-    heads = dot_product_attention(query, KeyValue(keys, values), mask, bias, scaled=scaled)
+    heads = attend(query, KeyValue(keys, values), mask, bias, scaled=scaled)
     return jnp.moveaxis(heads, 2, 1)
-
-
-class _Watched(MultiHeadAttention):
-    """Hands the weights of each call to whom wants them."""
-
-    record: Callable[[Float[Array, "B H T S"]], None]
-
-    def attend(
-        self,
-        query: Float[Array, "B T H K"],
-        memory: KeyValue | KVCache,
-        mask: Bool[Array, "#B 1 #T S"],
-        bias: Float[Array, "H T S"] | None = None,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "B T D"]:
-        assert isinstance(memory, KeyValue), "weights are those of teacher forcing"
-        self.record(weigh(query, memory.keys, mask, bias, scaled=self.scaled))
-        return super().attend(query, memory, mask, bias, key)
-
-
-def find_weights(
-    model: Transformer, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
-) -> HeadWeights:
-    """How every head weighs under teacher forcing, on one device; `model` is used up.
-
-    The layers run as they always do, so that no variant of them has to be known here.
-    """
-    sites = (
-        [layer.attention for layer in model.encoder],
-        [layer.self_attention for layer in model.decoder],
-        [layer.cross_attention for layer in model.decoder],
-    )
-    recorded = [_watch(stack) for stack in sites]
-    model.decode_all(src, tgt_in)
-    return HeadWeights(*map(jnp.stack, recorded))
-
-
-def _watch(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
-    """Fills, layer by layer, once the model runs.
-
-    The modules stay what they are, under the class that watches: it has all that it needs.
-    """
-    recorded: list[Float[Array, "B H T S"]] = []
-    for attention in stack:
-        attention.__class__ = _Watched
-        assert isinstance(attention, _Watched)
-        attention.record = recorded.append
-    return recorded
 
 
 def switch_off(params: Params, head: Head) -> Params:

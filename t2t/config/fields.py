@@ -27,8 +27,8 @@ class ModelConfig:
     num_kv_heads: int | None = None  # groups that share a key and a value; unset: num_heads
     d_k: int | None = None  # width of a query and a key; unset: d_model / num_heads
     d_v: int | None = None  # width of a value; unset: d_model / num_heads
+    attention: str = "dot_product"  # equation 1, or a variant that a plugin registers
     attention_scale: bool = True  # False: Q K^T is not divided by sqrt(d_k)
-    attention_kernel: bool = True  # on a TPU, one kernel where it is made for the shapes
     position: str = "sinusoidal"  # sinusoidal | learned | rotary | relative | alibi | none
     max_positions: int = 1024  # rows of the learned position table; other kinds have no limit
     norm: str = "layer"  # layer | rms | none
@@ -43,6 +43,7 @@ class ModelConfig:
     # compute: auto (bfloat16 on GPU and TPU) | float32 | bfloat16 | mixed (float32, but products
     # with weights have bfloat16 operands: twice as fast on CPUs that multiply them)
     dtype: str = "auto"
+    kernels: str = "auto"  # auto: the fast twins in t2t/ops | textbook: the formulas alone
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -77,7 +78,7 @@ class ModelConfig:
 class DataConfig:
     """Which text is read, and how it becomes batches."""
 
-    source: str = "phrasebook"  # phrasebook | multi30k | tfds | text
+    source: str = "phrasebook"  # phrasebook | multi30k | tfds | text, or a registered one
     src_language: str = "en"  # language code, the file suffix in multi30k and the key in tfds
     tgt_language: str = "de"
     directory: str = ""  # multi30k: its folder (empty: download); tfds: data_dir (empty: default)
@@ -90,7 +91,7 @@ class DataConfig:
     test_src: str = ""  # text
     test_tgt: str = ""
     cache_directory: str = "~/.cache/t2t"  # tokenised corpora, shared between runs
-    max_length: int = 256  # longer pairs (sub-words with end mark, either side) leave training
+    max_length: int = 256  # longer pairs (sub-words with EOS, either side) leave training
     max_length_ratio: float = 0.0  # pairs whose lengths differ by more leave training; 0: no limit
     batch_tokens: int = 25_000  # padded source and padded target positions per update, each
     packed_length: int = 0  # rows of so many positions, with several pairs in each; 0: one a row
@@ -115,9 +116,11 @@ class TrainingConfig:
     """Section 5 of the paper: optimiser, schedule, regularisation, and how often to look."""
 
     steps: int = 100_000  # batches until the end
-    schedule: str = "noam"  # noam | inverse_sqrt | cosine | constant, all with warm-up
+    # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered one
+    schedule: str = "noam"
     warmup_steps: int = 4000
     learning_rate: float = 1.0  # noam: factor on the paper's formula; others: the peak rate
+    optimizer: str = "adam"  # adam, or a registered one
     adam_b1: float = 0.9
     adam_b2: float = 0.98
     adam_eps: float = 1e-9

@@ -18,6 +18,7 @@ from t2t.config.fields import ConfigError
 # The library's own variants, each chosen by a `match` on the field.
 CHOICES = {
     "model.kind": ("transformer", "rnn"),
+    "model.attention": ("dot_product",),
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
@@ -25,14 +26,24 @@ CHOICES = {
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
+    "model.kernels": ("auto", "textbook"),
     "data.source": ("phrasebook", "multi30k", "tfds", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
+    "training.optimizer": ("adam",),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
 }
 
-# Fields that take variants from outside, and what has to be registered for each.
+# Fields that take variants from outside, with the signature that each registered function has.
 EXTENSIBLE = {
+    "model.attention": "as t2t.model.attention.dot_product_attention",
+    "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
+    # The corpus of one split, None where there is none. `list_splits` asks for train, validation
+    # and test; others can be evaluated.
+    "data.source": "(DataConfig, split: str) -> Corpus | None",
+    # `training.clip_norm` is applied before it.
+    "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
+    # From the number of updates made so far to the learning rate, warm-up included.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
 }
 
@@ -43,8 +54,10 @@ _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 def register(field: str, name: str) -> Callable[[Variant], Variant]:
     """Returns a decorator that makes `name` a value of a config field.
 
+    The same function may be registered again, as when a cell of a notebook is run twice.
+
     Raises:
-        ConfigError: the field takes no variants, or the library itself has one of this name.
+        ConfigError: the field takes no variants, or the name is taken.
     """
     if field not in EXTENSIBLE:
         raise ConfigError(
@@ -54,6 +67,9 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
         raise ConfigError(f"{field}={name!r} is the library's own; choose another name")
 
     def add(variant: Variant) -> Variant:
+        owner = _qualified_name(_registered.get((field, name), variant))
+        if owner != _qualified_name(variant):
+            raise ConfigError(f"{field}={name!r} is registered by {owner}; choose another name")
         _registered[field, name] = variant
         return variant
 
@@ -63,8 +79,14 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
 def find_variant(field: str, name: str) -> Callable[..., Any]:
     """The registered variant; `ConfigError` lists what there is instead."""
     if (field, name) not in _registered:
-        raise ConfigError(f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}")
+        raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
+
+
+def describe_unknown(field: str, name: str) -> str:
+    """The message for a value that a field does not have, with those that it has."""
+    remedy = ", or name the module that registers it in plugins" if field in EXTENSIBLE else ""
+    return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
 
 def choices(field: str) -> tuple[str, ...]:
@@ -82,7 +104,13 @@ def import_plugins(modules: Sequence[str]) -> None:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):
+                raise  # the module was found, and lacks another one
             raise ConfigError(
                 f"plugins: the module {module} cannot be imported ({error}); start the program "
-                "where it lies, or set PYTHONPATH"
+                "in the folder that holds it, or add that folder to PYTHONPATH"
             ) from None
+
+
+def _qualified_name(variant: Callable[..., Any]) -> str:
+    return f"{variant.__module__}.{variant.__qualname__}"

@@ -6,12 +6,12 @@ Each sentence names the field, the value, the rule and the remedy, before any de
 import dataclasses
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
-from t2t.config.registry import CHOICES, choices, import_plugins
+from t2t.config.registry import CHOICES, choices, describe_unknown, import_plugins
 
 # Fields that only one kind of model reads: for the others they keep their defaults.
 _FIELDS_OF_KIND = {
     "transformer": """
-        d_ff num_heads num_kv_heads d_k d_v attention_scale attention_kernel position
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position
         max_positions norm norm_position feed_forward attention_dropout feed_forward_dropout
     """.split(),
     "rnn": ["rnn_cell"],
@@ -40,7 +40,7 @@ def validate(config: Config) -> Config:
     import_plugins(config.plugins)
     values = flatten(config)
     problems = [
-        f"{name}={values[name]!r} is unknown; use one of {', '.join(choices(name))}"
+        describe_unknown(name, values[name])
         for name in CHOICES
         if values[name] not in choices(name)
     ]

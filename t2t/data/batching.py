@@ -28,7 +28,7 @@ POSITION_COSTS = (1, 3)
 
 @dataclasses.dataclass(frozen=True, order=True)
 class BatchShape:
-    """A batch of `rows` pairs, padded to these lengths (sub-words with end mark)."""
+    """A batch of `rows` pairs, padded to these lengths (sub-words with EOS)."""
 
     tgt_length: int
     src_length: int
@@ -160,7 +160,7 @@ class Plan:
 
 def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "_"]]:
     """Rule -> pairs that it takes out of training; a pair is counted by the first that applies."""
-    empty = (src <= 1) | (tgt <= 1)  # the end mark alone
+    empty = (src <= 1) | (tgt <= 1)  # EOS alone
     long = ~empty & (np.maximum(src, tgt) > data.max_length)
     ratio = np.maximum(src, tgt) / np.maximum(np.minimum(src, tgt), 1)
     uneven = ~empty & ~long & (ratio > (data.max_length_ratio or np.inf))

@@ -1,4 +1,4 @@
-"""From a `DataConfig` to its corpora: text files, any TFDS dataset, Multi30k, the phrasebook.
+"""From a `DataConfig` to its corpora: text files, TFDS, Multi30k, the phrasebook, or registered.
 
 Multi30k (Elliott et al. 2016) is for research and education only, not for commercial use: its
 sentences describe Flickr images and come under the terms of Flickr30k.
@@ -14,6 +14,7 @@ from typing import Any
 
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
+from t2t.config.registry import find_variant
 from t2t.data.corpus import (
     ConcatenatedCorpus,
     Corpus,
@@ -63,25 +64,17 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     if data.source == "multi30k":
         names = {stem: name for name, stem in _MULTI30K_STEMS.items()}
         split = names.get(split, split)
-    if split not in (splits := list_splits(data)):
+    corpus = _find_split(data, split)
+    if corpus is None:
         raise DataError(
-            f"split {split!r} is unknown; data.source={data.source!r} has {', '.join(splits)} here"
+            f"split {split!r} is unknown; data.source={data.source!r} has "
+            f"{', '.join(list_splits(data))} here"
         )
-    match data.source:
-        case "text":
-            return _open_text(data, split)
-        case "multi30k":
-            return _open_multi30k(data, split)
-        case "tfds":
-            return TfdsCorpus(_open_builder(data), split, (data.src_language, data.tgt_language))
-        case "phrasebook":
-            return _open_phrasebook(data, split)
-        case unknown:
-            raise _unknown_source(unknown)
+    return corpus
 
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
-    """The splits that `open_split` takes."""
+    """The splits that `open_split` takes; a registered source may have others besides."""
     match data.source:
         case "text":
             held_out = {"validation": data.validation_src, "test": data.test_src}
@@ -92,12 +85,26 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
             return tuple(_open_builder(data).info.splits)
         case "phrasebook":
             return tuple(phrasebook.SIZES)
-        case unknown:
-            raise _unknown_source(unknown)
+        case _:
+            common = ("train", "validation", "test")
+            return tuple(split for split in common if _find_split(data, split) is not None)
 
 
-def _unknown_source(source: str) -> DataError:
-    return DataError(f"data.source={source!r} is unknown; use text, multi30k, tfds or phrasebook")
+def _find_split(data: DataConfig, split: str) -> Corpus | None:
+    match data.source:
+        case "text" | "multi30k" | "tfds" | "phrasebook" if split not in list_splits(data):
+            return None
+        case "text":
+            return _open_text(data, split)
+        case "multi30k":
+            return _open_multi30k(data, split)
+        case "tfds":
+            return TfdsCorpus(_open_builder(data), split, (data.src_language, data.tgt_language))
+        case "phrasebook":
+            return _open_phrasebook(data, split)
+        case other:
+            corpus: Corpus | None = find_variant("data.source", other)(data, split)
+            return corpus
 
 
 def prepare(data: DataConfig) -> None:
@@ -116,7 +123,7 @@ def prepare(data: DataConfig) -> None:
         except OSError as error:
             raise DataError(
                 f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
-                f"{error}; it needs the network once, and room on the disk"
+                f"{error}; it needs the network once, and space on the disk"
             ) from None
 
 
@@ -188,7 +195,7 @@ def _download_multi30k(name: str, folder: Path) -> Path:
         write_file(path, packed)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror}; free some room, or choose another "
+            f"{path} cannot be written: {error.strerror}; free some space, or choose another "
             "data.cache_directory"
         ) from None
     return path

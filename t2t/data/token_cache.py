@@ -63,15 +63,16 @@ class Side:
         ends = np.cumsum(lengths)
         here = np.arange(ends[-1] if len(ends) else 0)
 
-        def follow(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
-            followed: np.ndarray = here + np.repeat(starts - (ends - lengths), lengths)
-            return followed
+        def ragged_indices(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
+            """start, start + 1, ... for each sentence, one sentence after the other."""
+            indices: np.ndarray = here + np.repeat(starts - (ends - lengths), lengths)
+            return indices
 
-        into[follow(places)] = self.ids[follow(self.ends[indices] - lengths)]
+        into[ragged_indices(places)] = self.ids[ragged_indices(self.ends[indices] - lengths)]
 
 
 class TokenizedCorpus:
-    """Id pairs by index; lengths count the end mark."""
+    """Id pairs by index; lengths count EOS."""
 
     def __init__(self, src: Side, tgt: Side):
         self._src, self._tgt = src, tgt
@@ -81,12 +82,12 @@ class TokenizedCorpus:
 
     @property
     def src_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each source sentence, with its end mark."""
+        """Sub-words of each source sentence, with EOS."""
         return self._src.lengths
 
     @property
     def tgt_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each target sentence, with its end mark."""
+        """Sub-words of each target sentence, with EOS."""
         return self._tgt.lengths
 
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
@@ -142,7 +143,7 @@ def tokenize_corpus(
     except OSError as error:
         raise DataError(
             f"data.cache_directory={directory}: cannot write the tokenised corpus: "
-            f"{error.strerror}; free some room there, or choose another folder"
+            f"{error.strerror}; free some space there, or choose another folder"
         ) from None
     return tokenized
 

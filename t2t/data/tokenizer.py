@@ -120,7 +120,7 @@ class Vocabulary:
         except OSError as error:
             raise VocabularyError(
                 f"the vocabulary cannot be written to {directory}: {error.strerror}; free some "
-                "room there, or choose another folder"
+                "space there, or choose another folder"
             ) from None
 
     @classmethod

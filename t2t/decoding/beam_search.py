@@ -2,7 +2,7 @@
 
 Pure, under `jit`, and ignorant of the model: it sees a function from tokens to logits. The search
 reads no cache; it says at each step which slot a slot continues. It can stop before its end, so
-that the caller makes room for longer hypotheses and lets finished sentences go.
+that the caller extends the capacity for longer hypotheses and drops finished sentences.
 """
 
 import functools
@@ -110,12 +110,12 @@ def search_with_alphas(
 ) -> tuple[Hypotheses, ...]:
     """What a search finds with each of several alphas, without a pause.
 
-    `max_length` limits all of `max_lengths`; the cache has room for it. By default R is W.
+    `max_length` limits all of `max_lengths`; the cache has that capacity. By default R is W.
     """
     search = start_search(
         cache,
         max_lengths=jnp.minimum(max_lengths, max_length),
-        room=max_length,
+        capacity=max_length,
         beam_size=beam_size,
         n_best=n_best or beam_size,
         num_alphas=len(alphas),
@@ -127,7 +127,7 @@ def start_search(
     cache: Any,
     *,
     max_lengths: Int[Array, "B"],
-    room: int,
+    capacity: int,
     beam_size: int,
     n_best: int,
     num_alphas: int = 1,
@@ -135,10 +135,10 @@ def start_search(
     """The empty hypothesis of each sentence in slot 0; nothing is finished.
 
     Args:
-        cache: the model's state before the first step, with room for as many tokens.
+        cache: the model's state before the first step, of the same capacity.
         max_lengths: each sentence's limit in tokens, EOS included. The token at the limit can only
             be EOS, so that every hypothesis ends. A limit of 0 marks an empty row: no step for it.
-        room: L, tokens for which there is room before `extend_search`.
+        capacity: L, tokens that a hypothesis can have before `extend_search`.
         beam_size: W.
         n_best: R, how many hypotheses are wanted. Fewer are done sooner.
         num_alphas: for how many length penalties.
@@ -153,13 +153,13 @@ def start_search(
     integer = limits.dtype
     slots = fill((beam_size,), 0, integer) + jnp.arange(beam_size, dtype=integer)
     growing = Beam(
-        tokens=fill((beam_size, room), PAD_ID, integer),
+        tokens=fill((beam_size, capacity), PAD_ID, integer),
         last=jnp.full_like(slots, BOS_ID),
         parents=slots,
         log_probs=jnp.where((slots == 0) & (limits > 0), 0.0, -jnp.inf),
     )
     finished = Hypotheses(
-        tokens=fill((n_best, room), PAD_ID, integer),
+        tokens=fill((n_best, capacity), PAD_ID, integer),
         lengths=fill((n_best,), 0, integer),
         scores=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
         log_probs=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
@@ -171,9 +171,9 @@ def continue_search(
     decode_step: DecodeStep,
     search: Search,
     alphas: Sequence[float],
-    few: Int[Array, ""] | int = 0,
+    min_alive: Int[Array, ""] | int = 0,
 ) -> Search:
-    """Searches the Y with the highest log P(Y) / lp(Y), until all is done or the room is full.
+    """Searches the Y with the highest log P(Y) / lp(Y), until all are done or at capacity.
 
     Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
     others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
@@ -188,13 +188,13 @@ def continue_search(
         decode_step: the model.
         search: as it was started, or continued before.
         alphas: exponents of the length penalty; 0 ranks by log P.
-        few: with so many sentences that are not done it pauses, too.
+        min_alive: return to the host once at most this many sentences are unfinished.
     """
-    beam_size, room = search.growing.tokens.shape[1:]
+    beam_size, capacity = search.growing.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
 
     def goes_on(search: Search) -> Bool[Array, ""]:
-        return (is_growing(search).sum() > few) & (search.length < room)
+        return (is_growing(search).sum() > min_alive) & (search.length < capacity)
 
     def advance(search: Search) -> Search:
         length, limits, beam, finished, cache = search
@@ -223,11 +223,11 @@ def is_growing(search: Search) -> Bool[Array, "B"]:
     return jnp.any(search.growing.log_probs > -jnp.inf, axis=1)
 
 
-def extend_search(search: Search, cache: Any, room: int) -> Search:
-    """The same with room for so many tokens; `cache` is its own, extended by the model."""
+def extend_search(search: Search, cache: Any, capacity: int) -> Search:
+    """The same search with a larger capacity; `cache` is its own, extended by the model."""
 
     def extend(tokens: Int[Array, "B W _"]) -> Int[Array, "B W L"]:
-        more = room - tokens.shape[-1]
+        more = capacity - tokens.shape[-1]
         return jnp.pad(tokens, ((0, 0), (0, 0), (0, more)), constant_values=PAD_ID)
 
     return search._replace(

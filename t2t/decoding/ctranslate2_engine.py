@@ -29,7 +29,7 @@ class CTranslate2Translator(Translator):
     """`Translator`, but the search is CTranslate2's.
 
     Its beam grows as that of `beam_search`, and what it finds is ranked here, by the same score. It
-    may miss a hypothesis that is finished later (see `PATIENCE`), or by an end mark that is not
+    may miss a hypothesis that is finished later (see `PATIENCE`), or by an EOS that is not
     among the W best continuations.
     """
 
@@ -90,13 +90,13 @@ class CTranslate2Translator(Translator):
         lengths = [len(source) for source in sources]
         for _, _, indices in group_by_length(lengths, self.limit, self.config.batch_size):
             longest = max(limits[index] for index in indices)
-            promises = self._start([spelled[index] for index in indices], longest)
+            futures = self._start([spelled[index] for index in indices], longest)
             started += [
-                (index, longest, promise) for index, promise in zip(indices, promises, strict=True)
+                (index, longest, future) for index, future in zip(indices, futures, strict=True)
             ]
         found: list[list[Translation]] = [[] for _ in sources]
-        for index, longest, promise in tqdm.tqdm(started, unit="sentence", disable=not progress):
-            result, limit = promise.result(), limits[index]
+        for index, longest, future in tqdm.tqdm(started, unit="sentence", disable=not progress):
+            result, limit = future.result(), limits[index]
             if limit < longest and max(map(len, result.hypotheses)) >= limit:
                 # A batch has one limit, but each sentence its own.
                 result = self._start([spelled[index]], limit)[0].result()
@@ -119,23 +119,23 @@ class CTranslate2Translator(Translator):
         self._load_seconds += time.perf_counter() - started
 
     def _start(self, sources: list[list[str]], limit: int) -> list[Any]:
-        """Begins a search for hypotheses of at most `limit` tokens; gives a promise for each."""
+        """Begins a search for hypotheses of at most `limit` tokens; returns a future for each."""
         beam_size = self.config.beam_size
         patience = PATIENCE if beam_size > 1 else 1
-        promises: list[Any] = self._engine.translate_batch(
+        futures: list[Any] = self._engine.translate_batch(
             sources,
             beam_size=beam_size,
             patience=patience,
             num_hypotheses=beam_size * patience,
             length_penalty=0,  # scores are log-probabilities, and are ranked here
             max_input_length=0,  # no limit: the sources are cut already
-            max_decoding_length=limit - 1,  # the end mark comes behind
+            max_decoding_length=limit - 1,  # without EOS
             min_decoding_length=0,
             return_scores=True,
             return_end_token=True,
             asynchronous=True,
         )
-        return promises
+        return futures
 
     def _score(self, source: list[str], result: Any) -> list[tuple[list[int], float]]:
         """The hypotheses of one sentence with their log-probabilities."""

@@ -33,10 +33,10 @@ def group_by_length(
         order = order[rows:]
 
 
-def find_fewer_rows(rows: int) -> int:
-    """How many the last sentences of a batch with so many rows go on with; 0: with all of them."""
-    fewer = _round_up_to_devices(_ROWS_LEFT)
-    return fewer if fewer < rows else 0
+def shrink_batch_size(rows: int) -> int:
+    """Batch size to shrink to once most sentences have finished; 0: it does not shrink."""
+    smaller = _round_up_to_devices(_ROWS_LEFT)
+    return smaller if smaller < rows else 0
 
 
 def _round_up_to_devices(rows: int) -> int:

@@ -22,7 +22,7 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.length_batching import find_fewer_rows
+from t2t.decoding.length_batching import shrink_batch_size
 from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import spec
@@ -59,10 +59,10 @@ class BatchSearch:
     ) -> Hypotheses:
         """Hypotheses as NumPy arrays, whole in every process; no limit exceeds `max_length`.
 
-        The search goes in stages, since a step costs what there is room for, in tokens and in
-        sentences. The first has room for as many tokens as the source has; once that is full,
-        there is twice as much. Once few sentences are left, they go on in a smaller batch. Between
-        stages, and only there, the host looks.
+        The search goes in stages, since the cost of a step grows with the capacity, in tokens and
+        in sentences. The first stage has a capacity of as many tokens as the source has; once that
+        is full, it doubles. Once at most `min_alive` sentences are unfinished, they go on in a
+        smaller batch. There is a host sync between stages, and nowhere else.
         """
         shape = len(src), n_best * len(alphas)
         nothing: list[Any] = [
@@ -72,27 +72,29 @@ class BatchSearch:
             np.full(shape, -np.inf, np.float32),
         ]
         found = Hypotheses(*nothing)
-        room = min(src.shape[1], max_length)
+        capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
         owners = np.arange(len(src))  # whose row it is
-        fewer = np.int32(find_fewer_rows(len(src)))
+        min_alive = np.int32(shrink_batch_size(len(src)))
         search, *seen = self._run(
-            self._begin, params, *placed, fewer, n_best=n_best, alphas=alphas, room=room
+            self._begin, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
         )
         while True:
             growing, finished = jax.device_get(seen)
-            found.tokens[owners, :, :room] = finished.tokens
+            found.tokens[owners, :, :capacity] = finished.tokens
             for whole, part in zip(found[1:], finished[1:], strict=True):
                 whole[owners] = part
             if not growing.any():
                 return found
-            if growing.sum() <= fewer:
-                left = np.argsort(~growing, kind="stable")[:fewer]
+            if growing.sum() <= min_alive:
+                left = np.argsort(~growing, kind="stable")[:min_alive]
                 search, owners = self._run(take_rows, search, left), owners[left]
-                fewer = np.int32(0)
+                min_alive = np.int32(0)
             else:
-                room = min(2 * room, max_length)
-            search, *seen = self._run(self._go_on, params, search, fewer, alphas=alphas, room=room)
+                capacity = min(2 * capacity, max_length)
+            search, *seen = self._run(
+                self._go_on, params, search, min_alive, alphas=alphas, capacity=capacity
+            )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """The result of a pure function, which is compiled once for all arguments of a shape."""
@@ -111,38 +113,38 @@ class BatchSearch:
         params: Params,
         src: Int[Array, "B S"],
         limits: Int[Array, "B"],
-        few: Int[Array, ""],
+        min_alive: Int[Array, ""],
         *,
         n_best: int,
         alphas: tuple[float, ...],
-        room: int,
+        capacity: int,
     ) -> Stage:
-        """Encodes, and searches as far as there is room."""
+        """Encodes, and searches up to the capacity."""
         model = merge(self._structure, params)
-        cache = model.init_cache(model.encode(src), src, self._beam_size, room)
+        cache = model.init_cache(model.encode(src), src, self._beam_size, capacity)
         search = start_search(
             cache,
             max_lengths=limits,
-            room=room,
+            capacity=capacity,
             beam_size=self._beam_size,
             n_best=n_best,
             num_alphas=len(alphas),
         )
-        return _show(continue_search(model.decode_step, search, alphas, few))
+        return _show(continue_search(model.decode_step, search, alphas, min_alive))
 
     def _go_on(
         self,
         params: Params,
         search: Search,
-        few: Int[Array, ""],
+        min_alive: Int[Array, ""],
         *,
         alphas: tuple[float, ...],
-        room: int,
+        capacity: int,
     ) -> Stage:
-        """Searches on, with room for so many tokens."""
+        """Continues the search with a larger capacity."""
         model = merge(self._structure, params)
-        search = extend_search(search, model.extend_cache(search.cache, room), room)
-        return _show(continue_search(model.decode_step, search, alphas, few))
+        search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
+        return _show(continue_search(model.decode_step, search, alphas, min_alive))
 
 
 def search_side_by_side(
@@ -150,8 +152,8 @@ def search_side_by_side(
 ) -> Iterator[Result]:
     """What `search` gives for each task, in their order, two at a time.
 
-    The many small steps of one search leave half of a CPU's cores idle, and each device while the
-    host looks. Programs of several devices have to start in one order on all of them: there the
+    The many small steps of one search leave half of a CPU's cores idle, and a host sync leaves each
+    device idle. Programs of several devices have to start in one order on all of them: there the
     searches come one after the other.
     """
     mesh = jax.sharding.get_mesh()
@@ -166,7 +168,7 @@ def search_side_by_side(
 
 
 def _show(search: Search) -> Stage:
-    """The search, and what of it the host has to see, whole on each device."""
+    """The search, and the part of it that the host reads, whole on each device."""
     joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
     shown = is_growing(search), Hypotheses(*joined)
     everywhere = spec(None)

@@ -20,7 +20,7 @@ from t2t.decoding.long_sources import cut, join
 from t2t.decoding.staged_search import BatchSearch, search_side_by_side
 from t2t.model.build import describe_model
 from t2t.model.interface import Params
-from t2t.model.products import compute_dtype, describe_products
+from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Translation:
     text: str  # one line
     score: float  # what the search ranks by
     log_prob: float  # natural logarithm of the model's probability
-    length: int  # sub-words, the end mark included
+    length: int  # sub-words, EOS included
     num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
 
 
@@ -56,7 +56,7 @@ class Translator:
         self._declare = functools.partial(describe_model, config.model, *sizes)
         self.structure, self._expected = self._declare()
         self._batches = BatchSearch(self.structure, config.decoding)
-        self._dtype = config.model.dtype
+        self._model = config.model
         self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
         self._max_length = 2**30  # of hypotheses
         if (longest := config.model.position_limit) is not None:
@@ -153,12 +153,13 @@ class Translator:
 
     def describe(self) -> dict[str, str | int]:
         """Which engine this is, and how it computes."""
-        dtype = self._dtype if self._dtype == "mixed" else str(compute_dtype(self._dtype))
+        policy = choose_policy(self._model)
+        dtype = str(policy.dtype) if policy.dtype == policy.product_dtype else "mixed"
         return {
             "name": "jax",
             "version": jax.__version__,
             "compute_type": dtype,
-            "products": describe_products(self._dtype),
+            "products": policy.describe_products(),
         }
 
     def _check(self, params: Params) -> None:
@@ -222,7 +223,7 @@ class Translator:
         return group_by_length(lengths, self.limit, self.config.batch_size)
 
     def _limit(self, source: list[int]) -> int:
-        """The most tokens that a hypothesis may have, its end mark included."""
+        """The most tokens that a hypothesis may have, EOS included."""
         return min(len(source) + self.config.max_extra_length, self._max_length)
 
     def _read(self, found: Hypotheses) -> list[Translation]:

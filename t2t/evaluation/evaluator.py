@@ -283,7 +283,7 @@ class Evaluator:
             "texts": name_texts(output, self.split, corpus),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
-            **find_revision(),
+            **find_revision(config.plugins),
             "versions": find_versions(PACKAGES),
         }
         if is_first():

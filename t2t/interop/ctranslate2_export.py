@@ -36,7 +36,7 @@ WRITTEN = (
     "max_positions tie_embeddings"
 ).split()
 # Fields that say how training or this project computes, and nothing about a trained model.
-IGNORED = ("rnn_cell attention_kernel dropout attention_dropout feed_forward_dropout dtype").split()
+IGNORED = ("rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels").split()
 LONGEST = 2048  # positions of which the sinusoids are written
 
 

@@ -1,4 +1,4 @@
-"""The kinds of model; `make_model` is the only place that chooses.
+"""Builds models: `make_model` is the only place that chooses their kind.
 
 `init_model` gives the pure pair (structure, parameters) that all other rooms work with, and
 `describe_model` the same pair without values.
@@ -11,17 +11,19 @@ from t2t.config.fields import ModelConfig
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
+from t2t.ops.choose import choose_policy
 
 
 def make_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> EncoderDecoder:
-    """The model that `model.kind` names; parameters by `key`, the same on any mesh."""
+    """The model that `model.kind` names, for the mesh in use; parameters by `key`."""
+    policy = choose_policy(config)
     match config.kind:
         case "transformer":
-            return Transformer(config, src_vocab_size, tgt_vocab_size, key)
+            return Transformer(config, policy, src_vocab_size, tgt_vocab_size, key)
         case "rnn":
-            return RNN(config, src_vocab_size, tgt_vocab_size, key)
+            return RNN(config, policy, src_vocab_size, tgt_vocab_size, key)
         case other:
             raise ValueError(f"model.kind={other!r} is unknown")
 
@@ -30,17 +32,14 @@ def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
     """The model's structure, and its parameters, each created in its own sharding."""
-    structure = None
+    sizes = src_vocab_size, tgt_vocab_size
 
     @jax.jit
     def init(key: jax.Array) -> Params:
-        nonlocal structure
-        structure, state = nnx.split(make_model(config, src_vocab_size, tgt_vocab_size, key))
-        return nnx.to_pure_dict(state)
+        return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 
-    params = init(key)
-    assert structure is not None
-    return structure, params
+    structure, _ = describe_model(config, *sizes)
+    return structure, init(key)
 
 
 def describe_model(

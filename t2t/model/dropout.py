@@ -1,14 +1,14 @@
 """Dropout (section 5.4), and the cheap random numbers that it takes.
 
-The numbers are a hash of an element's place and of the key: each device makes those of its part,
-they are the same on any mesh, and nothing of them is kept for the backward pass.
+The numbers are a hash of an element's place and of the key: each device computes those of its part,
+and they are the same on any mesh.
 """
 
 import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 
 from t2t.runtime.mesh import spec
 
@@ -18,34 +18,22 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
 
     Without a key this is evaluation: x unchanged.
     """
-    return x if key is None or rate == 0 else _drop(x, rate, jax.random.key_data(key))
+    if key is None or rate == 0:
+        return x
+    kept = draw_kept(x, rate, jax.random.key_data(key))
+    return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
+
+
+def draw_kept(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Bool[Array, "..."]:
+    """True, with probability 1 - rate, for each element of `x`; `words` are a key's data."""
+    limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
+    kept: jax.Array = hash_places(x, words) < limit
+    return kept
 
 
 def fold(key: jax.Array | None, number: int) -> jax.Array | None:
     """The key of one place in the model; no key stays no key (evaluation)."""
     return None if key is None else jax.random.fold_in(key, number)
-
-
-def _drop(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Float[Array, "..."]:
-    @jax.custom_vjp
-    def drop(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> Float[Array, "..."]:
-        kept = hash_places(x, words) < jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
-        return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
-
-    def forward(
-        x: Float[Array, "..."], words: UInt32[Array, "2"]
-    ) -> tuple[Float[Array, "..."], UInt32[Array, "2"]]:
-        return drop(x, words), words
-
-    def backward(
-        words: UInt32[Array, "2"], gradient: Float[Array, "..."]
-    ) -> tuple[Float[Array, "..."], None]:
-        # Linear in x, so its own transpose. The barrier keeps the compiler from storing the mask of
-        # the forward pass for this one: to read it takes longer than to hash again.
-        return drop(gradient, jax.lax.optimization_barrier(words)), None
-
-    drop.defvjp(forward, backward)
-    return drop(x, words)
 
 
 def hash_places(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> UInt32[Array, "..."]:

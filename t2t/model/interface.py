@@ -1,6 +1,6 @@
 """What every kind of model is: the interface that training, search and evaluation know.
 
-Tables and logits are the same for all of them and live here; `kinds.py` chooses.
+Tables and logits are the same for all of them and live here; `build.py` chooses.
 """
 
 from abc import abstractmethod
@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.dropout import fold
-from t2t.model.layers import Embedding
-from t2t.model.products import compute_dtype, product_dtype
+from t2t.model.embedding import Embedding
+from t2t.model.policy import Policy
 
 Params = dict[str, Any]  # nested, float32 leaves
 
@@ -28,13 +28,13 @@ class EncoderDecoder(nnx.Module):
     def __init__(
         self,
         config: ModelConfig,
+        policy: Policy,
         src_vocab_size: int,
         tgt_vocab_size: int,
         keys: Iterator[jax.Array],
     ):
         """Takes as many keys as it has tables."""
-        self.dtype = compute_dtype(config.dtype)
-        self.product_dtype = product_dtype(config.dtype)
+        self.policy = policy
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
         if config.tie_embeddings != "all":
@@ -98,15 +98,15 @@ class EncoderDecoder(nnx.Module):
     def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
         """The source's words as vectors."""
         own = self.tgt_embedding if self.tie_embeddings == "all" else self.src_embedding
-        return own.look_up(src, self.dtype)
+        return own.look_up(src, self.policy.dtype)
 
     def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         """The target's words as vectors."""
-        return self.tgt_embedding.look_up(tokens, self.dtype)
+        return self.tgt_embedding.look_up(tokens, self.policy.dtype)
 
     def compute_logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Logits of the decoder's output."""
-        return self.output_embedding.project(x.astype(self.product_dtype))
+        return self.output_embedding.project(x.astype(self.policy.product_dtype))
 
     @property
     def output_embedding(self) -> Embedding:

@@ -1,4 +1,4 @@
-"""Which query may look at which key. True means it may; shapes broadcast to [B, H, T, S].
+"""Masks of attention: True where a query sees a key; shapes broadcast to [B, H, T, S].
 
 A row of a batch may hold several sentences, one after the other; they do not see each other.
 """
@@ -12,28 +12,28 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 HIDDEN = -1e4  # logit of a hidden key
 
 
-def number_sources(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
-    """Which sentence of its row a position belongs to: each ends in EOS."""
+def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
+    """The number of each position's sentence in its row, from 0; a sentence ends in EOS."""
     ends = (src == EOS_ID).astype(jnp.int32)
     return jnp.cumsum(ends, axis=1) - ends
 
 
-def number_targets(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """Which sentence of its row a position belongs to: each but the first begins with BOS."""
+def target_segment_ids(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """The number of each position's sentence in its row, from 0; each begins with BOS."""
     begins = (tgt_in == BOS_ID) & (jnp.arange(tgt_in.shape[1]) > 0)
     return jnp.cumsum(begins.astype(jnp.int32), axis=1)
 
 
-def count_positions(numbers: Int[Array, "B T"]) -> Int[Array, "B T"]:
+def count_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """0, 1, 2 ... within each sentence."""
-    index = jnp.arange(numbers.shape[1])
-    is_first = numbers != jnp.pad(numbers, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    index = jnp.arange(segments.shape[1])
+    is_first = segments != jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     return index - jax.lax.cummax(jnp.where(is_first, index, 0), axis=1)
 
 
-def source_mask(numbers: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
-    """A query, of a sentence with this number, sees the real tokens of the same of the sources."""
-    is_same = numbers[:, :, None] == number_sources(src)[:, None, :]
+def source_mask(segments: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
+    """A query sees the real tokens of the source sentence that has its own sentence's number."""
+    is_same = segments[:, :, None] == source_segment_ids(src)[:, None, :]
     return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 
 
@@ -42,10 +42,10 @@ def padding_mask(ids: Int[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
     return (ids != PAD_ID)[:, None, None, :]
 
 
-def causal_mask(numbers: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
+def causal_mask(segments: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
     """A target position sees itself and what is to its left (section 3.2.3) in its sentence."""
-    length = numbers.shape[1]
-    is_same = numbers[:, :, None] == numbers[:, None, :]
+    length = segments.shape[1]
+    is_same = segments[:, :, None] == segments[:, None, :]
     return (is_same & jnp.tril(jnp.ones((length, length), bool)))[:, None]
 
 
@@ -69,7 +69,6 @@ def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[A
 def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
     """The softmax over the visible keys; weights of hidden ones are 0, also where all are hidden.
 
-    So a row without any visible key has the result 0 and gradients of 0. Formulas that do not keep
-    the weights do the same by an infinite denominator.
+    So attention of a row without any visible key is 0, and so are its gradients.
     """
     return jnp.where(mask, jax.nn.softmax(apply_mask(logits, mask), axis=-1), 0)

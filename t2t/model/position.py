@@ -17,7 +17,7 @@ from t2t.runtime.mesh import spec
 
 
 class Position(nnx.Module):
-    """No positions: a bag of words. The base of all kinds."""
+    """The interface of all kinds; each overrides one of the hooks, which change nothing here."""
 
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
@@ -37,6 +37,10 @@ class Position(nnx.Module):
         """What is added to the attention logits for positions `query` and `key`."""
         del query, key
         return None
+
+
+class NoPosition(Position):
+    """No positions: a bag of words."""
 
 
 class Sinusoidal(Position):
@@ -158,6 +162,6 @@ def make_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Posit
         case "alibi":
             return Alibi(config)
         case "none":
-            return Position()
+            return NoPosition()
         case other:
             raise ValueError(f"model.position={other!r} is unknown")

@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.dropout import dropout, fold
+from t2t.model.dropout import fold
+from t2t.model.initialization import init_glorot
 from t2t.model.interface import EncoderDecoder
-from t2t.model.layers import init_glorot
 from t2t.model.masks import masked_softmax
+from t2t.model.policy import Policy
 from t2t.model.precision import einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
 from t2t.runtime.mesh import spec
@@ -108,12 +109,17 @@ class RNN(EncoderDecoder):
     """All layers as wide as the model."""
 
     def __init__(
-        self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
+        self,
+        config: ModelConfig,
+        policy: Policy,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        key: jax.Array,
     ):
         """Parameters by `key`, the same on any mesh."""
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
-        super().__init__(config, src_vocab_size, tgt_vocab_size, keys)
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.dropout_rate = config.dropout
         self.residual = config.residual
         d_model, half = config.d_model, config.d_model // 2
@@ -134,6 +140,7 @@ class RNN(EncoderDecoder):
 
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """The memory of a batch of source sentences."""
+        dropout = self.policy.operations.dropout
         x = dropout(self.embed_src(src), self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.encoder, start=1):
             after = dropout(layer(x, src != PAD_ID), self.dropout_rate, fold(key, number))
@@ -148,7 +155,8 @@ class RNN(EncoderDecoder):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """The decoder's output at each position, from the tokens up to there."""
-        rate, depth = self.dropout_rate, len(self.decoder) + 1
+        dropout, rate = self.policy.operations.dropout, self.dropout_rate
+        depth = len(self.decoder) + 1
         words = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))
         starts = self._start(memory)
         x, contexts = self.attentive(words, starts[:, 0], self._look_at(memory, src))
@@ -181,11 +189,11 @@ class RNN(EncoderDecoder):
         words = self.embed_tgt(tokens)
         from_words = self.attentive.recurrence.project(words)
         state, contexts = self.attentive.step(from_words, before[:, :, 0], cache.source)
-        states, x = [state], state[:, :, 0].astype(self.dtype)
+        states, x = [state], state[:, :, 0].astype(self.policy.dtype)
         for number, layer in enumerate(self.decoder, start=1):
             state = layer.step(layer.project(x), before[:, :, number])
             states.append(state)
-            x = self._connect(x, state[:, :, 0].astype(self.dtype))
+            x = self._connect(x, state[:, :, 0].astype(self.policy.dtype))
         logits = self.compute_logits(self._read_out(x, contexts, words))
         return logits, cache._replace(states=jnp.stack(states, axis=2))
 

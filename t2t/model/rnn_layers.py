@@ -17,7 +17,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.layers import init_glorot
+from t2t.model.initialization import init_glorot
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import keep_whole, spec
 

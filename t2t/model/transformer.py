@@ -1,4 +1,4 @@
-"""The Transformer: encoder and decoder, in training and step by step."""
+"""Figure 1: the Transformer, in training and step by step."""
 
 from typing import NamedTuple
 
@@ -8,25 +8,22 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.model.attention import KVCache
-from t2t.model.dropout import dropout, fold
+from t2t.model.dropout import fold
 from t2t.model.interface import EncoderDecoder
+from t2t.model.kv_cache import KVCache
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
     count_positions,
-    number_sources,
-    number_targets,
     padding_mask,
     source_mask,
+    source_segment_ids,
+    target_segment_ids,
 )
+from t2t.model.policy import Policy
 from t2t.model.position import make_position
-from t2t.model.transformer_layers import (
-    DecoderLayer,
-    EncoderLayer,
-    make_final_norm,
-    prompt_gradients,
-)
+from t2t.model.residual import make_final_norm
+from t2t.model.transformer_layers import AttentionContext, DecoderLayer, EncoderLayer, Memory
 
 
 class DecodingCache(NamedTuple):
@@ -43,29 +40,40 @@ class Transformer(EncoderDecoder):
     """Figure 1."""
 
     def __init__(
-        self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
+        self,
+        config: ModelConfig,
+        policy: Policy,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        key: jax.Array,
     ):
         """Parameters by `key`, the same on any mesh."""
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
-        super().__init__(config, src_vocab_size, tgt_vocab_size, keys)
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.dropout_rate = config.dropout
         self.src_position = make_position(config, next(keys), causal=False)
         self.tgt_position = make_position(config, next(keys), causal=True)
-        self.encoder = nnx.List(EncoderLayer(config, next(keys)) for _ in range(encoder_depth))
-        self.decoder = nnx.List(DecoderLayer(config, next(keys)) for _ in range(decoder_depth))
-        self.encoder_norm = make_final_norm(config)
-        self.decoder_norm = make_final_norm(config)
+        self.encoder = nnx.List(
+            EncoderLayer(config, policy, next(keys)) for _ in range(encoder_depth)
+        )
+        self.decoder = nnx.List(
+            DecoderLayer(config, policy, next(keys)) for _ in range(decoder_depth)
+        )
+        self.encoder_norm = make_final_norm(config, policy)
+        self.decoder_norm = make_final_norm(config, policy)
 
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """The memory of a batch of source sentences."""
+        dropout = self.policy.operations.dropout
         position, positions = self.src_position, jnp.arange(src.shape[1])
-        numbers = number_sources(src)
-        mask, bias = source_mask(numbers, src), position.bias(positions, positions)
-        x = position.add(self.embed_src(src), count_positions(numbers))
+        segments = source_segment_ids(src)
+        bias = position.bias(positions, positions)
+        context = AttentionContext(source_mask(segments, src), position, positions, bias)
+        x = position.add(self.embed_src(src), count_positions(segments))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.encoder, start=1):
-            x = layer(x, mask, position, positions, bias, fold(key, number))
+            x = layer(x, context, fold(key, number))
         return self.encoder_norm(x)
 
     def decode(
@@ -76,25 +84,17 @@ class Transformer(EncoderDecoder):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """The decoder's output at each position, from the tokens up to there."""
+        dropout = self.policy.operations.dropout
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
-        numbers = number_targets(tgt_in)
-        mask, bias = causal_mask(numbers), position.bias(positions, positions)
-        x = position.add(self.embed_tgt(tgt_in), count_positions(numbers))
+        segments = target_segment_ids(tgt_in)
+        bias = position.bias(positions, positions)
+        context = AttentionContext(causal_mask(segments), position, positions, bias)
+        x = position.add(self.embed_tgt(tgt_in), count_positions(segments))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
-            projection, memory = prompt_gradients(layer.cross_attention, memory)
-            source = projection.project_memory(memory)
-            x, _ = layer(
-                x,
-                source,
-                source_mask(numbers, src),
-                mask,
-                position,
-                positions,
-                bias,
-                None,
-                fold(key, number),
-            )
+            attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
+            source = Memory(attention.project_memory(memory), source_mask(segments, src))
+            x, _ = layer(x, context, source, key=fold(key, number))
         return self.decoder_norm(x)
 
     def init_cache(
@@ -106,7 +106,7 @@ class Transformer(EncoderDecoder):
     ) -> DecodingCache:
         """An empty past, and the memory's keys and values, made once a sentence."""
         source = [
-            KVCache.arrange(layer.cross_attention.project_memory(memory)) for layer in self.decoder
+            KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
         row = src[:, :1, None]  # carries the batch's sharding into what is allocated here
         return DecodingCache(
@@ -139,14 +139,13 @@ class Transformer(EncoderDecoder):
         own = jnp.arange(beam)[:, None]
         ancestors = jnp.where(jnp.arange(length) == cache.step, own, ancestors)
         position, positions = self.tgt_position, jnp.full(beam, cache.step)
-        mask = ancestor_mask(ancestors, cache.step)
         bias = position.bias(positions, jnp.repeat(jnp.arange(length), beam))
+        mask = ancestor_mask(ancestors, cache.step)
+        context = AttentionContext(mask, position, positions, bias)
         x = position.add(self.embed_tgt(tokens), positions)
         past = []
         for layer, source, before in zip(self.decoder, cache.memory, cache.past, strict=True):
-            x, after = layer(
-                x, source, padding_mask(cache.src), mask, position, positions, bias, before
-            )
+            x, after = layer(x, context, Memory(source, padding_mask(cache.src)), before)
             assert after is not None
             past.append(after)
         return self.compute_logits(self.decoder_norm(x)), cache._replace(

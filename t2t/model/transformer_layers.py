@@ -1,173 +1,118 @@
-"""The residual wrapper, the two kinds of layer, and their stacks (section 3.1)."""
+"""Section 3.1: a layer of the encoder, and one of the decoder."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 import jax
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.model.attention import KeyValue, KVCache, MultiHeadAttention
-from t2t.model.dropout import dropout, fold
-from t2t.model.layers import FeedForward, Norm, make_norm
+from t2t.model.attention import MultiHeadAttention
+from t2t.model.dropout import fold
+from t2t.model.feed_forward import make_feed_forward
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.policy import Policy
 from t2t.model.position import Position
-
-Sublayer = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
-Own = TypeVar("Own", bound=nnx.Module)
+from t2t.model.residual import Residual
 
 
-def prompt_gradients(module: Own, x: Float[Array, "B T D"]) -> tuple[Own, Float[Array, "B T D"]]:
-    """The same; in the backward pass the gradient of x waits for those of the module's weights.
+class AttentionContext(NamedTuple):
+    """How the positions of a sequence attend to each other; the same in all layers of a stack."""
 
-    Else XLA puts the weights' gradients off to the end of the pass, and what they are made of has
-    to be kept until then: on a TPU a third of a step's memory.
-    """
-    structure, params = nnx.split(module)
-    params, x = _wait_for_all(params, x)
-    return nnx.merge(structure, params), x
+    mask: Bool[Array, "#B 1 #T L"]
+    position: Position
+    positions: Int[Array, "T"]  # of the queries, in their row
+    bias: Float[Array, "H T L"] | None  # added to the logits of attention
 
 
-@jax.custom_vjp
-def _wait_for_all(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
-    return params, x
+class Memory(NamedTuple):
+    """The encoder's output, as a layer of the decoder attends to it."""
 
-
-_wait_for_all.defvjp(
-    lambda params, x: ((params, x), None),
-    lambda _, gradients: jax.lax.optimization_barrier(gradients),
-)
-
-
-class Residual(nnx.Module):
-    """Where the norm goes and whether x is added: decided here for all sub-layers.
-
-    post (the paper): norm(x + dropout(f(x))); pre: x + dropout(f(norm(x))).
-    """
-
-    def __init__(self, config: ModelConfig):
-        """Owns the sub-layer's norm."""
-        self.norm = make_norm(config)
-        self.placement = config.norm_position
-        self.residual = config.residual
-        self.dropout_rate = config.dropout
-
-    def __call__(
-        self, x: Float[Array, "B T D"], sublayer: Sublayer, key: jax.Array | None
-    ) -> Float[Array, "B T D"]:
-        """X after the sub-layer."""
-        match self.placement:
-            case "post":
-                return self.norm(self._add(x, dropout(sublayer(x), self.dropout_rate, key)))
-            case "pre":
-                return self._add(x, dropout(sublayer(self.norm(x)), self.dropout_rate, key))
-            case other:
-                raise ValueError(f"model.norm_position={other!r} is unknown")
-
-    def _add(self, x: Float[Array, "B T D"], y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return x + y if self.residual else y
+    key_value: KeyValue | KVCache
+    mask: Bool[Array, "B 1 #T S"]
 
 
 class FeedForwardBlock(nnx.Module):
-    """The last sub-layer of every layer, or nothing where it is switched off."""
+    """The last sub-layer of every layer; nothing where it is switched off."""
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
-        """Without feed-forward there is nothing to add and nothing to normalise."""
-        self.enabled = config.feed_forward != "none"
-        if self.enabled:
-            self.feed_forward = FeedForward(config, key)
-            self.residual = Residual(config)
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+        """Without a feed-forward there is nothing to add and nothing to normalise."""
+        feed_forward = make_feed_forward(config, policy, key)
+        self.enabled = feed_forward is not None
+        if feed_forward is not None:
+            self.feed_forward = feed_forward
+            self.residual = Residual(config, policy)
 
     def __call__(
         self, x: Float[Array, "B T D"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
-        """X after the feed-forward."""
+        """x after the feed-forward."""
         if not self.enabled:
             return x
-        feed_forward, x = prompt_gradients(self.feed_forward, x)
-        return self.residual(x, lambda x: feed_forward(x, fold(key, 0)), fold(key, 1))
+        return self.residual(x, self.feed_forward, lambda f, x: f(x, fold(key, 0)), fold(key, 1))
 
 
 class EncoderLayer(nnx.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Each sub-layer has its own key."""
         attention_key, feed_forward_key = jax.random.split(key)
-        self.attention = MultiHeadAttention(config, attention_key)
-        self.attention_residual = Residual(config)
-        self.feed_forward = FeedForwardBlock(config, feed_forward_key)
+        self.attention = MultiHeadAttention(config, policy, attention_key)
+        self.attention_residual = Residual(config, policy)
+        self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
 
     def __call__(
-        self,
-        x: Float[Array, "B S D"],
-        mask: Bool[Array, "B 1 #S S"],
-        position: Position,
-        positions: Int[Array, "S"],
-        bias: Float[Array, "H S S"] | None,
-        key: jax.Array | None = None,
+        self, x: Float[Array, "B S D"], context: AttentionContext, key: jax.Array | None = None
     ) -> Float[Array, "B S D"]:
-        """X after this layer."""
-        attention, x = prompt_gradients(self.attention, x)
+        """x after this layer."""
 
-        def attend(x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-            query, memory = attention.project(x, position, positions)
-            return attention.attend(query, memory, mask, bias, fold(key, 0))
+        def attend(attention: MultiHeadAttention, x: Float[Array, "B S D"]) -> Array:
+            query, own = attention.project(x, context.position, context.positions)
+            return attention.attend(query, own, context.mask, context.bias, fold(key, 0))
 
-        x = self.attention_residual(x, attend, fold(key, 1))
+        x = self.attention_residual(x, self.attention, attend, fold(key, 1))
         return self.feed_forward(x, fold(key, 2))
 
 
 class DecoderLayer(nnx.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Each sub-layer has its own key."""
         self_key, cross_key, feed_forward_key = jax.random.split(key, 3)
-        self.self_attention = MultiHeadAttention(config, self_key)
-        self.self_residual = Residual(config)
-        self.cross_attention = MultiHeadAttention(config, cross_key, over_memory=True)
-        self.cross_residual = Residual(config)
-        self.feed_forward = FeedForwardBlock(config, feed_forward_key)
+        self.self_attention = MultiHeadAttention(config, policy, self_key)
+        self.self_residual = Residual(config, policy)
+        self.cross_attention = MultiHeadAttention(config, policy, cross_key, over_memory=True)
+        self.cross_residual = Residual(config, policy)
+        self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
 
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        memory: KeyValue | KVCache,
-        memory_mask: Bool[Array, "B 1 #T S"],
-        mask: Bool[Array, "#B 1 T L"],
-        position: Position,
-        positions: Int[Array, "T"],
-        bias: Float[Array, "H T L"] | None,
+        context: AttentionContext,
+        memory: Memory,
         cache: KVCache | None = None,
         key: jax.Array | None = None,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
-        """X after this layer.
+        """(x after this layer, the cache with its positions).
 
-        With a cache the T positions are the beam's slots at one step, `positions` all that step,
-        and they attend to the whole cache; without one they attend to each other.
+        With a cache the T positions are the beam's slots at one step, `context.positions` all
+        that step, and they attend to the whole cache; without one they attend to each other.
         """
-        self_attention, x = prompt_gradients(self.self_attention, x)
 
-        def attend_self(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        def attend(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             nonlocal cache
-            query, own = self_attention.project(x, position, positions)
+            query, own = attention.project(x, context.position, context.positions)
             if cache is not None:
-                cache = cache.write(positions[0], own)
+                cache = cache.write(context.positions[0], own)
             past = own if cache is None else cache
-            return self_attention.attend(query, past, mask, bias, fold(key, 0))
+            return attention.attend(query, past, context.mask, context.bias, fold(key, 0))
 
-        x = self.self_residual(x, attend_self, fold(key, 1))
-        cross_attention, x = prompt_gradients(self.cross_attention, x)
+        def attend_memory(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
+            query = attention.project_query(x)
+            return attention.attend(query, memory.key_value, memory.mask, key=fold(key, 2))
 
-        def attend_memory(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-            query = cross_attention.project_query(x)
-            return cross_attention.attend(query, memory, memory_mask, key=fold(key, 2))
-
-        x = self.cross_residual(x, attend_memory, fold(key, 3))
+        x = self.self_residual(x, self.self_attention, attend, fold(key, 1))
+        x = self.cross_residual(x, self.cross_attention, attend_memory, fold(key, 3))
         return self.feed_forward(x, fold(key, 4)), cache
-
-
-def make_final_norm(config: ModelConfig) -> Norm:
-    """Pre-norm leaves the stack's output unnormalised, so one more norm ends it."""
-    return make_norm(config) if config.norm_position == "pre" else Norm()

@@ -19,8 +19,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
+from t2t.model.kv_cache import KeyValue
 from t2t.model.masks import HIDDEN, apply_mask
 from t2t.model.precision import choose_precision
+from t2t.ops.recomputed_attention import group_rows, ungroup_rows
 from t2t.runtime.mesh import platform, spec
 
 LANES = 128
@@ -35,8 +37,22 @@ Results = Float[Array, "B G V Q"]
 Seen = Int8[Array, "B S Q"]  # 0: hidden
 
 
+def suits(
+    query: Float[Array, "B T H K"],
+    memory: KeyValue,
+    bias: Float[Array, "H T S"] | None,
+    dropout_rate: float,
+) -> bool:
+    """Returns whether the kernel computes attention of these operands."""
+    batch, length, heads, width = query.shape
+    groups = memory.keys.shape[2]
+    rows = batch, groups, heads // groups * length, width
+    values = batch, groups, memory.values.shape[1], memory.values.shape[3]
+    return bias is None and dropout_rate == 0 and suits_kernel(rows, values, query.dtype)
+
+
 def suits_kernel(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
-    """Whether the kernel is made for queries [B, G, Q, K] and values [B, G, S, V].
+    """Returns whether the kernel is made for queries [B, G, Q, K] and values [B, G, S, V].
 
     On a TPU, in bfloat16, for rows of whole lanes, and no longer than the chip's memory allows.
     """
@@ -50,6 +66,28 @@ def suits_kernel(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
     )
 
 
+def dot_product_attention(
+    query: Float[Array, "B T H K"],
+    memory: KeyValue,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H V"]:
+    """As `t2t.model.attention.dot_product_attention`, without bias and without dropout."""
+    assert bias is None
+    assert key is None or dropout_rate == 0
+    groups = memory.keys.shape[2]
+    keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
+    if mask.shape[2] > 1:
+        mask = jnp.tile(mask, (1, 1, query.shape[2] // groups, 1))
+    divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
+    results = fused_attention(group_rows(query, groups), keys, values, mask, divisor)
+    return ungroup_rows(results, query.shape)
+
+
 def fused_attention(
     query: Float[Array, "B G Q K"],
     keys: Float[Array, "B G S K"],
@@ -61,10 +99,10 @@ def fused_attention(
     shape = query.shape[0], 1, query.shape[2], keys.shape[2]
     whole = jnp.broadcast_to(mask, shape, out_sharding=spec("batch", None, None, None))
     seen = whole[:, 0].swapaxes(1, 2).astype(jnp.int8)
-    turned = [x.swapaxes(2, 3) for x in (query, keys, values)]
+    transposed = [x.swapaxes(2, 3) for x in (query, keys, values)]
     if (heads := spec("batch", "heads", None, None)) is not None:
-        turned = [jax.sharding.reshard(x, heads) for x in turned]
-    return _make_attend(divisor)(seen, *turned).swapaxes(2, 3)
+        transposed = [jax.sharding.reshard(x, heads) for x in transposed]
+    return _make_attend(divisor)(seen, *transposed).swapaxes(2, 3)
 
 
 def _make_attend(divisor: float) -> Callable[[Seen, Query, Keys, Values], Results]:
@@ -147,10 +185,10 @@ def _attend_heads(
 ) -> None:
     heads = range(query.shape[1])
     products = [_multiply(keys[0, h], 0, query[0, h], 0) for h in heads]
-    powers = [_exponentiate(product * scale, seen) for product in products]
+    exp_logits = [_exponentiate(product * scale, seen) for product in products]
     found = [
         _multiply(values[0, h], 1, own.astype(values.dtype), 0) / sums
-        for h, (own, sums) in enumerate(powers)
+        for h, (own, sums) in enumerate(exp_logits)
     ]
     for h in heads:
         results[0, h] = found[h].astype(results.dtype)
@@ -175,8 +213,8 @@ def _attend_heads_backward(
     ]
     found = []
     for h, (product, weight_gradient) in enumerate(products):
-        powers, sums = _exponentiate(product * scale, seen)
-        weights = powers * (1 / sums)
+        exp_logits, sums = _exponentiate(product * scale, seen)
+        weights = exp_logits * (1 / sums)
         # Of the softmax: P (dP - sum P dP).
         weighted = weights * weight_gradient
         mean = weighted.sum(axis=0, keepdims=True)
@@ -212,5 +250,5 @@ def _exponentiate(
     """The softmax's numerators and denominators, infinite where all keys are hidden."""
     hidden = apply_mask(logits, seen[0].astype(jnp.int32) != 0)
     largest = hidden.max(axis=0, keepdims=True)
-    powers = jnp.exp(hidden - largest)
-    return powers, jnp.where(largest > HIDDEN, powers.sum(axis=0, keepdims=True), jnp.inf)
+    exp_logits = jnp.exp(hidden - largest)
+    return exp_logits, jnp.where(largest > HIDDEN, exp_logits.sum(axis=0, keepdims=True), jnp.inf)

@@ -38,7 +38,7 @@ class PlannedShape:
 def draw_lengths(
     data: DataConfig, mean: float, seed: int = 0, pairs: int = _PAIRS
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """(source, target) lengths of sentence pairs, in sub-words with end mark.
+    """(source, target) lengths of sentence pairs, in sub-words with EOS.
 
     The source is log-normal about `mean`, the target's length a log-normal multiple of it.
     """

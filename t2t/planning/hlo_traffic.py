@@ -26,7 +26,7 @@ _FREE = set(
     "parameter constant get-tuple-element tuple bitcast after-all add-dependency opt-barrier "
     "partition-id replica-id iota async-done async-update".split()
 )
-# Calls that only the compiler sees: they name memory, or promise something about indices.
+# Calls that only the compiler sees: they name memory, or assert something about indices.
 _HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 _SMALL = 1024  # bytes; less is no time

@@ -61,5 +61,5 @@ def first_alone(work: Callable[[], T]) -> T:
 
 
 def first_decides(fact: bool) -> bool:
-    """What process 0 says, in all processes: a file may appear between two that look for it."""
+    """Process 0's `fact` on all processes: a file may appear between two that look for it."""
     return bool(multihost_utils.broadcast_one_to_all(np.asarray(fact)))

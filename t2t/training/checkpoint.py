@@ -77,7 +77,7 @@ class Checkpoints:
         """
         if int(state.step) == self._manager.latest_step():
             return
-        self.check_room(state)
+        self.check_space(state)
         try:
             self._manager.save(
                 int(state.step),
@@ -113,7 +113,7 @@ class Checkpoints:
         key = jax.random.wrap_key_data(saved.training.pop("key"))
         return TrainState(params=saved.params, key=key, **saved.training)
 
-    def check_room(self, state: TrainState) -> None:
+    def check_space(self, state: TrainState) -> None:
         """Raises `RunError` where the disk does not hold a checkpoint more."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
         free = shutil.disk_usage(self.workdir).free
@@ -323,7 +323,7 @@ def _unwritable(workdir: Path, reason: str) -> RunError:
     steps = list_steps(workdir)
     whole = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint is there yet"
     return RunError(
-        f"{workdir}/checkpoints cannot be written ({reason}); free some room there, "
+        f"{workdir}/checkpoints cannot be written ({reason}); free some space there, "
         f"and the same command continues: {whole}"
     )
 

@@ -1,4 +1,4 @@
-"""Room on the disk for the checkpoints that a config keeps."""
+"""Space on the disk for the checkpoints that a config keeps."""
 
 import logging
 import math
@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 BYTES_PER_PARAMETER = 12  # the parameter and both of Adam's moments, in float32
 
 
-class DiskRoom(NamedTuple):
-    """Free room in a run directory, and what the run's checkpoints take."""
+class DiskSpace(NamedTuple):
+    """Free space in a run directory, and what the run's checkpoints take."""
 
     free: int  # bytes
     number: int  # checkpoints that are there at once, at most
@@ -34,21 +34,21 @@ class DiskRoom(NamedTuple):
         return f"{self.number} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
 
 
-def measure_room(workdir: Path, config: Config, num_parameters: int) -> DiskRoom:
+def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
     """Compares the disk of an existing run directory with what `config` keeps there."""
     size = BYTES_PER_PARAMETER * num_parameters
     free = shutil.disk_usage(workdir).free
-    return DiskRoom(free, count_kept(config), size, len(list_steps(workdir)))
+    return DiskSpace(free, count_kept(config), size, len(list_steps(workdir)))
 
 
-def warn_of_missing_room(workdir: Path, config: Config, num_parameters: int) -> None:
+def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:
     """Says at the start of training that the disk will be full before its end."""
-    room = measure_room(workdir, config, num_parameters)
-    if room.missing and is_first():
+    space = measure_space(workdir, config, num_parameters)
+    if space.missing and is_first():
         _log.warning(
             "%s has %.1f GB free, %.1f GB too few for the checkpoints that the config keeps (%s): "
-            "training stops when the disk is full; free some room, or lower checkpoints.keep_last",
-            workdir, room.free / 1e9, room.missing / 1e9, room.describe(),
+            "training stops when the disk is full; free some space, or lower checkpoints.keep_last",
+            workdir, space.free / 1e9, space.missing / 1e9, space.describe(),
         )  # fmt: skip
 
 

@@ -193,6 +193,6 @@ def _writing(workdir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{workdir} cannot be written: {error.strerror}; free some room there, and the same "
+            f"{workdir} cannot be written: {error.strerror}; free some space there, and the same "
             "command continues from the last checkpoint"
         ) from None

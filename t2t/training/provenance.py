@@ -24,7 +24,7 @@ from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.products import compute_dtype, describe_products
+from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
 from t2t.training.run_directory import RunError, list_measures, list_steps
 
@@ -104,11 +104,12 @@ def record_start(
     """
     if not is_first():
         return
+    policy = choose_policy(config.model)
     entry = {
         "date": now(),
         "step": step,
         "command": shlex.join(sys.orig_argv),
-        **find_revision(),
+        **find_revision(config.plugins),
         "config": overrides(config),
         "seed": config.seed,
         "corpora": {split: _describe_corpora(parts) for split, parts in corpora.items()},
@@ -120,9 +121,10 @@ def record_start(
             if name.startswith(_ENVIRONMENT)
         },
         "compute": {
-            "activations": str(compute_dtype(config.model.dtype)),
-            "products": describe_products(config.model.dtype),
+            "activations": str(policy.dtype),
+            "products": policy.describe_products(),
         },
+        "operations": describe_choice(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processes": jax.process_count(),
@@ -169,14 +171,16 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
     return versions | {"python": platform.python_version()}
 
 
-def find_revision() -> dict[str, Any]:
+def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
+
+    The hash covers the files of the imported `plugins`, too.
 
     The hash tells two changes of the same files apart, and needs no git. Without git the commit is
     the one that `git archive` or the installation wrote into REVISION, and `changed` is None;
     `revision` is None, too, where there is neither.
     """
-    code = hash_code()
+    code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != CHECKOUT.resolve():
         return {"revision": _read_shipped_revision(), "changed": None, "code": code}
@@ -185,20 +189,22 @@ def find_revision() -> dict[str, Any]:
     return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
 
 
-def hash_code() -> str:
-    """SHA-256 of all programs and recipes, with their paths, whether git knows them or not.
+def hash_code(plugins: Sequence[str] = ()) -> str:
+    """SHA-256 of all programs, recipes and plugins with their names, known to git or not.
 
     It is the same in a checkout and where that was installed.
     """
-    digest = hashlib.sha256()
     installed = (CHECKOUT / "t2t" / "configs").is_dir()  # what is beside it is not ours
     folders = [CHECKOUT / part for part in (_CODE[:1] if installed else _CODE)]
-    files = {
-        re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()): path
+    files = sorted(
+        (re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()), path)
         for folder in folders
         for path in folder.rglob("*.py")
-    }
-    for name, path in sorted(files.items()):
+    )
+    sources = {name: getattr(sys.modules[name], "__file__", None) for name in plugins}
+    files += [(name, Path(source)) for name, source in sources.items() if source]
+    digest = hashlib.sha256()
+    for name, path in files:
         content = path.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)

@@ -35,6 +35,9 @@ _CHANGEABLE = (
     "training.max_nonfinite_steps",
 )
 
+# Their rates do not depend on `training.steps`. Those of a cosine, or of a registered one, may.
+_ENDLESS_SCHEDULES = ("noam", "inverse_sqrt", "constant")
+
 # What validation BLEU depends on: it may not change once checkpoints have such scores, or "best"
 # would compare different searches.
 _OF_BLEU = ("decoding.beam_size", "decoding.alpha", "decoding.max_extra_length")
@@ -107,7 +110,7 @@ def open_run(workdir: Path, config: Config) -> None:
             free = tuple(
                 field
                 for field in _CHANGEABLE
-                if field != "training.steps" or config.training.schedule != "cosine"
+                if field != "training.steps" or config.training.schedule in _ENDLESS_SCHEDULES
             )
             bound = _OF_BLEU if "bleu" in list_measures(workdir) else ()
             changed = [

@@ -22,7 +22,7 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
 
 
 def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
-    """The schedule that `training.schedule` names, after linear warm-up."""
+    """The schedule that `training.schedule` names; the library's own begin with linear warm-up."""
     peak, warmup = config.learning_rate, config.warmup_steps
     match config.schedule:
         case "noam":

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
 from t2t.config.fields import Config
+from t2t.config.registry import find_variant
 from t2t.model.build import init_model
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.runtime.mesh import share
@@ -28,17 +29,20 @@ class TrainState(NamedTuple):
 
 
 def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam under the schedule, after clipping where it is asked for."""
+    """Section 5.3: Adam or a registered optimiser under the schedule, after clipping."""
     training = config.training
-    adam = optax.adam(
-        make_schedule(training, config.model.d_model),
-        b1=training.adam_b1,
-        b2=training.adam_b2,
-        eps=training.adam_eps,
-    )
+    schedule = make_schedule(training, config.model.d_model)
+    optimizer: optax.GradientTransformation
+    match training.optimizer:
+        case "adam":
+            optimizer = optax.adam(
+                schedule, b1=training.adam_b1, b2=training.adam_b2, eps=training.adam_eps
+            )
+        case other:
+            optimizer = find_variant("training.optimizer", other)(training, schedule)
     if not training.clip_norm:
-        return adam
-    return optax.chain(optax.clip_by_global_norm(training.clip_norm), adam)
+        return optimizer
+    return optax.chain(optax.clip_by_global_norm(training.clip_norm), optimizer)
 
 
 def init_state(

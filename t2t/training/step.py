@@ -14,7 +14,6 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.runtime.mesh import reshard_like, share, spec
-from t2t.training.loss import sentence_losses, smoothed_cross_entropy
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -123,7 +122,9 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
     """
 
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
-        hidden, table = decode(merge(structure, params), batch)
+        model = merge(structure, params)
+        hidden, table = decode(model, batch)
+        sentence_losses = model.policy.operations.sentence_losses
         losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
         found = losses, batch.weights.sum(axis=-1)
         return found if spec("batch") is None else jax.sharding.reshard(found, spec(None))
@@ -136,6 +137,7 @@ def score(
 ) -> Sums:
     """The model's losses on a batch under teacher forcing; a key switches dropout on."""
     hidden, table = decode(model, batch, key)
+    smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
 
 
@@ -143,5 +145,5 @@ def decode(
     model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
 ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
     """The decoder's output and the table whose product with it are the logits."""
-    hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.product_dtype)
+    hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.policy.product_dtype)
     return hidden, model.output_embedding.table[...]

@@ -32,7 +32,7 @@ class CorpusLoss(NamedTuple):
     """Of all sentences of a corpus."""
 
     nats: float  # sum of the negative log-likelihoods, without smoothing
-    tokens: int  # target sub-words, end marks included
+    tokens: int  # target sub-words, EOS included
 
     @property
     def mean(self) -> float:
@@ -56,7 +56,7 @@ class CorpusScorer:
         mesh: Mesh,
         max_length: int | None = None,
     ):
-        """Every pair counts, whatever training leaves out; an empty sentence is its end mark.
+        """Every pair counts, whatever training leaves out; an empty sentence is EOS alone.
 
         Only pairs of more sub-words on a side than the model has positions, or than `max_length`,
         are left out. All is computed in `DTYPE`, whatever `config.model.dtype` is.
@@ -102,7 +102,7 @@ class CorpusScorer:
 
     def score_sentences(self, params: Params) -> SentenceLosses:
         """Each pair's nats and target sub-words, EOS included; NaN and 0 for those left out."""
-        batches = put_ahead(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
+        batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
         found = np.full((self._num_pairs, 2), (math.nan, 0.0))
         for step, rows in enumerate(jax.device_get(sums)):
@@ -125,7 +125,7 @@ def make_loader(
     return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
 
 
-def put_ahead(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
+def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
     """Batches on the mesh, `count` of them on their way before they are asked for."""
     ahead: deque[DeviceBatch] = deque()
     for batch in batches:

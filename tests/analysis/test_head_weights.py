@@ -7,9 +7,10 @@ import pytest
 
 from t2t.analysis.head_weights import Head, HeadWeights, find_weights, list_heads, switch_off, weigh
 from t2t.config.fields import ModelConfig
-from t2t.model.attention import KeyValue, dot_product_attention
+from t2t.model.attention import dot_product_attention
 from t2t.model.build import merge
 from t2t.model.interface import Params
+from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 from tests import reference
 from tests.model.small_models import (
@@ -109,7 +110,7 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
     bias = jnp.asarray(random.standard_normal((heads, queries, keys)), jnp.float32)
     mask = jnp.arange(keys) < 4
     mask = mask[None, None, None]
-    weights = weigh(query, memory.keys, mask, bias)
+    weights = weigh(dot_product_attention, query, memory.keys, mask, bias)
     values = np.repeat(memory.values, heads // groups, axis=2)
     wanted = dot_product_attention(query, memory, mask, bias)
     np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)

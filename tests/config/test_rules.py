@@ -39,7 +39,7 @@ def test_defaults_are_valid() -> None:
 CHOICES = """
     model.kind model.position model.norm model.norm_position model.feed_forward model.rnn_cell
     model.tie_embeddings model.dtype data.source tokenizer.kind training.schedule
-    checkpoints.best_metric
+    training.optimizer checkpoints.best_metric
 """.split()
 NUMBERS = {
     name: value
@@ -236,12 +236,14 @@ def test_fields_that_mean_nothing_to_a_kind_are_rejected() -> None:
     """Those of the one kind serve the other, or are here."""
     changes = {
         "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
-        "attention_kernel": False, "position": "none", "max_positions": 4, "norm": "rms",
+        "position": "none", "max_positions": 4, "norm": "rms",
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
         "feed_forward_dropout": 0.5,
     }  # fmt: skip
     shared = "kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout"
-    assert vars(ModelConfig()).keys() == {*changes, *shared.split(), "dtype", "rnn_cell"}
+    assert vars(ModelConfig()).keys() == {
+        *changes, *shared.split(), "attention", "dtype", "kernels", "rnn_cell",
+    }  # fmt: skip
     for kind, foreign in ("rnn", changes), ("transformer", {"rnn_cell": "lstm"}):
         for name, value in foreign.items():
             message = rejection(change(model={"kind": kind, name: value}))

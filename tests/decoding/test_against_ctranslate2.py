@@ -1,7 +1,7 @@
 """Export, model and search against an independent implementation with the same weights.
 
 CTranslate2 has another length penalty, so both rank by log-probability; and it ends a hypothesis
-only where the end mark is among the W best continuations, not 2W, so ours may find a better one.
+only where EOS is among the W best continuations, not 2W, so ours may find a better one.
 """
 
 import dataclasses

@@ -48,9 +48,9 @@ class ToyModel:
     def decode_step(self, tokens: Any, parents: Any, cache: Any) -> Any:
         logits, step = cache
         logits = jnp.take_along_axis(logits, parents[..., None], axis=1)
-        turned = jnp.roll(logits, 1, axis=-1) * 0.7  # order matters: no sum of independent parts
+        rolled = jnp.roll(logits, 1, axis=-1) * 0.7  # order matters: no sum of independent parts
         rows = jax.nn.one_hot(tokens, self.table.shape[-1]) @ self.table[step]
-        logits = jnp.where(step == 0, logits, turned + rows)
+        logits = jnp.where(step == 0, logits, rolled + rows)
         return logits, (logits, step + 1)
 
     def next_log_probs(self, row: int) -> NextLogProbs:
@@ -230,25 +230,25 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
             np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
 
 
-def start(model: ToyModel, limits: np.ndarray, room: int, n_best: int) -> Search:
+def start(model: ToyModel, limits: np.ndarray, capacity: int, n_best: int) -> Search:
     cache, lengths = model.init_cache(jnp.arange(BATCH), 4), jnp.asarray(limits)
-    return start_search(cache, max_lengths=lengths, room=room, beam_size=4, n_best=n_best)
+    return start_search(cache, max_lengths=lengths, capacity=capacity, beam_size=4, n_best=n_best)
 
 
 @pytest.mark.parametrize("n_best", [1, 4])
-def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) -> None:
+def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     wanted = search(model, limits=limits, n_best=n_best)
     resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
-    state = start(model, limits, room=1, n_best=n_best)
+    state = start(model, limits, capacity=1, n_best=n_best)
     owners, growing = np.arange(BATCH), np.ones(BATCH, bool)
-    for room in (1, 2, 4, 6):
-        state = resume(extend_search(state, state.cache, room))
+    for capacity in (1, 2, 4, 6):
+        state = resume(extend_search(state, state.cache, capacity))
         growing = np.asarray(is_growing(state))
         for row, owner in enumerate(owners):
             if not growing[row]:
                 done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished[0])
-                np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :room])
+                np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :capacity])
                 for found, expected in zip(done[1:], wanted[1:], strict=True):
                     np.testing.assert_allclose(found, expected[owner], rtol=1e-6)
         if not growing.any():
@@ -257,9 +257,9 @@ def test_pausing_for_room_and_letting_sentences_go_changes_nothing(n_best: int) 
     assert not growing.any()
 
 
-def test_with_few_left_a_search_pauses_and_goes_on_as_if_it_had_not() -> None:
+def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), few=3)
+    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), 3)
     rows = jnp.flatnonzero(is_growing(paused))
     assert 0 < len(rows) <= 3
     assert 0 < paused.length < LENGTH

@@ -13,6 +13,7 @@ from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model.build import describe_model
 from t2t.model.interface import EncoderDecoder, Params
+from t2t.ops.choose import choose_policy
 
 Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
 
@@ -22,6 +23,8 @@ SIZES = (VOCAB_SIZE, VOCAB_SIZE)  # source, target
 SMALL = ModelConfig(
     num_layers=1, d_model=16, d_ff=24, num_heads=4, max_positions=16, dtype="float32"
 )
+
+POLICY = choose_policy(SMALL)
 
 # What the paper varies, and its successors: each differs from SMALL in one way. Those with a
 # second field need it, to be valid or to have an effect.

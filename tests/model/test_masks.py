@@ -9,10 +9,10 @@ from t2t.model.masks import (
     causal_mask,
     count_positions,
     masked_softmax,
-    number_sources,
-    number_targets,
     padding_mask,
     source_mask,
+    source_segment_ids,
+    target_segment_ids,
 )
 
 
@@ -22,7 +22,7 @@ def test_padding_is_hidden_from_every_query() -> None:
 
 
 def test_a_position_sees_itself_and_its_past() -> None:
-    mask = causal_mask(number_targets(jnp.array([[BOS_ID, 5, 6, PAD_ID]])))[0, 0]
+    mask = causal_mask(target_segment_ids(jnp.array([[BOS_ID, 5, 6, PAD_ID]])))[0, 0]
     assert all(bool(mask[t, s]) == (s <= t) for t, s in np.ndindex(4, 4))
 
 
@@ -31,12 +31,12 @@ TGT_IN = jnp.array([[BOS_ID, 9, BOS_ID, 4, 5], [BOS_ID, *[PAD_ID] * 4], [PAD_ID]
 
 
 def test_sentences_of_a_row_are_numbered() -> None:
-    assert number_sources(SRC)[0].tolist() == [0, 0, 1, 1, 1, 2]
-    assert number_targets(TGT_IN)[0].tolist() == [0, 0, 1, 1, 1]
+    assert source_segment_ids(SRC)[0].tolist() == [0, 0, 1, 1, 1, 2]
+    assert target_segment_ids(TGT_IN)[0].tolist() == [0, 0, 1, 1, 1]
 
 
 def test_sentence_that_is_alone_in_its_row_needs_no_target() -> None:
-    mask = source_mask(number_targets(TGT_IN), SRC)[:, 0]
+    mask = source_mask(target_segment_ids(TGT_IN), SRC)[:, 0]
     assert mask[1, 0].tolist() == [True, True, *[False] * 4]
     assert not mask[2].any()
 
@@ -49,7 +49,10 @@ def test_sentences_of_a_row_do_not_see_each_other(lengths: list[tuple[int, int]]
     src, tgt_in = np.full((1, 20), PAD_ID), np.full((1, 20), PAD_ID)
     src[0, : len(sources)] = [EOS_ID if place == lengths[n][0] else 7 for n, place in sources]
     tgt_in[0, : len(targets)] = [7 if place else BOS_ID for _, place in targets]
-    src_numbers, tgt_numbers = number_sources(jnp.array(src)), number_targets(jnp.array(tgt_in))
+    src_numbers, tgt_numbers = (
+        source_segment_ids(jnp.array(src)),
+        target_segment_ids(jnp.array(tgt_in)),
+    )
     for numbers, wanted in (src_numbers, sources), (tgt_numbers, targets):
         found = count_positions(numbers)[0, : len(wanted)].tolist()
         assert found == [place for _, place in wanted]

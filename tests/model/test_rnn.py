@@ -11,7 +11,7 @@ from t2t.model import rnn
 from t2t.model.interface import Params
 from t2t.model.rnn import RNN, AdditiveAttention, Source
 from tests import reference_rnn
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN
+from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
 CONFIG = dataclasses.replace(SMALL, kind="rnn", num_layers=2, dropout=0.1)
 
@@ -67,7 +67,7 @@ def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(rnn, "dropout", record)
 
     def run(key: jax.Array) -> list[jax.Array]:
-        RNN(CONFIG, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
+        RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
         return keys
 
     used = jax.jit(run)(jax.random.key(1))
@@ -81,7 +81,7 @@ def test_the_decoder_starts_from_what_has_read_the_whole_sentence() -> None:
 
     @jax.jit
     def start(memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
-        return RNN(CONFIG, *SIZES, jax.random.key(0))._start(memory)
+        return RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))._start(memory)
 
     elsewhere = memory.at[:, 1:].add(1).at[:, 0, :8].add(1)
     np.testing.assert_array_equal(start(memory), start(elsewhere))

@@ -9,66 +9,73 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.model import attention, layers, transformer, transformer_layers
+from t2t.config.fields import ModelConfig
 from t2t.model.dropout import dropout
-from t2t.model.layers import FeedForward, LayerNorm, Norm
-from t2t.model.position import Position
+from t2t.model.feed_forward import FeedForward
+from t2t.model.norm import Identity, LayerNorm
+from t2t.model.position import NoPosition
+from t2t.model.residual import Residual, make_final_norm
 from t2t.model.transformer import Transformer
-from t2t.model.transformer_layers import (
-    EncoderLayer,
-    FeedForwardBlock,
-    Residual,
-    make_final_norm,
-    prompt_gradients,
-)
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN
+from t2t.model.transformer_layers import AttentionContext, EncoderLayer, FeedForwardBlock
+from t2t.ops.choose import TEXTBOOK
+from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
 
 def draw(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
 
 
-def double(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-    return 2 * x + 1
+class Double(nnx.Module):
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return 2 * x + 1
+
+
+double = Double()
+
+
+def run(config: ModelConfig, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
+    """The residual connection around `double`."""
+    return Residual(config, POLICY)(x, double, Double.__call__, key)
 
 
 def test_post_norm_normalises_the_sum() -> None:
-    x, residual = draw(1, 3, 16), Residual(SMALL)
-    np.testing.assert_array_equal(residual(x, double, None), LayerNorm(16)(x + double(x)))
+    x = draw(1, 3, 16)
+    np.testing.assert_array_equal(run(SMALL, x), LayerNorm(16, POLICY)(x + double(x)))
 
 
 def test_pre_norm_normalises_what_enters_the_sublayer() -> None:
-    x, residual = draw(1, 3, 16), Residual(dataclasses.replace(SMALL, norm_position="pre"))
-    np.testing.assert_array_equal(residual(x, double, None), x + double(LayerNorm(16)(x)))
+    x, config = draw(1, 3, 16), dataclasses.replace(SMALL, norm_position="pre")
+    np.testing.assert_array_equal(run(config, x), x + double(LayerNorm(16, POLICY)(x)))
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_without_residual_only_the_sublayer_is_left(placement: str) -> None:
     config = dataclasses.replace(SMALL, residual=False, norm="none", norm_position=placement)
     x = draw(1, 3, 16)
-    np.testing.assert_array_equal(Residual(config)(x, double, None), double(x))
+    np.testing.assert_array_equal(run(config, x), double(x))
 
 
 def test_dropout_falls_on_the_sublayer_and_not_on_the_sum() -> None:
     config = dataclasses.replace(SMALL, norm="none", dropout=0.5)
     x, key = draw(1, 3, 16), jax.random.key(0)
     wanted = x + dropout(double(x), 0.5, key)
-    np.testing.assert_array_equal(Residual(config)(x, double, key), wanted)
+    np.testing.assert_array_equal(run(config, x, key), wanted)
 
 
 def test_unknown_norm_position_is_refused() -> None:
-    residual = Residual(dataclasses.replace(SMALL, norm_position="middle"))
+    config = dataclasses.replace(SMALL, norm_position="middle")
     with pytest.raises(ValueError, match=r"model.norm_position='middle' is unknown"):
-        residual(draw(1, 3, 16), double, None)
+        run(config, draw(1, 3, 16))
 
 
 def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
     x = draw(1, 3, 16)
-    structure, params = nnx.split(FeedForward(SMALL, jax.random.key(0)))
+    structure, params = nnx.split(FeedForward(SMALL, POLICY, jax.random.key(0)))
 
     def feed(params: Any, x: Float[Array, "B T D"], *, prompt: bool) -> Float[Array, ""]:
         module = nnx.merge(structure, params)
-        module, x = prompt_gradients(module, x) if prompt else (module, x)
+        if prompt:
+            module, x = POLICY.order_gradients(module, x)
         return jnp.square(module(x)).sum()
 
     prompt, plain = (jax.grad(functools.partial(feed, prompt=p), (0, 1)) for p in (True, False))
@@ -81,14 +88,14 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
 def test_feed_forward_switched_off_changes_nothing() -> None:
     config = dataclasses.replace(SMALL, feed_forward="none", norm_position="pre")
     x = draw(1, 3, 16)
-    assert FeedForwardBlock(config, jax.random.key(0))(x, jax.random.key(1)) is x
+    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, jax.random.key(1)) is x
 
 
 def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
     pre = dataclasses.replace(SMALL, norm_position="pre")
-    assert type(make_final_norm(pre)) is LayerNorm
-    assert type(make_final_norm(dataclasses.replace(pre, norm="none"))) is Norm
-    assert type(make_final_norm(SMALL)) is Norm
+    assert type(make_final_norm(pre, POLICY)) is LayerNorm
+    assert type(make_final_norm(dataclasses.replace(pre, norm="none"), POLICY)) is Identity
+    assert type(make_final_norm(SMALL, POLICY)) is Identity
 
 
 def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
@@ -97,15 +104,13 @@ def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
 
     @jax.jit
     def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        layer = EncoderLayer(SMALL, jax.random.key(0))
-        return layer(x, mask, Position(), jnp.arange(3), None)
+        layer = EncoderLayer(SMALL, POLICY, jax.random.key(0))
+        return layer(x, AttentionContext(mask, NoPosition(), jnp.arange(3), None))
 
     np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
 
 
-def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
     rates: list[float] = []
     keys: list[tuple[int, ...]] = []
 
@@ -117,8 +122,12 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
         )
         return x
 
-    for module in (attention, layers, transformer, transformer_layers):
-        monkeypatch.setattr(module, "dropout", record)
+    def attend(*arguments: Any, scaled: bool) -> jax.Array:
+        *others, rate, key = arguments
+        return record(TEXTBOOK.attention(*others, scaled=scaled), rate, key)
+
+    operations = dataclasses.replace(TEXTBOOK, dropout=record, attention=attend)
+    policy = dataclasses.replace(POLICY, operations=operations)
     fields: dict[str, Any] = {
         "dropout": 0.1,
         "attention_dropout": 0.2,
@@ -127,7 +136,8 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
     }
 
     def run(key: jax.Array) -> jax.Array:
-        model = Transformer(dataclasses.replace(SMALL, **fields), *SIZES, jax.random.key(0))
+        config = dataclasses.replace(SMALL, **fields)
+        model = Transformer(config, policy, *SIZES, jax.random.key(0))
         return model(SRC, TGT_IN, key)
 
     jax.jit(run)(jax.random.key(1)).block_until_ready()

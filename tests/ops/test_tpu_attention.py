@@ -1,4 +1,4 @@
-"""The kernel, interpreted; `test_attention.py` has it beside the plain formula as well."""
+"""The kernel, interpreted; `test_twins.py` holds it to equation 1."""
 
 import dataclasses
 import functools
@@ -16,7 +16,6 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID
-from t2t.model import attention
 from t2t.model.build import merge
 from t2t.ops import tpu_attention
 from t2t.ops.tpu_attention import LANES, suits_kernel
@@ -130,12 +129,12 @@ def test_results_are_the_same_on_any_mesh(
 
 
 # Attention of the encoder, of the decoder, and from one to the other.
-@pytest.mark.parametrize(("kernel", "calls"), [(True, 3), (False, 0)])
+@pytest.mark.parametrize(("kernels", "calls"), [("auto", 3), ("textbook", 0)])
 @pytest.mark.parametrize("variant", ["paper", "today's"])
 def test_model_computes_the_same_with_and_without_the_kernel(
-    variant: str, kernel: bool, calls: int, monkeypatch: pytest.MonkeyPatch
+    variant: str, kernels: str, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    structure, params = draw_small(dataclasses.replace(vary(variant), attention_kernel=kernel))
+    structure, params = draw_small(dataclasses.replace(vary(variant), kernels=kernels))
 
     def weigh(params: Any) -> Float[Array, ""]:
         hidden = merge(structure, params).decode_all(SRC, TGT_IN)
@@ -146,8 +145,8 @@ def test_model_computes_the_same_with_and_without_the_kernel(
 
     plain = differentiate()
     spy = mock.Mock(wraps=tpu_attention.fused_attention)
-    monkeypatch.setattr(attention, "suits_kernel", lambda *_: True)
-    monkeypatch.setattr(attention, "fused_attention", spy)
+    monkeypatch.setattr(tpu_attention, "suits_kernel", lambda *_: True)
+    monkeypatch.setattr(tpu_attention, "fused_attention", spy)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(compare, differentiate(), plain)
     assert spy.call_count == calls

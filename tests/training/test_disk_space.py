@@ -1,4 +1,4 @@
-"""Room for the checkpoints that a run keeps."""
+"""Space for the checkpoints that a run keeps."""
 
 import dataclasses
 import shutil
@@ -11,8 +11,8 @@ from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.training.disk_space import (
     BYTES_PER_PARAMETER,
     count_kept,
-    measure_room,
-    warn_of_missing_room,
+    measure_space,
+    warn_of_missing_space,
 )
 from tests.training.toy_run import make_state
 
@@ -45,16 +45,16 @@ def test_checkpoint_holds_so_many_bytes_a_parameter() -> None:
     assert size == pytest.approx(BYTES_PER_PARAMETER * count, abs=16)  # and counters
 
 
-def test_missing_room_is_said_once_and_counts_checkpoints_that_are_there(
+def test_missing_space_is_said_once_and_counts_checkpoints_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=11_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     big, parameters = make_config(keep_last=20), 200_000_000
-    assert measure_room(tmp_path, big, parameters).missing == 22 * 2_400_000_000 - usage.free
-    warn_of_missing_room(tmp_path, dataclasses.replace(big, checkpoints=CheckpointConfig()), 1000)
+    assert measure_space(tmp_path, big, parameters).missing == 22 * 2_400_000_000 - usage.free
+    warn_of_missing_space(tmp_path, dataclasses.replace(big, checkpoints=CheckpointConfig()), 1000)
     assert caplog.text == ""
-    warn_of_missing_room(tmp_path, big, parameters)
+    warn_of_missing_space(tmp_path, big, parameters)
     [record] = caplog.records
     assert record.getMessage().startswith(
         f"{tmp_path} has 11.0 GB free, 41.8 GB too few for the checkpoints that the config keeps "
@@ -62,4 +62,4 @@ def test_missing_room_is_said_once_and_counts_checkpoints_that_are_there(
     )
     for step in range(18):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
-    assert measure_room(tmp_path, big, parameters).missing == 0
+    assert measure_space(tmp_path, big, parameters).missing == 0

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t.ops import chunked_loss
 from t2t.training import loss
-from t2t.training.loss import smoothed_cross_entropy
 from tests import reference
 
 ROWS, LENGTH, D_MODEL, TYPES = 2, 7, 4, 9
@@ -19,10 +19,15 @@ WEIGHTS = (random.random((ROWS, LENGTH)) < 0.7).astype(float)
 SMOOTHINGS = [0.0, 0.1]
 
 
-# Positions at once -> chunks of a row of seven: 1 of 7, 2 of 4, 3 of 3, 7 of 1.
-@pytest.fixture(params=[512, 7, 5, 1], ids="one chunk,two,three,seven".split(","))
-def _chunked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(loss._CHUNK_TOKENS, "cpu", request.param)
+# The formula, and its twin with positions at once -> chunks of a row of seven: 1 of 7, 2 of 4, 3 of
+# 3, 7 of 1.
+@pytest.fixture(
+    autouse=True, params=[0, 512, 7, 5, 1], ids="formula,one chunk,two,three,seven".split(",")
+)
+def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", request.param)
+        monkeypatch.setattr(loss, "smoothed_cross_entropy", chunked_loss.smoothed_cross_entropy)
 
 
 def sum_losses(
@@ -31,7 +36,7 @@ def sum_losses(
     smoothing: float = 0.1,
     targets: np.ndarray = TARGETS,
 ) -> jax.Array:
-    return smoothed_cross_entropy(
+    return loss.smoothed_cross_entropy(
         jnp.asarray(hidden, jnp.float32),
         jnp.asarray(table, jnp.float32),
         jnp.asarray(targets),
@@ -41,7 +46,6 @@ def sum_losses(
 
 
 @pytest.mark.equality
-@pytest.mark.usefixtures("_chunked")
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_loss_agrees_with_naive_numpy(smoothing: float) -> None:
     wanted = reference.sum_cross_entropies(HIDDEN, TABLE, TARGETS, WEIGHTS, smoothing)
@@ -49,7 +53,6 @@ def test_loss_agrees_with_naive_numpy(smoothing: float) -> None:
 
 
 @pytest.mark.equality
-@pytest.mark.usefixtures("_chunked")
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_gradients_agree_with_differences_of_naive_numpy(smoothing: float) -> None:
     value, found = jax.value_and_grad(sum_losses, argnums=(0, 1))(
@@ -78,7 +81,6 @@ def differentiate(smoothing: float, step: float = 1e-5) -> Iterator[np.ndarray]:
         yield gradient
 
 
-@pytest.mark.usefixtures("_chunked")
 def test_positions_without_weight_have_no_influence() -> None:
     hidden = jnp.asarray(np.where(WEIGHTS[..., None] == 0, 100.0, HIDDEN), jnp.float32)
     targets = np.where(WEIGHTS == 0, 0, TARGETS)
@@ -88,7 +90,7 @@ def test_positions_without_weight_have_no_influence() -> None:
 
 
 def test_weights_are_counted_and_not_divided_by() -> None:
-    _, tokens = smoothed_cross_entropy(
+    _, tokens = loss.smoothed_cross_entropy(
         jnp.asarray(HIDDEN, jnp.float32),
         jnp.asarray(TABLE, jnp.float32),
         jnp.asarray(TARGETS),
@@ -121,7 +123,7 @@ def test_bfloat16_hidden_states_give_a_loss_in_float32() -> None:
     others = jnp.asarray(TARGETS), jnp.asarray(WEIGHTS, jnp.float32), 0.1
     table = jnp.asarray(TABLE, jnp.float32)
     value, gradients = jax.value_and_grad(
-        lambda hidden, table: smoothed_cross_entropy(hidden, table, *others)[0], argnums=(0, 1)
+        lambda hidden, table: loss.smoothed_cross_entropy(hidden, table, *others)[0], argnums=(0, 1)
     )(hidden, table)
     assert [x.dtype for x in (value, *gradients)] == [jnp.float32, jnp.bfloat16, jnp.float32]
     assert float(value) == pytest.approx(float(sum_losses()), rel=0.01)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -152,6 +153,20 @@ def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:
     (checkout / "t2t" / "train.py").write_text("pass\n")
     (checkout / "t2t" / "__pycache__").mkdir()
     (checkout / "t2t" / "__pycache__" / "train.pyc").touch()
+    assert find_revision()["code"] == codes[0]
+
+
+def test_change_of_a_plugin_is_told_apart(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = ModuleType("plugin")
+    plugin.__file__ = str(tmp_path / "plugin.py")
+    monkeypatch.setitem(sys.modules, "plugin", plugin)
+    codes = [find_revision()["code"]]
+    for text in ("one\n", "two\n"):
+        (checkout / "plugin.py").write_text(text)
+        codes.append(find_revision(["plugin"])["code"])
+    assert len(set(codes)) == 3
     assert find_revision()["code"] == codes[0]
 
 

@@ -104,14 +104,14 @@ def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(run: Path) -> Non
     checkpoints = Checkpoints(run, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
-        with pytest.raises(RunError, match=r"cannot be written .* room .* checkpoint 30 is whole"):
+        with pytest.raises(RunError, match=r"cannot be written .* space .* checkpoint 30 is whole"):
             checkpoints.close()
     assert_same(plain(restore_state(run)), plain(make_state(30)))
     write_run(run, {40: None})
     assert_same(plain(restore_state(run)), plain(make_state(40)))
 
 
-def test_room_is_checked_before_anything_is_written(
+def test_space_is_checked_before_anything_is_written(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(run)._replace(free=1000)

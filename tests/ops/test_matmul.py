@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config.fields import MeshConfig
-from t2t.model.products import compute_dtype, multiply, product_dtype
+from t2t.config.fields import MeshConfig, ModelConfig
+from t2t.ops.choose import choose_policy
+from t2t.ops.matmul import multiply
 from t2t.runtime.mesh import make_mesh, spec
 
 SHAPES = {
@@ -33,7 +34,7 @@ def widen(x: jax.Array, name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["float32", "mixed"])
 def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, name: str) -> None:
     x, weights = (draw(*shape) for shape in SHAPES[subscripts])
-    dtype = product_dtype(name)
+    dtype = choose_policy(ModelConfig(dtype=name)).product_dtype
     result, pull = jax.vjp(lambda x, w: multiply(subscripts, x, w, dtype), x, weights)
     upstream = draw(*result.shape)
     one, other, out = subscripts.replace("->", ",").split(",")
@@ -76,9 +77,3 @@ def test_a_mesh_changes_neither_results_nor_where_gradients_lie() -> None:
     for one, other, place in zip(found, wanted, places, strict=True):
         assert one.sharding.is_equivalent_to(place, one.ndim)
         np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-def test_compute_type_follows_the_hardware() -> None:
-    assert compute_dtype("auto") == product_dtype("auto") == jnp.float32  # on a CPU
-    assert compute_dtype("bfloat16") == product_dtype("bfloat16") == jnp.bfloat16
-    assert (compute_dtype("mixed"), product_dtype("mixed")) == (jnp.float32, jnp.bfloat16)

@@ -1,0 +1,37 @@
+"""Section 3.4: embeddings of words, and the logits that the same table gives."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from t2t.model.precision import einsum
+from t2t.runtime.mesh import spec
+
+
+class Embedding(nnx.Module):
+    """A vector for each word; where the table is tied, the same vectors give the logits."""
+
+    def __init__(self, vocab_size: int, d_model: int, key: jax.Array):
+        """Entries are normal with standard deviation d_model^-0.5."""
+        names = spec("vocabulary", "d_model")
+        self.table = nnx.Param(
+            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=names)
+        )
+
+    def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
+        """sqrt(d_model) * table[ids]."""
+        rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
+        return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
+
+    def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Logits in float32: x table^T."""
+        return einsum(
+            "BTD,VD->BTV",
+            x,
+            self.table.astype(x.dtype),
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, "vocabulary"),
+        )

@@ -1,0 +1,75 @@
+"""Section 3.3: the position-wise feed-forward; `make_feed_forward` chooses its kind."""
+
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from t2t.config.fields import ModelConfig
+from t2t.config.registry import find_variant
+from t2t.model.initialization import init_glorot
+from t2t.model.policy import Policy
+from t2t.runtime.mesh import spec
+
+
+class FeedForward(nnx.Module):
+    """Equation 2: relu(x W1 + b1) W2 + b2, and its gated successors.
+
+    GLU variants (Shazeer 2020) gate one half of a twice as wide inner layer with the other.
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+        """Weights as in Glorot and Bengio (2010), biases zero."""
+        d_model, d_ff = config.d_model, config.d_ff
+        inner_key, outer_key = jax.random.split(key)
+        self.policy = policy
+        self.activation = config.feed_forward
+        self.inner_dropout = config.feed_forward_dropout
+        halves = 2 if self.activation in ("swiglu", "geglu") else 1
+        inner = (halves, d_model, d_ff)
+        self.inner = init_glorot(inner_key, inner, d_model, d_ff, None, "d_model", "d_ff")
+        self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
+        self.outer = init_glorot(outer_key, (d_ff, d_model), d_ff, d_model, "d_ff", "d_model")
+        self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+
+    def __call__(
+        self, x: Float[Array, "B T D"], key: jax.Array | None = None
+    ) -> Float[Array, "B T D"]:
+        """The feed-forward of each position."""
+        halves = [
+            self.policy.multiply("BTD,DF->BTF", x, weights) + bias
+            for weights, bias in zip(self.inner[...], self.inner_bias.astype(x.dtype), strict=True)
+        ]
+        inner = self._activate(halves)
+        inner = self.policy.operations.dropout(inner, self.inner_dropout, key)
+        outer = self.policy.multiply(
+            "BTF,FD->BTD", inner, self.outer[...], out_sharding=spec("batch", None, None)
+        )
+        return jnp.add(outer, self.outer_bias.astype(x.dtype))
+
+    def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
+        match self.activation:
+            case "relu":
+                return self.policy.operations.relu(halves[0])
+            case "gelu":
+                return jax.nn.gelu(halves[0])
+            case "swiglu":
+                return jax.nn.silu(halves[0]) * halves[1]
+            case "geglu":
+                return jax.nn.gelu(halves[0]) * halves[1]
+            case other:
+                raise ValueError(f"model.feed_forward={other!r} is unknown")
+
+
+def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> FeedForward | None:
+    """The feed-forward that `model.feed_forward` names; None where there is none."""
+    match config.feed_forward:
+        case "relu" | "gelu" | "swiglu" | "geglu":
+            return FeedForward(config, policy, key)
+        case "none":
+            return None
+        case other:
+            variant = find_variant("model.feed_forward", other)
+            return cast(FeedForward, variant(config, policy, key))

@@ -1,0 +1,38 @@
+"""Products of activations with weights."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t2t.model.policy import Placement
+from t2t.model.precision import einsum
+
+
+def multiply(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    dtype: jnp.dtype,
+    out_sharding: Placement = None,
+) -> Float[Array, "..."]:
+    """einsum(subscripts, x, weights) of operands rounded to `dtype`, as wide as `x`."""
+    return einsum(
+        subscripts,
+        x.astype(dtype),
+        weights.astype(dtype),
+        preferred_element_type=x.dtype,
+        out_sharding=out_sharding,
+    )
+
+
+def project(
+    x: Float[Array, "B T D"],
+    weights: Float[Array, "D G P"],
+    splits: tuple[int, ...],
+    dtype: jnp.dtype,
+) -> Sequence[Float[Array, "B T G _"]]:
+    """The product of x with each part of the weights, split along P: X W^Q, X W^K and X W^V."""
+    return [
+        multiply("BTD,DGP->BTGP", x, part, dtype) for part in jnp.split(weights, splits, axis=-1)
+    ]

@@ -1,0 +1,82 @@
+"""Normalisation over the features of each position; `make_norm` is the only place that chooses."""
+
+from abc import abstractmethod
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from t2t.config.fields import ModelConfig
+from t2t.model.policy import Policy
+from t2t.runtime.mesh import spec
+
+
+class Norm(nnx.Module):
+    """The interface of all norms."""
+
+    @abstractmethod
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """x, normalised over its last dimension."""
+
+
+class Identity(Norm):
+    """No norm: x as it is."""
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """x."""
+        return x
+
+
+class LayerNorm(Norm):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
+
+    def __init__(self, d_model: int, policy: Policy):
+        """Starts as plain normalisation."""
+        self.policy = policy
+        self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
+        self.bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """x, normalised over its last dimension."""
+        standard = self.policy.operations.standardize(x, centred=True)
+        return (standard * self.scale[...] + self.bias[...]).astype(x.dtype)
+
+
+class RMSNorm(Norm):
+    """x / sqrt(mean(x^2) + epsilon) * scale, in float32 (Zhang and Sennrich 2019)."""
+
+    def __init__(self, d_model: int, policy: Policy):
+        """Starts as plain normalisation."""
+        self.policy = policy
+        self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """x, normalised over its last dimension."""
+        standard = self.policy.operations.standardize(x, centred=False)
+        return (standard * self.scale[...]).astype(x.dtype)
+
+
+def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
+    """(x - mean) / sqrt(variance + 1e-6) over the last dimension, in float32.
+
+    Not `centred`: x / sqrt(mean(x^2) + 1e-6).
+    """
+    wide = x.astype(jnp.float32)
+    if centred:
+        wide -= wide.mean(axis=-1, keepdims=True)
+    variance = jnp.square(wide).mean(axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(variance + 1e-6)).astype(x.dtype)
+
+
+def make_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """The norm that `model.norm` names."""
+    match config.norm:
+        case "layer":
+            return LayerNorm(config.d_model, policy)
+        case "rms":
+            return RMSNorm(config.d_model, policy)
+        case "none":
+            return Identity()
+        case other:
+            raise ValueError(f"model.norm={other!r} is unknown")

@@ -1,0 +1,60 @@
+"""Section 3.1: the residual connection, and where the norm goes."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Float
+
+from t2t.config.fields import ModelConfig
+from t2t.model.norm import Identity, Norm, make_norm
+from t2t.model.policy import Policy
+
+Module = TypeVar("Module", bound=nnx.Module)
+Apply = Callable[[Module, Float[Array, "B T D"]], Float[Array, "B T D"]]
+
+
+class Residual(nnx.Module):
+    """What is around every sub-layer f.
+
+    post (the paper): norm(x + dropout(f(x))); pre: x + dropout(f(norm(x))).
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy):
+        """Owns the sub-layer's norm."""
+        self.policy = policy
+        self.norm = make_norm(config, policy)
+        self.norm_position = config.norm_position
+        self.residual = config.residual
+        self.dropout_rate = config.dropout
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        sublayer: Module,
+        apply: Apply[Module],
+        key: jax.Array | None,
+    ) -> Float[Array, "B T D"]:
+        """x after the sub-layer f(x) = apply(sublayer, x)."""
+        sublayer, x = self.policy.order_gradients(sublayer, x)
+
+        def f(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+            y = apply(sublayer, x)
+            return self.policy.operations.dropout(y, self.dropout_rate, key)
+
+        match self.norm_position:
+            case "post":
+                return self.norm(self._add(x, f(x)))
+            case "pre":
+                return self._add(x, f(self.norm(x)))
+            case other:
+                raise ValueError(f"model.norm_position={other!r} is unknown")
+
+    def _add(self, x: Float[Array, "B T D"], y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return x + y if self.residual else y
+
+
+def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """The norm at the end of a stack: with pre-norm its output would not be normalised."""
+    return make_norm(config, policy) if config.norm_position == "pre" else Identity()

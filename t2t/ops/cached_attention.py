@@ -1,0 +1,49 @@
+"""Equation 1 over a cache, which its products read as it lies in memory.
+
+XLA would copy a cache of any other layout at each step.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from t2t.model.kv_cache import KVCache
+from t2t.model.masks import masked_softmax
+from t2t.model.precision import einsum
+from t2t.ops.recomputed_attention import reshape_heads
+
+
+def dot_product_attention(
+    query: Float[Array, "B T H K"],
+    memory: KVCache,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H V"]:
+    """As `t2t.model.attention.dot_product_attention`; decoding knows no dropout."""
+    assert key is None or dropout_rate == 0
+    batch, length, heads, width = query.shape
+    groups, size, value_width = memory.stored_values.shape[1:]
+    grouped = reshape_heads(query, batch, length, groups, heads // groups, width)
+    rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
+    logits = einsum(
+        "BGTK,BGKS->BGTS",
+        reshape_heads(rows, batch, groups, -1, width, axis=1),
+        memory.stored_keys,
+        preferred_element_type=jnp.float32,
+    ).reshape(*rows.shape[:4], size)
+    logits /= math.sqrt(width) if scaled else 1.0
+    if bias is not None:
+        logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
+    weights = masked_softmax(logits, mask[:, :, None]).astype(memory.stored_values.dtype)
+    results = einsum(
+        "BGTS,BGSV->BGTV",
+        reshape_heads(weights, batch, groups, -1, size, axis=1),
+        memory.stored_values,
+    ).reshape(*rows.shape[:4], value_width)
+    return reshape_heads(results.transpose(0, 3, 1, 2, 4), batch, length, heads, value_width)

@@ -1,0 +1,129 @@
+"""Chooses how a model computes: its dtypes, and which implementation each operation takes.
+
+All of it is resolved once, when a model is built, from `model.kernels`, `model.dtype` and the
+platform of the mesh's devices:
+
+    model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py, everywhere
+    model.kernels=auto      the fastest twin; the formula where no twin supports what is asked for
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from t2t.config.fields import ModelConfig
+from t2t.config.registry import find_variant
+from t2t.model import attention, dropout, matmul, norm
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.policy import Operations, Policy
+from t2t.ops import (
+    cached_attention,
+    chunked_loss,
+    gradient_order,
+    recomputed_attention,
+    relu,
+    tpu_attention,
+)
+from t2t.ops import dropout as fast_dropout
+from t2t.ops import matmul as fast_matmul
+from t2t.ops import norm as fast_norm
+from t2t.runtime.mesh import platform
+from t2t.training import loss
+
+
+def keep_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
+    """(module, x): gradients are computed in XLA's order."""
+    return module, x
+
+
+TEXTBOOK = Operations(
+    attention=attention.dot_product_attention,
+    multiply=matmul.multiply,
+    project=matmul.project,
+    standardize=norm.standardize,
+    relu=jax.nn.relu,
+    dropout=dropout.dropout,
+    order_gradients=keep_order,
+    smoothed_cross_entropy=loss.smoothed_cross_entropy,
+    sentence_losses=loss.sentence_losses,
+)
+
+
+def fast_attention(
+    query: Float[Array, "B T H K"],
+    memory: KeyValue | KVCache,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H V"]:
+    """Equation 1 by the twin that suits these operands."""
+    others = mask, bias, dropout_rate, key
+    if isinstance(memory, KVCache):
+        return cached_attention.dot_product_attention(query, memory, *others, scaled=scaled)
+    if tpu_attention.suits(query, memory, bias, 0.0 if key is None else dropout_rate):
+        return tpu_attention.dot_product_attention(query, memory, *others, scaled=scaled)
+    return recomputed_attention.dot_product_attention(query, memory, *others, scaled=scaled)
+
+
+FAST = Operations(
+    attention=fast_attention,
+    multiply=fast_matmul.multiply,
+    project=fast_matmul.project,
+    standardize=fast_norm.standardize,
+    relu=relu.relu,
+    dropout=fast_dropout.dropout,
+    order_gradients=gradient_order.weights_first,
+    smoothed_cross_entropy=chunked_loss.smoothed_cross_entropy,
+    sentence_losses=chunked_loss.sentence_losses,
+)
+
+
+def choose_policy(config: ModelConfig) -> Policy:
+    """The policy of a model on the mesh in use."""
+    match config.kernels:
+        case "textbook":
+            operations = TEXTBOOK
+        case "auto":
+            operations = FAST
+        case other:
+            raise ValueError(f"model.kernels={other!r} is unknown")
+    if config.attention != "dot_product":  # a variant has no twins
+        variant = find_variant("model.attention", config.attention)
+        operations = dataclasses.replace(operations, attention=variant)
+    dtype = choose_dtype(config)
+    product_dtype = jnp.dtype("bfloat16") if config.dtype == "mixed" else dtype
+    return Policy(dtype, product_dtype, operations)
+
+
+def choose_dtype(config: ModelConfig) -> jnp.dtype:
+    """The dtype of activations; `auto` is bfloat16 where the hardware multiplies it faster."""
+    match config.dtype:
+        case "auto":
+            return jnp.dtype("float32" if platform() == "cpu" else "bfloat16")
+        case "mixed":
+            return jnp.dtype("float32")
+        case name:
+            return jnp.dtype(name)
+
+
+def describe_choice(config: ModelConfig) -> dict[str, str]:
+    """The module that computes each operation of this model, for people."""
+    operations = choose_policy(config).operations
+    names = [field.name for field in dataclasses.fields(Operations)]
+    if config.kind == "rnn":
+        names = ["dropout", "smoothed_cross_entropy", "sentence_losses"]
+    modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
+    if config.kernels == "textbook":
+        return modules
+    if operations.attention is fast_attention and "attention" in names:
+        training = "ops.recomputed_attention"
+        if platform() == "tpu":
+            training = "ops.tpu_attention where it is made for the shapes, else " + training
+        modules["attention"] = f"{training}; ops.cached_attention in decoding"
+    return modules

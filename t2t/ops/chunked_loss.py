@@ -1,0 +1,171 @@
+"""Label-smoothed cross-entropy without the logits, the largest array of a step, as a whole.
+
+Loss and gradient are computed in one pass over chunks of target positions.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t2t.model.precision import einsum
+from t2t.runtime.mesh import platform, spec
+
+# Target positions whose logits exist at once on a device. On a CPU they should stay in its cache;
+# an accelerator wants large products.
+_CHUNK_TOKENS = {"cpu": 512}
+_CHUNK_TOKENS_ELSEWHERE = 8192
+
+Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"]]  # of hidden and table
+Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the table
+
+
+class _Chunks(NamedTuple):
+    """Target positions in N groups of t: what `jax.lax.scan` goes through."""
+
+    hidden: Float[Array, "N B t D"]
+    targets: Int[Array, "N B t"]
+    weights: Float[Array, "N B t"]
+
+
+def smoothed_cross_entropy(
+    hidden: Float[Array, "B T D"],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+    smoothing: float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """As `t2t.training.loss.smoothed_cross_entropy`; differentiable in `hidden` and `table`.
+
+    With z the logits, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z),
+    and its gradient softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V.
+    """
+
+    @jax.custom_vjp
+    def sum_losses(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
+        rounded = _append_ones(table.astype(hidden.dtype))
+
+        def add(total: Float[Array, ""], chunk: _Chunks) -> tuple[Float[Array, ""], None]:
+            return total + _differentiate(chunk, rounded, smoothing)[0].sum(), None
+
+        return jax.lax.scan(add, jnp.zeros(()), _split(hidden, targets, weights))[0]
+
+    def forward(
+        hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
+    ) -> tuple[Float[Array, ""], Gradients]:
+        rounded = _append_ones(table.astype(hidden.dtype))
+
+        def add(totals: Totals, chunk: _Chunks) -> tuple[Totals, Float[Array, "B t D"]]:
+            total, table_gradient = totals
+            loss, logits_gradient, hidden_gradient = _differentiate(chunk, rounded, smoothing)
+            table_gradient += einsum(
+                "BtV,BtD->VD",
+                logits_gradient,
+                chunk.hidden,
+                preferred_element_type=jnp.float32,
+                out_sharding=spec("vocabulary", "d_model"),
+            )
+            return (total + loss.sum(), table_gradient), hidden_gradient
+
+        start = (jnp.zeros(()), jnp.zeros_like(table))
+        (total, table_gradient), hidden_gradient = jax.lax.scan(
+            add, start, _split(hidden, targets, weights)
+        )
+        return total, (_join(hidden_gradient, hidden.shape[1]), table_gradient)
+
+    def backward(gradients: Gradients, cotangent: Float[Array, ""]) -> Gradients:
+        hidden_gradient, table_gradient = gradients
+        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
+
+    sum_losses.defvjp(forward, backward)
+    return sum_losses(hidden, table), jnp.sum(weights)
+
+
+def sentence_losses(
+    hidden: Float[Array, "B T D"],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+) -> Float[Array, "B"]:
+    """As `t2t.training.loss.sentence_losses`."""
+    rounded = _append_ones(table.astype(hidden.dtype))
+
+    def add(totals: Float[Array, "B"], chunk: _Chunks) -> tuple[Float[Array, "B"], None]:
+        return totals + _differentiate(chunk, rounded, 0.0)[0], None
+
+    start = jnp.zeros_like(weights[:, 0])
+    return jax.lax.scan(add, start, _split(hidden, targets, weights))[0]
+
+
+def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
+    """With a column whose product with exp(logits) is their sum; D whole on each device."""
+    whole = spec("vocabulary", None)
+    table = table if whole is None else jax.sharding.reshard(table, whole)
+    return jnp.concatenate([table, jnp.ones_like(table[:, :1])], axis=1)
+
+
+def _differentiate(
+    chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
+) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
+    """The chunk's loss in each row, and its gradients with respect to logits and `hidden`.
+
+    Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators,
+    but on a CPU, which multiplies that into float32 alone, as float32. Sums are float32. One
+    product gives the sum of the exponentials, for the loss, and their mean of the table's rows, for
+    the gradient.
+    """
+    rows = table[:, :-1]
+    dtype = table.dtype
+    logits = einsum(
+        "BtD,VD->BtV",
+        chunk.hidden,
+        rows,
+        preferred_element_type=jnp.float32 if platform() == "cpu" else dtype,
+        out_sharding=spec("batch", None, "vocabulary"),
+    )
+    largest = logits.max(axis=-1, keepdims=True).astype(jnp.float32)
+    sums = einsum(
+        "BtV,VE->BtE",
+        jnp.exp(logits.astype(jnp.float32) - largest).astype(dtype),
+        table,
+        preferred_element_type=jnp.float32,
+        out_sharding=spec("batch", None, None),
+    )
+    normalizer = largest + jnp.log(sums[..., -1:])
+    # Target and mean logit from the table's rows: cheaper than two more passes over the logits.
+    own = rows.at[chunk.targets].get(out_sharding=spec("batch", None, None)).astype(jnp.float32)
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    wanted_row = (1 - smoothing) * own + smoothing * mean_row
+    wanted_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * wanted_row, axis=-1)
+    loss = jnp.sum((normalizer[..., 0] - wanted_logit) * chunk.weights, axis=-1)
+    weights = chunk.weights[..., None]
+    hidden_gradient = (sums[..., :-1] / sums[..., -1:] - wanted_row) * weights
+    is_target = jnp.arange(len(table)) == chunk.targets[..., None]
+    wanted = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
+    gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - wanted) * weights
+    return loss, gradient.astype(dtype), hidden_gradient.astype(dtype)
+
+
+def _split(
+    hidden: Float[Array, "B T D"], targets: Int[Array, "B T"], weights: Float[Array, "B T"]
+) -> _Chunks:
+    """Cuts along T, since B may be sharded; the last chunk is filled up with weightless ones."""
+    rows, length = jax.typeof(targets).sharding.shard_shape(targets.shape)
+    wanted = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
+    count = min(math.ceil(rows * length / wanted), length)
+    width = math.ceil(length / count)
+    count = math.ceil(length / width)
+
+    def cut(x: Array) -> Array:
+        filled = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])
+        return jnp.moveaxis(filled.reshape(-1, count, width, *x.shape[2:]), 1, 0)
+
+    return _Chunks(cut(hidden), cut(targets), cut(weights))
+
+
+def _join(chunks: Float[Array, "N B t D"], length: int) -> Float[Array, "B T D"]:
+    count, rows, width, d_model = chunks.shape
+    joined = jnp.moveaxis(chunks, 0, 1).reshape(rows, count * width, d_model)
+    return joined[:, :length]

@@ -1,0 +1,103 @@
+"""Products of activations with weights, for hardware that multiplies bfloat16 faster."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jaxtyping import Array, Float
+
+from t2t.model.policy import Placement
+from t2t.model.precision import einsum
+
+Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
+
+
+def multiply(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    dtype: jnp.dtype,
+    out_sharding: Placement = None,
+) -> Float[Array, "..."]:
+    """As `t2t.model.matmul.multiply`; its gradients, too, are products of operands in `dtype`.
+
+    CPUs that multiply bfloat16 twice as fast do so into float32 alone, and not where one operand is
+    float32, as in JAX's own gradient.
+    """
+    if x.dtype == dtype:
+        return einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
+    return _multiply_rounded(subscripts, x, weights, dtype, out_sharding)
+
+
+def project(
+    x: Float[Array, "B T D"],
+    weights: Float[Array, "D G P"],
+    splits: tuple[int, ...],
+    dtype: jnp.dtype,
+) -> Sequence[Float[Array, "B T G _"]]:
+    """As `t2t.model.matmul.project`.
+
+    Where the product with all weights is smaller than the weights, it is computed whole and split:
+    less is copied.
+    """
+    cut = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
+    product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)
+    if math.prod(x.shape[:2]) < math.prod(weights.shape[1:]):
+        return list(cut(product(weights)))
+    return [product(part) for part in cut(weights)]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
+def _multiply_rounded(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    dtype: jnp.dtype,
+    out_sharding: Placement,
+) -> Float[Array, "..."]:
+    return _forward(subscripts, x, weights, dtype, out_sharding)[0]
+
+
+def _forward(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    dtype: jnp.dtype,
+    out_sharding: Placement,
+) -> tuple[Float[Array, "..."], Operands]:
+    operands = x.astype(dtype), weights.astype(dtype)
+    return _sum_in_float32(subscripts, *operands, out_sharding), operands
+
+
+def _backward(
+    subscripts: str,
+    dtype: jnp.dtype,
+    out_sharding: Placement,
+    operands: Operands,
+    gradient: Float[Array, "..."],
+) -> Operands:
+    del out_sharding
+    x, weights = operands
+    of_x, of_weights, of_result = subscripts.replace("->", ",").split(",")
+    rounded = gradient.astype(dtype)
+    return (
+        _sum_in_float32(f"{of_result},{of_weights}->{of_x}", rounded, weights, _placement(x)),
+        _sum_in_float32(f"{of_x},{of_result}->{of_weights}", x, rounded, _placement(weights)),
+    )
+
+
+_multiply_rounded.defvjp(_forward, _backward)
+
+
+def _sum_in_float32(
+    subscripts: str, x: Float[Array, "..."], y: Float[Array, "..."], out_sharding: Placement
+) -> Float[Array, "..."]:
+    return einsum(subscripts, x, y, preferred_element_type=jnp.float32, out_sharding=out_sharding)
+
+
+def _placement(x: Float[Array, "..."]) -> Placement:
+    sharding: NamedSharding = jax.typeof(x).sharding
+    return None if sharding.mesh.empty else sharding

@@ -1,0 +1,276 @@
+"""Every fast twin against its formula: the same signature, values and gradients."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+
+from t2t.config.fields import MeshConfig
+from t2t.model import attention, dropout, matmul, norm
+from t2t.model.feed_forward import FeedForward
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.policy import Operations
+from t2t.ops import (
+    cached_attention,
+    chunked_loss,
+    gradient_order,
+    recomputed_attention,
+    relu,
+    tpu_attention,
+)
+from t2t.ops import dropout as fast_dropout
+from t2t.ops import matmul as fast_matmul
+from t2t.ops import norm as fast_norm
+from t2t.ops.choose import FAST, TEXTBOOK
+from t2t.runtime.mesh import make_mesh, spec
+from t2t.training import loss
+from tests.model.small_models import POLICY, SMALL
+
+BATCH, QUERIES, KEYS, HEADS, D_K, D_V = 8, 6, 5, 4, 3, 2
+WORDS = 12
+Function = Callable[..., Any]
+Names = tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A formula, its twin, and what both are called with."""
+
+    formula: Function
+    twin: Function
+    arrays: dict[tuple[int, ...], Names]  # shapes, with the logical names of their dimensions
+    arguments: tuple[Any, ...] = ()  # behind the arrays, and not differentiated
+    platform: str = "cpu"
+
+
+def draw_mask(rows: int = BATCH) -> jax.Array:
+    """Most queries see some keys; query 1 of each row, and all of row 2, see none."""
+    mask = np.random.default_rng(3).random((rows, 1, QUERIES, KEYS)) < 0.6
+    mask[:, :, 1] = False
+    mask[2] = False
+    return jnp.asarray(mask)
+
+
+def attend(function: Function, rate: float, options: dict[str, Any]) -> Function:
+    """`function` of queries, keys, values and perhaps a bias."""
+
+    def run(query: Array, keys: Array, values: Array, bias: Array | None = None) -> Array:
+        memory = KeyValue(keys, values)
+        key = jax.random.key(5) if rate else None
+        found: Array = function(query, memory, draw_mask(), bias, rate, key, **options)
+        return found
+
+    return run
+
+
+def store_first(function: Function) -> Function:
+    """`function` of the keys and values in a cache."""
+    return lambda query, memory, *others, **options: function(
+        query, KVCache.store(memory), *others, **options
+    )
+
+
+def attention_case(
+    twin: Function,
+    groups: int,
+    platform: str = "cpu",
+    *,
+    biased: bool = False,
+    rate: float = 0.0,
+    **options: Any,
+) -> Case:
+    arrays: dict[tuple[int, ...], Names] = {
+        (BATCH, QUERIES, HEADS, D_K): ("batch", None, "heads", None),
+        (BATCH, KEYS, groups, D_K): ("batch", None, "heads", None),
+        (BATCH, KEYS, groups, D_V): ("batch", None, "heads", None),
+    }
+    if biased:
+        arrays[HEADS, QUERIES, KEYS] = ("heads", None, None)
+    formula = attend(attention.dot_product_attention, rate, options)
+    return Case(formula, attend(twin, rate, options), arrays, platform=platform)
+
+
+def feed(function: Function) -> Function:
+    """A feed-forward after `function`, as a function of one of its weights and of x."""
+    structure, params = nnx.split(FeedForward(SMALL, POLICY, jax.random.key(0)))
+
+    def run(bias: Array, x: Array) -> Array:
+        module = nnx.merge(structure, params)
+        module.outer_bias = nnx.Param(bias)
+        module, x = function(module, x)
+        found: Array = module(x.astype(POLICY.dtype))
+        return found
+
+    return run
+
+
+RECOMPUTED = recomputed_attention.dot_product_attention
+LOSS_ARRAYS: dict[tuple[int, ...], Names] = {
+    (BATCH, QUERIES, 16): ("batch", None, None),
+    (WORDS, 16): ("vocabulary", "d_model"),
+}
+TARGETS = jnp.asarray(np.random.default_rng(1).integers(0, WORDS, (BATCH, QUERIES)))
+WEIGHTS = jnp.asarray(np.random.default_rng(2).random((BATCH, QUERIES)) < 0.7, jnp.float32)
+ROWS: dict[tuple[int, ...], Names] = {(BATCH, QUERIES, 16): ("batch", None, None)}
+BFLOAT16, KEY = jnp.dtype("bfloat16"), jax.random.key(7)
+
+CASES = {
+    "attention": attention_case(RECOMPUTED, HEADS),
+    "attention, shared heads, unscaled": attention_case(RECOMPUTED, 2, scaled=False),
+    "attention with bias": attention_case(RECOMPUTED, 2, biased=True),
+    "attention with dropout": attention_case(RECOMPUTED, 2, rate=0.5),
+    "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, biased=True, rate=0.5),
+    "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", biased=True),
+    "attention on TPUs": attention_case(tpu_attention.dot_product_attention, HEADS),
+    "attention on TPUs, shared heads": attention_case(tpu_attention.dot_product_attention, 2),
+    "cached attention": attention_case(store_first(cached_attention.dot_product_attention), 2),
+    "cached attention with bias": attention_case(
+        store_first(cached_attention.dot_product_attention), HEADS, biased=True
+    ),
+    "multiply": Case(
+        functools.partial(matmul.multiply, "BTD,DF->BTF"),
+        functools.partial(fast_matmul.multiply, "BTD,DF->BTF"),
+        {(BATCH, QUERIES, 16): ("batch", None, None), (16, 8): ("d_model", "d_ff")},
+        (BFLOAT16,),
+    ),
+    "project": Case(
+        lambda *x: jnp.concatenate(matmul.project(*x), axis=-1),
+        lambda *x: jnp.concatenate(fast_matmul.project(*x), axis=-1),
+        {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 9): ("d_model", "heads", None)},
+        ((3, 6), BFLOAT16),
+    ),
+    "layer norm": Case(
+        functools.partial(norm.standardize, centred=True),
+        functools.partial(fast_norm.standardize, centred=True),
+        ROWS,
+    ),
+    "RMS norm": Case(
+        functools.partial(norm.standardize, centred=False),
+        functools.partial(fast_norm.standardize, centred=False),
+        ROWS,
+    ),
+    "relu": Case(jax.nn.relu, relu.relu, ROWS),
+    "dropout": Case(dropout.dropout, fast_dropout.dropout, ROWS, (0.3, KEY)),
+    "order of gradients": Case(
+        feed(TEXTBOOK.order_gradients),
+        feed(gradient_order.weights_first),
+        {(16,): (None,), (BATCH, QUERIES, 16): ("batch", None, None)},
+    ),
+    "smoothed loss": Case(
+        lambda *x: loss.smoothed_cross_entropy(*x)[0],
+        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS, 0.1),
+    ),
+    "loss of sentences": Case(
+        loss.sentence_losses, chunked_loss.sentence_losses, LOSS_ARRAYS, (TARGETS, WEIGHTS)
+    ),
+}
+
+
+def draw(case: Case, dtype: str) -> list[jax.Array]:
+    """Activations in `dtype`; parameters are float32."""
+    random = np.random.default_rng(0)
+    return [
+        jnp.asarray(random.standard_normal(shape), dtype if names[0] == "batch" else "float32")
+        for shape, names in case.arrays.items()
+    ]
+
+
+def place_rows(argument: Any) -> Any:
+    """Targets and weights as a batch lies on the mesh in use."""
+    rows = spec("batch", None)
+    is_batch = isinstance(argument, jax.Array) and argument.ndim == 2
+    return jax.sharding.reshard(argument, rows) if rows is not None and is_batch else argument
+
+
+def differentiate(function: Function, case: Case, arrays: list[jax.Array]) -> Any:
+    """Value, and gradients for a cotangent that differs everywhere."""
+
+    @jax.jit
+    def run(*arrays: jax.Array) -> Any:
+        others = [place_rows(x) for x in case.arguments]
+        value, pull_back = jax.vjp(lambda *x: function(*x, *others), *arrays)
+        cotangent = jnp.cos(jnp.arange(value.size, dtype=jnp.float32)).reshape(value.shape)
+        where = None if spec() is None else jax.typeof(value).sharding
+        placed = cotangent if where is None else jax.sharding.reshard(cotangent, where)
+        return value, pull_back(placed.astype(value.dtype))
+
+    return jax.device_get(run(*arrays))
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("mesh", [None, MeshConfig(data=2, fsdp=2, tensor=2)], ids=["1", "mesh"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CASES)
+def test_twin_has_the_values_and_gradients_of_its_formula(
+    name: str, dtype: str, mesh: MeshConfig | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    monkeypatch.setattr(recomputed_attention, "platform", lambda: case.platform)
+    near = 2e-5 if dtype == "float32" and BFLOAT16 not in case.arguments else 2e-2
+    arrays = draw(case, dtype)
+    wanted = differentiate(case.formula, case, arrays)
+    if mesh is None:
+        found = differentiate(case.twin, case, arrays)
+    else:
+        devices = make_mesh(mesh)
+        with jax.set_mesh(devices):
+            places = [
+                NamedSharding(devices, spec(*names) or PartitionSpec())
+                for names in case.arrays.values()
+            ]
+            placed = [jax.device_put(*each) for each in zip(arrays, places, strict=True)]
+            found = differentiate(case.twin, case, placed)
+            on_mesh = differentiate(case.formula, case, placed)
+        compare(on_mesh, wanted, near)
+    compare(found, wanted, near)
+
+
+def compare(found: Any, wanted: Any, near: float) -> None:
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert one.dtype == other.dtype
+        one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+        assert np.isfinite(one).all()
+        np.testing.assert_allclose(one, other, rtol=near, atol=near * np.abs(other).max())
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Operations)])
+def test_twin_has_the_signature_of_its_formula(field: str) -> None:
+    formula, twin = getattr(TEXTBOOK, field), getattr(FAST, field)
+    if field not in ("relu", "order_gradients"):  # of JAX, and a lambda
+        assert list(inspect.signature(twin).parameters) == list(
+            inspect.signature(formula).parameters
+        )
+    for part in (recomputed_attention, cached_attention, tpu_attention):
+        own, paper = part.dot_product_attention, attention.dot_product_attention
+        assert (
+            str(inspect.signature(own)).split("mask")[1]
+            == (str(inspect.signature(paper)).split("mask")[1])
+        )
+
+
+def test_row_without_visible_key_is_0_and_has_gradients_of_0() -> None:
+    for name in ("attention", "attention on TPUs", "cached attention"):
+        for function in (CASES[name].formula, CASES[name].twin):
+            value, gradients = differentiate(function, CASES[name], draw(CASES[name], "float32"))
+            for hidden in (value, gradients[0]):  # results, and gradients of the queries
+                assert not hidden[:, 1].any()
+                assert not hidden[2].any()
+            assert not gradients[1][2].any()
+
+
+def test_weights_are_not_kept_for_the_backward_pass() -> None:
+    query: Float[Array, "B T H K"] = jnp.ones((1, 64, 1, 4))
+    mask = jnp.ones((1, 1, 1, 64), bool)
+    _, pull_back = jax.vjp(lambda q: RECOMPUTED(q, KeyValue(q, q), mask), query)
+    assert max(leaf.size for leaf in jax.tree.leaves(pull_back)) < 64 * 64

@@ -1,0 +1,155 @@
+"""Variants from outside the library, chosen by the config, trained on a mesh and decoded."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from t2t import inspect_data, prepare, train
+from t2t.config import registry
+from t2t.config.fields import Config, DataConfig, MeshConfig, TrainingConfig
+from t2t.config.files import load_config, override
+from t2t.config.registry import register
+from t2t.data.corpus import Corpus, DataError, ListCorpus
+from t2t.data.corpus_sources import open_split
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.evaluation.evaluator import Request, open_corpus
+from t2t.runtime.mesh import make_mesh
+from t2t.training.checkpoint import restore_params
+from t2t.training.provenance import read_ledger
+from t2t.training.run_directory import RunError
+from t2t.training.state import make_optimizer
+from tests.data.small_corpus import PAIRS
+from tests.tiny_training import make_config, read_figures
+
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
+    """A few steps on eight devices, with some values changed."""
+    steps = {"steps": STEPS, "log_every": 1, "validate_every": STEPS}
+    return override(
+        make_config(folder),
+        {f"training.{name}": value for name, value in steps.items()}
+        | {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "checkpoints.every": STEPS}
+        | values,
+    )
+
+
+def train_and_translate(config: Config, workdir: Path) -> list[dict[str, Any]]:
+    """Trains, and searches with the cache; the figures of each step."""
+    assert train.main(config, workdir)
+    translator = Translator(
+        load_config(workdir / "config.json"), Vocabulary.load(workdir / "vocab")
+    )
+    params, _ = restore_params(workdir, "last")
+    with jax.set_mesh(make_mesh(MeshConfig())):
+        translations = translator.translate(translator.place(params), [src for src, _ in PAIRS[:3]])
+    assert all(np.isfinite(best.score) for best in translations)
+    figures = read_figures(workdir, "train/")
+    assert len(figures) == STEPS
+    return figures
+
+
+def test_registered_optimizer_trains(tmp_path: Path) -> None:
+    @register("training.optimizer", "lion")
+    def lion(training: TrainingConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+        return optax.lion(schedule, b1=training.adam_b1, b2=training.adam_b2)
+
+    values = {"training.optimizer": "lion", "training.adam_b2": 0.99, "training.clip_norm": 1.0}
+    config = make_small_config(tmp_path, values)
+    figures = train_and_translate(config, tmp_path / "run")
+    assert figures[-1]["train/loss"] < figures[0]["train/loss"]
+    state = make_optimizer(config).init({"weight": jnp.zeros(2)})
+    moments = [leaf for leaf in jax.tree.leaves(state) if leaf.shape == (2,)]
+    assert len(moments) == 1  # Adam has two
+
+
+def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
+    @register("training.optimizer", "sgd")
+    def sgd(_: TrainingConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+        return optax.sgd(schedule)
+
+    constant = TrainingConfig(schedule="constant", warmup_steps=1, learning_rate=1.0)
+    training = dataclasses.replace(constant, optimizer="sgd", clip_norm=0.5)
+    optimizer = make_optimizer(Config(training=training))
+    gradient = {"weight": jnp.array([3.0, 4.0])}
+    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)  # at the rate 0
+    updates, _ = optimizer.update(gradient, state, gradient)
+    np.testing.assert_allclose(updates["weight"], [-0.3, -0.4], rtol=1e-6)
+
+
+def register_json_lines() -> None:
+    @register("data.source", "json_lines")
+    def open_json_lines(data: DataConfig, split: str) -> Corpus | None:
+        path = Path(data.directory) / f"{split}.jsonl"
+        if not path.exists():
+            return None
+        lines = map(json.loads, path.read_text("utf-8").splitlines())
+        pairs = [(line[data.src_language], line[data.tgt_language]) for line in lines]
+        return ListCorpus(str(path), pairs)
+
+
+def write_json_lines(folder: Path) -> dict[str, Any]:
+    """Corpora of three splits, and the values of a config that reads them."""
+    splits = {"train": PAIRS[:300], "validation": PAIRS[300:308], "newstest": PAIRS[308:312]}
+    for split, pairs in splits.items():
+        lines = [json.dumps({"en": english, "de": german}) for english, german in pairs]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    return {"data.source": "json_lines", "data.directory": str(folder)}
+
+
+def test_registered_source_gives_the_splits_of_training_and_evaluation(tmp_path: Path) -> None:
+    register_json_lines()
+    config = make_small_config(tmp_path, write_json_lines(tmp_path))
+    train_and_translate(config, tmp_path / "run")
+    [start] = read_ledger(tmp_path / "run")
+    pairs = {split: corpora[0]["pairs"] for split, corpora in start["corpora"].items()}
+    assert pairs == {"train": 300, "validation": 8}
+    saved = load_config(tmp_path / "run" / "config.json")
+    _, corpus = open_corpus(saved, Request(tmp_path / "run", split="newstest"))
+    assert list(corpus) == PAIRS[308:312]
+
+
+def test_registered_source_is_prepared_and_inspected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register_json_lines()
+    config = make_small_config(tmp_path, write_json_lines(tmp_path))
+    prepare.main(config.data)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{split}: {count} pairs ({tmp_path}/{split}.jsonl)"
+        for split, count in (("train", 300), ("validation", 8))
+    ]
+    inspect_data.main(config, None, None)
+    assert "== validation: 8 pairs" in capsys.readouterr().out
+    with pytest.raises(DataError, match=r"'test' is unknown; .*'json_lines' has train, validation"):
+        open_split(config.data, "test")
+
+
+def test_registered_schedule_gives_the_learning_rates(tmp_path: Path) -> None:
+    @register("training.schedule", "linear")
+    def linear(training: TrainingConfig, d_model: int) -> optax.Schedule:
+        peak = training.learning_rate * d_model**-0.5
+        return optax.linear_schedule(peak, 0.0, training.steps)
+
+    config = make_small_config(tmp_path, {"training.schedule": "linear"})
+    figures = train_and_translate(config, tmp_path / "run")
+    rates = [line["train/learning_rate"] for line in figures]
+    np.testing.assert_allclose(rates, 0.125 * (1 - np.arange(STEPS) / STEPS), rtol=1e-6)
+    training = dataclasses.replace(config.training, steps=2 * STEPS)
+    with pytest.raises(RunError, match=r"training\.steps: 6 -> 12"):
+        train.main(dataclasses.replace(config, training=training), tmp_path / "run")
