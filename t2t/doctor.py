@@ -28,6 +28,7 @@ from jax.sharding import PartitionSpec
 
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.flags import define_config, read_config
+from t2t.config.recipes import RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
@@ -37,7 +38,6 @@ from t2t.training.disk_space import measure_space
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
-RECIPES = Path(__file__).parents[1] / "configs"
 
 
 class Finding(NamedTuple):
@@ -76,6 +76,8 @@ def find_untested_versions() -> Finding:
     They are no problem as such: requirements.txt allows ranges.
     """
     what, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if not CONSTRAINTS.is_dir():
+        return Finding(what, "unknown: launch/constraints/ is in the checkout alone")
     tested: dict[str, set[str]] = {}
     for path in CONSTRAINTS.glob(f"{python}*.txt"):
         for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text(), re.MULTILINE):
@@ -215,7 +217,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
 
 
 def read_recipe(name: str) -> Config:
-    """A recipe of this checkout."""
+    """A recipe of t2t's own."""
     config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
     assert isinstance(config, Config)
     return config

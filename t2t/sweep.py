@@ -16,6 +16,7 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.recipes import find_recipe
 from t2t.data.corpus_sources import open_split
 from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
@@ -49,7 +50,7 @@ def main() -> int:
     """Does what the flags say; the exit status."""
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
-    rows = read_rows(Path(values.sweep).expanduser(), base)
+    rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, idle = make_runs(base, select(rows, values.only))
     if idle:
         _log.info("left out, for the base is like them: %s", ", ".join(idle))

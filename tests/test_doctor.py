@@ -100,3 +100,5 @@ def test_versions_that_were_not_tested_are_named(
     assert seen.startswith(f"jax {installed} instead of 0.1; tested ones: pip install ")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
     assert doctor.find_untested_versions().seen == "none"
+    monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
+    assert doctor.find_untested_versions().seen.startswith("unknown: launch/constraints/")

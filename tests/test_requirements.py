@@ -1,7 +1,8 @@
-"""The tested versions in launch/constraints/ are those that the requirements allow."""
+"""Requirements, extras of the package and tested versions (launch/constraints/) agree."""
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ FILES = sorted((ROOT / "launch" / "constraints").glob("*.txt"))
 NAMES = [path.stem for path in FILES]
 
 
-def read_requirements() -> list[Requirement]:
+def read_requirements(*names: str) -> list[Requirement]:
     lines = [
         re.sub(r"\s*#.*", "", line)
-        for name in ("requirements.txt", "requirements-dev.txt")
+        for name in names or ("requirements.txt", "requirements-dev.txt")
         for line in (ROOT / name).read_text("utf-8").splitlines()
     ]
     return [Requirement(line) for line in lines if line and not line.startswith("-r")]
@@ -49,3 +50,17 @@ def test_ranges_begin_with_the_oldest_versions_that_were_tested() -> None:
         assert re.fullmatch(rf"{lower}(\.0)*", pins[canonicalize_name(requirement.name)]), (
             requirement
         )
+
+
+def test_extras_of_the_package_are_the_requirements_for_each_purpose() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    found = {name: [Requirement(line) for line in lines] for name, lines in extras.items()}
+    dev = read_requirements("requirements-dev.txt")
+    assert found == {
+        "cuda": read_requirements("requirements-cuda.txt"),
+        "tpu": read_requirements("requirements-tpu.txt"),
+        "ctranslate2": [each for each in dev if each.name == "ctranslate2"],
+        "dev": dev,
+    }

@@ -30,7 +30,7 @@ from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.evaluator import Request, open_corpus
+from t2t.evaluation.evaluator import EvaluationRequest, open_corpus
 from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import repeat_heads
 from t2t.model.build import merge
@@ -232,7 +232,7 @@ def test_registered_source_gives_the_splits_of_training_and_evaluation(tmp_path:
     pairs = {split: corpora[0]["pairs"] for split, corpora in start["corpora"].items()}
     assert pairs == {"train": 300, "validation": 8}
     saved = load_config(tmp_path / "run" / "config.json")
-    _, corpus = open_corpus(saved, Request(tmp_path / "run", split="newstest"))
+    _, corpus = open_corpus(saved, EvaluationRequest(tmp_path / "run", split="newstest"))
     assert list(corpus) == PAIRS[308:312]
 
 

@@ -7,10 +7,20 @@ from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
+from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.typed_values import build_config
+
+
+class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
+    """Loads a recipe of the current folder, or one of t2t's own."""
+
+    def parse(self, recipe: str) -> Any:
+        """The result of the recipe's `get_config`."""
+        return super().parse(find_recipe(recipe))
 
 
 def define_config(required: bool = True) -> None:
@@ -18,9 +28,10 @@ def define_config(required: bool = True) -> None:
     config_flags.DEFINE_config_file(
         "config",
         None,
-        "A recipe, as configs/base.py or configs/multi30k.py:en-de; "
-        "--config.SECTION.FIELD=VALUE changes any field of t2t/config/fields.py.",
+        "A recipe, as configs/base.py or configs/multi30k.py:en-de, of the current folder or else "
+        "one of t2t's own; --config.SECTION.FIELD=VALUE changes any field of t2t/config/fields.py.",
     )
+    flags.FLAGS["config"].parser = _RecipeParser("config")
     if required:
         flags.mark_flag_as_required("config")
     show_in_help("config")
@@ -29,7 +40,7 @@ def define_config(required: bool = True) -> None:
 def read_config() -> Config:
     """The recipe with its overrides, validated."""
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
-    if not Path(recipe.split(":")[0]).is_file():
+    if not Path(find_recipe(recipe).split(":")[0]).is_file():
         raise ConfigError(f"--config={recipe} is no file; name a recipe, as configs/base.py")
     chosen = flags.FLAGS["config"].value
     if not isinstance(chosen, Config):

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from t2t.training.run_directory import RunError, list_measures, list_steps
 
 _log = logging.getLogger(__name__)
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]  # or where t2t is installed, with the recipes inside of it
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
     "tensorflow-datasets",
@@ -176,8 +177,8 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     The hash covers the files of the imported `plugins`, too.
 
     The hash tells two changes of the same files apart, and needs no git. Without git the commit is
-    the one that `git archive` wrote into REVISION, if the code was shipped so, and `changed` is
-    None; `revision` is None, too, where there is neither.
+    the one that `git archive` or the installation wrote into REVISION, and `changed` is None;
+    `revision` is None, too, where there is neither.
     """
     code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
@@ -189,9 +190,17 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hash_code(plugins: Sequence[str] = ()) -> str:
-    """SHA-256 of all programs, recipes and plugins with their names, known to git or not."""
-    paths = sorted(path for part in _CODE for path in (CHECKOUT / part).rglob("*.py"))
-    files = [(path.relative_to(CHECKOUT).as_posix(), path) for path in paths]
+    """SHA-256 of all programs, recipes and plugins with their names, known to git or not.
+
+    It is the same in a checkout and where that was installed.
+    """
+    installed = (CHECKOUT / "t2t" / "configs").is_dir()  # what is beside it is not ours
+    folders = [CHECKOUT / part for part in (_CODE[:1] if installed else _CODE)]
+    files = sorted(
+        (re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()), path)
+        for folder in folders
+        for path in folder.rglob("*.py")
+    )
     sources = {name: getattr(sys.modules[name], "__file__", None) for name in plugins}
     files += [(name, Path(source)) for name, source in sources.items() if source]
     digest = hashlib.sha256()
@@ -203,9 +212,10 @@ def hash_code(plugins: Sequence[str] = ()) -> str:
 
 
 def _read_shipped_revision() -> str | None:
-    path = CHECKOUT / "REVISION"
-    revision = path.read_text().strip() if path.exists() else ""
-    return None if not revision or revision.startswith("$") else revision
+    for path in (CHECKOUT / "t2t" / "REVISION", CHECKOUT / "REVISION"):
+        if path.exists() and not (revision := path.read_text().strip()).startswith("$"):
+            return revision or None
+    return None
 
 
 def _git(*arguments: str) -> str | None:

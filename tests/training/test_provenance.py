@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -185,3 +186,20 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
     found = find_revision()
     assert len(found.pop("code")) == 64
     assert found == expected
+
+
+def test_installed_package_knows_its_revision_and_code(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "configs" / "sweeps").mkdir(parents=True)
+    (checkout / "configs" / "base.py").write_text("a recipe\n")
+    (checkout / "configs" / "sweeps" / "rows.py").write_text("rows\n")
+    code = find_revision()["code"]
+    installed = tmp_path / "site-packages"
+    shutil.copytree(checkout / "t2t", installed / "t2t")
+    shutil.copytree(checkout / "configs", installed / "t2t" / "configs")
+    (installed / "t2t" / "REVISION").write_text("1234-dirty\n")
+    (installed / "configs").mkdir()
+    (installed / "configs" / "other.py").touch()  # of another package
+    monkeypatch.setattr(provenance, "CHECKOUT", installed)
+    assert find_revision() == {"revision": "1234-dirty", "changed": None, "code": code}

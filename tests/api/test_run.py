@@ -1,0 +1,185 @@
+"""`t2t.load` gives notebooks the results of the programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+import t2t
+from t2t.api.run import Run
+from t2t.config.fields import ConfigError
+from t2t.config.files import override
+from t2t.data.batch import BOS_ID, EOS_ID
+from t2t.data.corpus import DataError
+from t2t.decoding.staged_search import BatchSearch
+from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.model.build import init_model, merge
+from t2t.training.checkpoint import restore_params
+from t2t.training.run_directory import RunError
+from t2t.translate import translate_lines
+from tests.tiny_run import PAIRS, make_run
+
+SRC = np.array([[5, 9, EOS_ID, 0], [7, 8, 6, EOS_ID]])
+TGT = np.array([[BOS_ID, 4, 11], [BOS_ID, 10, 0]])
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("api") / "run")
+
+
+@pytest.fixture(scope="module")
+def run(workdir: Path) -> Run:
+    return t2t.load(str(workdir))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "label"),
+    [("last", "300"), ("best", "best-200"), (100, "100"), ("avg:2", "avg2-300")],
+)
+def test_checkpoint_is_the_one_asked_for(workdir: Path, checkpoint: str | int, label: str) -> None:
+    run = t2t.load(workdir, checkpoint)
+    params, _ = restore_params(workdir, str(checkpoint))
+    assert (run.checkpoint, run.workdir) == (label, workdir)
+    jax.tree.map(np.testing.assert_array_equal, run.params, params)
+
+
+def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
+    sources = [src for src, _ in PAIRS]
+    lines = [f"{src}\n".encode() for src in sources]
+    for beam_size in (None, 2):
+        found = translate_lines(workdir, "last", iter(lines), beam_size=beam_size)
+        assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
+
+
+def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This model never says EOS: its hypotheses are all of one length."""
+    given = []
+    search = BatchSearch.search
+
+    def note(*arguments: Any) -> Any:
+        given.append(arguments[-1])
+        return search(*arguments)
+
+    monkeypatch.setattr(BatchSearch, "search", note)
+    for alpha in (None, 0.0, 1):
+        run.translate(["Dogs climb."], alpha=alpha)
+    assert given == [(0.6,), (0.0,), (1.0,)]
+
+
+def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
+    [evaluation] = Evaluator(Request(workdir, "last")).evaluate(run.params, "last")
+    expected = evaluation.read_log_probs()[:, 0]
+    np.testing.assert_allclose(run.score(PAIRS), expected, rtol=1e-5)
+
+
+def test_scores_are_sums_of_log_softmax_of_the_logits(run: Run) -> None:
+    [src], [tgt] = (
+        run.vocabulary.src.encode([PAIRS[1][0]]),
+        run.vocabulary.tgt.encode([PAIRS[1][1]]),
+    )
+    log_probs = jax.nn.log_softmax(run.logits([src], [[BOS_ID, *tgt[:-1]]]))
+    expected = sum(float(log_probs[0, t, token]) for t, token in enumerate(tgt))
+    np.testing.assert_allclose(run.score([PAIRS[1]]), [expected], rtol=1e-5)
+
+
+def test_logits_are_those_of_the_model(run: Run) -> None:
+    sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
+    structure, _ = init_model(run.config.model, *sizes, jax.random.key(0))
+    expected = merge(structure, run.params)(jnp.asarray(SRC), jnp.asarray(TGT))
+    for kind in (np.asarray, jnp.asarray, np.ndarray.tolist):
+        found = run.logits(kind(SRC), kind(TGT))
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_sentence_gives_no_result(run: Run) -> None:
+    assert run.translate([]) == []
+    assert run.score([]).shape == (0,)
+
+
+def test_sentences_of_known_lengths_compile_nothing(run: Run) -> None:
+    def use(src: str, tgt: str) -> None:
+        run.translate([src])
+        run.score([(src, tgt)])
+        run.logits(SRC, TGT)
+
+    use("Dogs climb.", "Hunde klettern.")
+    compiled: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        del duration_secs, kwargs
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    use("A girl climbs.", "Ein Mädchen klettert.")
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled == []
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "message"),
+    [
+        ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
+        ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, a row for each"),
+        ([[5, 2]], [[1.0]], r"tgt is float64\[1, 1\]; give integer ids"),
+        ([[]], [[1]], r"src is float64\[1, 0\]"),
+        ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; fill them up with 0"),
+        ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
+        ([[-1, 2]], [[1]], "src holds the id -1"),
+    ],
+)
+def test_ids_that_are_no_pairs_are_refused(
+    run: Run, src: ArrayLike, tgt: ArrayLike, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        run.logits(src, tgt)
+
+
+def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
+    config = override(
+        run.config, {"model.position": "learned", "model.max_positions": 8, "data.max_length": 8}
+    )
+    sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
+    _, params = init_model(config.model, *sizes, jax.random.key(0))
+    short = Run(run.workdir, "0", config, run.vocabulary, params)
+    message = (
+        "'Dogs Dogs Dogs .* sub-words with EOS, but the model has model.max_positions=8; split"
+    )
+    with pytest.raises(DataError, match=message):
+        short.score([("Dogs " * 8, "Hunde.")])
+    with pytest.raises(
+        DataError, match=r"src has 9 positions, but .*max_positions=8; give shorter"
+    ):
+        short.logits([[5] * 9], [[BOS_ID]])
+    assert short.score([("Dogs", "Hunde")]) < 0
+    assert len(short.translate(["Dogs " * 8])) == 1  # in pieces
+
+
+def test_values_out_of_range_are_refused(run: Run) -> None:
+    with pytest.raises(ConfigError, match=r"decoding\.beam_size=0"):
+        run.translate(["Dogs climb."], beam_size=0)
+    with pytest.raises(DataError, match="one string, 'Dogs climb'; give a list"):
+        run.translate("Dogs climb")
+    with pytest.raises(DataError, match=r"'A' is no pair \(source, target\)"):
+        run.score(["A"])
+
+
+def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; is this a run directory"):
+        t2t.load(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="holds no checkpoint of step 150; it has 100, 200, 300"):
+        t2t.load(workdir, 150)
+
+
+def test_package_is_imported_without_jax() -> None:
+    code = "import sys, t2t; print([name for name in sys.modules if name in ('jax', 'numpy')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,120 @@
+"""`t2t NAME` starts a program from any folder."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.runtime.program import INTERRUPTED
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = {path.stem for path in (ROOT / "t2t").glob("[!_]*.py")}
+
+
+def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`t2t WORD ...` of an installed t2t, in this folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "t2t", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_programs_are_listed_with_what_they_do(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = call(tmp_path, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:2] == "  "]
+    summaries = {name: summary for name, *(summary,) in listed[:-1]}
+    assert summaries.keys() == PROGRAMS
+    assert summaries["train"] == "Trains a model"
+    assert listed[-1] == [str(ROOT / "configs")]
+
+
+def test_listing_programs_imports_none_of_them() -> None:
+    code = "import sys, t2t.__main__ as t; t.describe_usage(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    heavy = {"jax", "numpy", "absl", "ml_collections", "t2t.train"}
+    assert heavy & set(done.stdout.split()) == set(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("trian", "perhaps train"),
+        ("inspect-data", "perhaps inspect_data"),
+        ("xyz", "`t2t --help` lists them"),
+        ("__main__", "`t2t --help` lists them"),
+    ],
+)
+def test_unknown_program_is_refused_with_the_nearest(
+    tmp_path: Path, name: str, advice: str
+) -> None:
+    done = call(tmp_path, name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"t2t {name}: no such program; {advice}")
+
+
+@pytest.mark.parametrize("flags", [("--help",), ("--config=nowhere.py", "--workdir=run"), ("a b",)])
+def test_program_does_what_python_m_does(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    ours, python = (
+        subprocess.run(
+            [sys.executable, "-m", *start, *flags],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        for start in (["t2t", "plan"], ["t2t.plan"])
+    )
+    assert (ours.returncode, ours.stdout, ours.stderr) == (
+        python.returncode,
+        python.stdout,
+        python.stderr,
+    )
+
+
+def test_program_is_the_same_process_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So signals reach it, and its exit status is that of `t2t`."""
+    started: list[tuple[str, list[str]]] = []
+
+    def stop(path: str, words: list[str]) -> None:
+        started.append((path, words))
+        raise SystemExit(INTERRUPTED)
+
+    monkeypatch.setattr(os, "execv", stop)
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/t2t", "train", "--workdir=a b"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("t2t", run_name="__main__")
+    assert ended.value.code == INTERRUPTED
+    assert started == [(sys.executable, [sys.executable, "-m", "t2t.train", "--workdir=a b"])]
+
+
+PLUGIN = """
+import optax
+from t2t.config.registry import register
+
+@register("training.schedule", "mine")
+def mine(training, d_model):
+    raise SystemExit("the schedule of this folder")
+"""
+
+RECIPE = """
+from t2t.config import Config, DataConfig, TrainingConfig
+
+def get_config():
+    return Config(plugins=("plugin_here",), training=TrainingConfig(schedule="mine"))
+"""
+
+
+def test_recipes_and_plugins_of_the_current_folder_are_found(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "base.py").write_text(RECIPE)
+    (tmp_path / "plugin_here.py").write_text(PLUGIN)
+    done = call(tmp_path, "plan", "--config=configs/base.py", "--topology=cpu:1")
+    assert "the schedule of this folder" in done.stderr, done.stderr
