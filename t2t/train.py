@@ -32,9 +32,10 @@ from t2t.training.disk_space import warn_of_missing_room
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
+from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import check_corpora, record_start
 from t2t.training.run_directory import list_steps, lock_run, open_run
-from t2t.training.state import describe_state, init_state, make_optimizer
+from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer, make_loader, put_ahead
 

@@ -13,8 +13,6 @@ from jaxtyping import Array, Int
 from t2t.config.fields import Config
 from t2t.model.build import describe_model, init_model
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.runtime.mesh import share
-from t2t.training.schedule import make_schedule
 
 
 class TrainState(NamedTuple):
@@ -26,20 +24,6 @@ class TrainState(NamedTuple):
     key: jax.Array
     skipped: Int[Array, ""]  # steps without an update, since loss or gradient was not finite
     skipped_in_a_row: Int[Array, ""]
-
-
-def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam under the schedule, after clipping where it is asked for."""
-    training = config.training
-    adam = optax.adam(
-        make_schedule(training, config.model.d_model),
-        b1=training.adam_b1,
-        b2=training.adam_b2,
-        eps=training.adam_eps,
-    )
-    if not training.clip_norm:
-        return adam
-    return optax.chain(optax.clip_by_global_norm(training.clip_norm), adam)
 
 
 def init_state(
@@ -76,5 +60,5 @@ def _start(config: Config, optimizer: optax.GradientTransformation, params: Para
     """The state before the first step with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
-    opt_state = jax.jit(lambda params: optimizer.init(jax.tree.map(share, params)))(params)
+    opt_state = jax.jit(optimizer.init)(params)
     return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)
