@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = (
-    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
 _CODE = ("t2t", "configs")  # folders of the checkout that decide what is computed
