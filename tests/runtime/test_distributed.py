@@ -24,7 +24,7 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STEPS = 40
 MESHES = {  # of two processes with two devices each
     "rows are cut": {"data": 2, "fsdp": 2},  # each process has whole copies of the parameters

@@ -9,7 +9,7 @@ import pytest
 
 from t2t.runtime.program import INTERRUPTED
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # A program without JAX. What it does beyond reading its config is named by its run directory.
 PROGRAM = '''
