@@ -30,8 +30,9 @@ from t2t.data.batch import Batch
 from t2t.data.batch_sharding import put_batch
 from t2t.model.flops import train_flops
 from t2t.runtime.mesh import make_mesh
+from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import find_versions
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 
 VOCAB_SIZE = 4_000

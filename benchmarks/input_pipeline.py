@@ -37,7 +37,7 @@ VOCAB_SIZE = 32_000
 MEAN_LENGTH = 27
 STEPS = 400
 WORDS_A_LINE = 6  # of the text: short lines, since ten million are many
-PACKAGES = ("numpy", "grain", "sentencepiece")
+PACKAGES = ("numpy", "sentencepiece")
 
 
 class Clock:
@@ -129,13 +129,13 @@ def measure_plan(pairs: int, _: Path) -> dict[str, float]:
 
 
 def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
-    """From memory-mapped ids to host batches, on one core, with the threads that training uses."""
+    """From memory-mapped ids to host batches, on one core, with the thread that training uses."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = write_ids(pairs, folder)
     plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
     loader = Loader(plan, [corpus], row_multiple=8)
-    for _ in loader.iterate(0, 20):  # starts the threads, reads the code
+    for _ in loader.iterate(0, 20):  # reads the code
         pass
     steps = range(20, min(20 + STEPS, plan.steps_per_epoch))
     clock = Clock()

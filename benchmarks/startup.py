@@ -28,7 +28,7 @@ from t2t.runtime.compilation_cache import VARIABLE
 from t2t.training.provenance import find_versions
 
 NUM_SHAPES = (1, 4, 16)
-PACKAGES = ("jax", "jaxlib", "flax", "grain", "orbax-checkpoint")
+PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint")
 
 
 def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:

@@ -36,7 +36,7 @@ from t2t.runtime.distributed import first_alone, is_first, join
 from t2t.runtime.mesh import make_mesh
 from t2t.training.disk_space import measure_space
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
 
 

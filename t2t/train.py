@@ -28,14 +28,15 @@ from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled
 from t2t.runtime.distributed import first_alone, join
 from t2t.runtime.mesh import check_divisibility, make_mesh
-from t2t.training.checkpoint import Checkpoints
+from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, obey_stop_request
 from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
+from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import check_corpora, record_start
 from t2t.training.run_directory import list_steps, lock_run, open_run
-from t2t.training.state import describe_state, init_state, make_optimizer
+from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer, make_loader, prefetch
 
@@ -50,8 +51,9 @@ def main(config: Config, workdir: Path) -> bool:
     has_validation = "validation" in list_splits(config.data)
     validation = open_split(config.data, "validation") if has_validation else None
     with lock_run(workdir), jax.set_mesh(mesh):
-        check_corpora(workdir, name_splits(corpora, validation))
-        open_run(workdir, config)
+        measures = list_measures(workdir)
+        check_corpora(workdir, name_splits(corpora, validation), measures)
+        open_run(workdir, config, measures)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
             _log.info("training is at its end: %s holds checkpoint %d", workdir, last)

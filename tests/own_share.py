@@ -8,7 +8,8 @@ from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.runtime.distributed import join
 from t2t.runtime.mesh import make_mesh
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import init_state
 
 
 def main() -> None:

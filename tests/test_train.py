@@ -185,7 +185,7 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
 ) -> None:
     with pytest.raises(error, match=message):
         train.main(change(config, **changes), tmp_path / "run")
-    open_run(tmp_path / "run", config)
+    open_run(tmp_path / "run", config, ())
 
 
 def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -> None:

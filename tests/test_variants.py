@@ -43,9 +43,9 @@ from t2t.model.policy import Policy
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
+from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
-from t2t.training.state import make_optimizer
 from tests.data.small_corpus import PAIRS
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw
 from tests.tiny_training import make_config, read_figures

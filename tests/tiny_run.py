@@ -17,7 +17,8 @@ from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import init_state
 
 PAIRS = [
     ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),

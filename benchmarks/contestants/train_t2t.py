@@ -17,7 +17,8 @@ from t2t.data.packing import make_plan
 from t2t.data.token_cache import Side, TokenizedCorpus
 from t2t.model.flops import count_parameters, train_flops
 from t2t.runtime.mesh import make_mesh
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 
 

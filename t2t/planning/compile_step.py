@@ -14,7 +14,8 @@ from t2t.config.fields import Config
 from t2t.data.batch import Batch
 from t2t.planning.interconnect import Coordinates
 from t2t.runtime.mesh import RULES
-from t2t.training.state import TrainState, describe_state, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import TrainState, describe_state
 from t2t.training.step import make_train_step
 
 

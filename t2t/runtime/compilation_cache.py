@@ -22,6 +22,10 @@ def keep_compiled() -> None:
     JAX_COMPILATION_CACHE_DIR in the environment names another folder, and empty none; then the
     other settings are JAX's, too. That the folder cannot be written is said, and no more. What a
     kill cut short there JAX compiles anew, with a warning at each start until it is deleted.
+
+    Old programs are removed here, not by `jax_compilation_cache_max_size`: in JAX 0.10 that stops
+    keeping programs as soon as one lies there without a time of use, as a kill leaves it, and it
+    needs the package filelock.
     """
     if VARIABLE in os.environ:
         return

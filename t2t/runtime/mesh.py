@@ -43,7 +43,7 @@ def keep_whole(weights: jax.Array) -> jax.Array:
 
 
 def share(weights: jax.Array) -> jax.Array:
-    """Cut over `data` as well, along the first dimension that allows it.
+    """Cut over `data` as well, if it is not yet, along the first dimension that allows it.
 
     For what would be computed on each copy of the weights alike, their update: each device makes
     its part, which takes 1/data of the time and of the memory (Xu et al. 2020; ZeRO's first stage).
@@ -53,6 +53,8 @@ def share(weights: jax.Array) -> jax.Array:
         return weights
     sharding = jax.typeof(weights).sharding
     cut = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
+    if any("data" in axes for axes in cut):
+        return weights
     for axis, size in enumerate(sharding.shard_shape(weights.shape)):
         if size % count == 0:
             cut[axis] += ("data",)

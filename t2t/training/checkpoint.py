@@ -4,7 +4,6 @@ A checkpoint appears under its final name only when it is complete.
 """
 
 import dataclasses
-import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ class Checkpoints:
             RunError: a checkpoint's validation scores are damaged.
         """
         rules = config.checkpoints
-        _read_scores(workdir, rules.best_metric)
+        _read_scores(workdir)  # names the damaged one, which Orbax does not
 
         def rank(metrics: Mapping[str, float]) -> float:
             return _rank(metrics.get(rules.best_metric, math.nan), rules.best_metric)
@@ -230,23 +229,35 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
 def find_best_step(workdir: Path) -> int:
     """The checkpoint with the best validation metric of those that are kept."""
     metric = load_config(workdir / "config.json").checkpoints.best_metric
-    scores = _read_scores(workdir, metric)
+    scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
     return max(scores, key=lambda step: _rank(scores[step], metric))
 
 
-def _read_scores(workdir: Path, metric: str) -> dict[int, float]:
-    """Step -> validation score, of the checkpoints that have one."""
+def list_measures(workdir: Path) -> set[str]:
+    """The validation measures, as loss and bleu, of which some checkpoint has a score.
+
+    Raises:
+        RunError: a checkpoint's validation scores are damaged.
+    """
+    return {measure for scores in _read_scores(workdir).values() for measure in scores}
+
+
+def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
+    """Step -> validation scores by measure, of the checkpoints that have some."""
+    options = ocp.CheckpointManagerOptions(
+        create=False, enable_async_checkpointing=False, lightweight_initialize=True
+    )
+    folder = (workdir / "checkpoints").absolute()
     scores = {}
-    for step in list_steps(workdir):
-        path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
-        try:
-            metrics = json.loads(path.read_text()) if path.exists() else {}
-            if metric in metrics:
-                scores[step] = float(metrics[metric])
-        except (ValueError, TypeError) as error:
-            raise _unreadable(workdir, step, error) from error
+    with ocp.CheckpointManager(folder, options=options) as manager:
+        for step in manager.all_steps():
+            try:
+                metrics = manager.metrics(step) or {}
+                scores[step] = {measure: float(score) for measure, score in metrics.items()}
+            except (AttributeError, TypeError, ValueError) as error:
+                raise _unreadable(workdir, step, error) from error
     return scores
 
 

@@ -163,13 +163,18 @@ def _describe(figures: Mapping[str, float]) -> str:
 
 
 def _open_files(workdir: Path, first: int) -> EventsWriter:
-    """Takes out of the files what came after step `first`."""
+    """Drops what came after step `first`: from the lines, and in TensorBoard from earlier events.
+
+    The events are those of tensorboardX's SummaryWriter(purge_step=first + 1), but written at once.
+    Its thread dies if the disk is full for a moment; then a later `add_scalar`, or the end of the
+    process, waits forever.
+    """
     with _writing(workdir):
         _drop_lines_after(workdir / "metrics.jsonl", first)
         (workdir / "tensorboard").mkdir(exist_ok=True)
         events = EventsWriter(str(workdir / "tensorboard" / "events"))
-        start = SessionLog(status=SessionLog.START)  # hides what came after `first`
-        events.write_event(Event(step=first, session_log=start))
+        start = SessionLog(status=SessionLog.START)  # hides what has this step or a later one
+        events.write_event(Event(step=first + 1, session_log=start))
     return events
 
 

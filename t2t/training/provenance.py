@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
-from t2t.training.run_directory import RunError, list_measures, list_steps
+from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
 
 CHECKOUT = Path(__file__).parents[2]  # or where t2t is installed, with the recipes inside of it
 PACKAGES = (
-    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece",
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
 _CODE = ("t2t", "configs")  # folders of the checkout that decide what is computed
@@ -53,11 +53,13 @@ _OTHER_TEXT = {
 }
 
 
-def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:
+def check_corpora(
+    workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
+) -> None:
     """Refuses to continue a run on other text than that of its last start.
 
-    The training text is bound by any checkpoint, the validation text by one with a score on it.
-    The text alone counts here, not where it lies.
+    The training text is bound by any checkpoint, the validation text by one with a score on it
+    (`checkpoint.list_measures`). The text alone counts here, not where it lies.
 
     Raises:
         RunError: the text of a split has changed.
@@ -68,7 +70,7 @@ def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> Non
     if not entries:
         _log.warning("%s has no ledger: that its text is still the same is not checked", workdir)
     for split, parts in corpora.items():
-        if split == "validation" and not list_measures(workdir):
+        if split == "validation" and not measures:
             continue
         before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
         found = _describe_corpora(parts)

@@ -9,7 +9,7 @@ is executed on load.
 import contextlib
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,12 @@ def lock(folder: Path, refusal: str) -> Iterator[None]:
         yield
 
 
-def open_run(workdir: Path, config: Config) -> None:
+def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     """Makes a run directory, or checks that the one that is there was made with this config.
 
     As long as it holds no checkpoint, only what made its vocabulary, if that is there, has to stay:
-    a first attempt that failed on its data does not stand in the way of the second.
+    a first attempt that failed on its data does not stand in the way of the second. `measures` are
+    those of its checkpoints' validation scores (`checkpoint.list_measures`).
 
     Raises:
         RunError: it was made with another, or cannot be written.
@@ -112,7 +113,7 @@ def open_run(workdir: Path, config: Config) -> None:
                 for field in _CHANGEABLE
                 if field != "training.steps" or config.training.schedule in _ENDLESS_SCHEDULES
             )
-            bound = _OF_BLEU if "bleu" in list_measures(workdir) else ()
+            bound = _OF_BLEU if "bleu" in measures else ()
             changed = [
                 line for line in changed if not line.startswith(free) or line.startswith(bound)
             ]
@@ -134,18 +135,13 @@ def open_run(workdir: Path, config: Config) -> None:
 
 
 def list_steps(workdir: Path) -> list[int]:
-    """The steps of the complete checkpoints, in order."""
+    """The steps of the complete checkpoints, in order.
+
+    Orbax gives a checkpoint its final name when it is complete. Names are all that is read here:
+    importing Orbax takes longer than what some of the programs do.
+    """
     folder = workdir / "checkpoints"
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
-
-
-def list_measures(workdir: Path) -> set[str]:
-    """The validation measures, as loss and bleu, of which some checkpoint has a score."""
-    measures: set[str] = set()
-    for path in (workdir / "checkpoints").glob("*/metrics/metrics"):
-        with contextlib.suppress(OSError, ValueError):  # `Checkpoints` says that it is damaged
-            measures |= set(json.loads(path.read_text()))
-    return measures
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

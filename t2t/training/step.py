@@ -13,7 +13,8 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.runtime.mesh import reshard_like, share, spec
+from t2t.runtime.mesh import share, spec
+from t2t.training.optimizer import apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -54,18 +55,11 @@ def make_train_step(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
         gradient = jax.tree.map(lambda g: share(g) / tokens, gradient_sum)
-        norm = optax.tree.norm(gradient)
-        old_params = jax.tree.map(share, state.params)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, old_params)
-        params = optax.apply_updates(old_params, updates)
-        loss = loss_sum / tokens
+        loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        params, opt_state = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old),
-            (params, opt_state),
-            (old_params, state.opt_state),
-        )
-        params = jax.tree.map(reshard_like, params, state.params)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+        params = apply_updates(state.params, updates, where=finite)
+        opt_state = optax.tree.where(finite, opt_state, state.opt_state)
         skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
         skipped = state.skipped + ~finite
         metrics = Metrics(

@@ -18,7 +18,7 @@ from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.decoding.staged_search import BatchSearch
-from t2t.evaluation.evaluator import Evaluator, Request
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.model.build import init_model, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
@@ -74,7 +74,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
-    [evaluation] = Evaluator(Request(workdir, "last")).evaluate(run.params, "last")
+    [evaluation] = Evaluator(EvaluationRequest(workdir, "last")).evaluate(run.params, "last")
     expected = evaluation.read_log_probs()[:, 0]
     np.testing.assert_allclose(run.score(PAIRS), expected, rtol=1e-5)
 

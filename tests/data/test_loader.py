@@ -1,12 +1,20 @@
 """From a plan and ids to batches: padding, the shift, each host's rows, any start."""
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import ListCorpus
-from t2t.data.loader import Loader
+from t2t.data.loader import PREFETCH, Loader
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import train_vocabulary
@@ -126,6 +134,72 @@ def test_iterating_from_anywhere_continues_the_whole(
     assert len(batches) == stop - start
     for step, batch in enumerate(batches, start=start):
         assert_same(batch, loader.batch(step))
+
+
+def test_batch_that_fails_raises_in_its_turn(
+    corpora: list[TokenizedCorpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = make_loader(corpora)
+    make = loader.batch
+
+    def fail(step: int) -> HostBatch:
+        if step == 7:
+            raise OSError("the cache is gone")
+        return make(step)
+
+    monkeypatch.setattr(loader, "batch", fail)
+    batches = loader.iterate(3, 50)
+    for step in range(3, 7):
+        assert_same(next(batches), make(step))
+    with pytest.raises(OSError, match="the cache is gone"):
+        next(batches)
+    assert list_threads() == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_batches_are_made_ahead_in_bounds_and_nothing_runs_on(
+    corpora: list[TokenizedCorpus], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    loader = make_loader(corpora)
+    make, made = loader.batch, []
+
+    def note(step: int) -> HostBatch:
+        made.append(step)
+        return make(step)
+
+    monkeypatch.setattr(loader, "batch", note)
+    batches = loader.iterate(0, 1000)
+    for _ in range(count):
+        next(batches)
+    del batches
+    assert list_threads() == []
+    assert count <= len(made) <= count + PREFETCH
+    assert made == list(range(len(made)))
+
+
+def list_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+@pytest.mark.slow
+def test_interrupt_ends_a_program_that_waits_for_a_batch(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import time\n"
+        "from t2t.data.loader import Loader\n"
+        "loader = Loader.__new__(Loader)\n"
+        "loader.batch = lambda step: time.sleep(2 * step)\n"
+        "for batch in loader.iterate(0, 1000): print('batch', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode != 0
 
 
 @pytest.mark.parametrize("stop", [5, 3])

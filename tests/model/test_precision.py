@@ -13,7 +13,8 @@ from t2t.data.batch import Batch
 from t2t.model import attention
 from t2t.model.build import merge
 from t2t.ops.tpu_attention import fused_attention
-from t2t.training.state import init_state, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import init_state
 from t2t.training.step import make_eval_step, make_train_step
 from tests.model.small_models import SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
 

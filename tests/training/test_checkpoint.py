@@ -16,7 +16,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import Checkpoints, find_best_step, restore_params, save_params
+from t2t.training.checkpoint import (
+    Checkpoints,
+    find_best_step,
+    list_measures,
+    restore_params,
+    save_params,
+)
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state
 from tests.training.toy_run import (
@@ -195,6 +201,21 @@ def test_best_needs_a_score(tmp_path: Path) -> None:
     workdir = write_run(tmp_path / "run", {1: None})
     with pytest.raises(RunError, match="no checkpoint with a validation loss; use last"):
         restore_params(workdir, "best")
+
+
+def test_measures_are_those_that_some_checkpoint_has(copy: Path, tmp_path: Path) -> None:
+    assert list_measures(tmp_path) == set()
+    assert list_measures(copy) == {"loss"}
+    write_run(copy, {40: {"loss": 1.0, "bleu": float("nan")}, 50: None})
+    assert list_measures(copy) == {"loss", "bleu"}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"loss": "low"}'])
+def test_damaged_scores_are_an_error_that_names_the_checkpoint(copy: Path, text: str) -> None:
+    (copy / "checkpoints" / "20" / "metrics" / "metrics").write_text(text)
+    for read in (list_measures, find_best_step, restore_state):
+        with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it is 10"):
+            read(copy)
 
 
 def test_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:

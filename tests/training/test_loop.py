@@ -20,8 +20,9 @@ from t2t.training.checkpoint import Checkpoints, find_best_step
 from t2t.training.early_stopping import request_stop
 from t2t.training.loop import train
 from t2t.training.metrics import NonFiniteError, Report
+from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import list_steps
-from t2t.training.state import TrainState, make_optimizer
+from t2t.training.state import TrainState
 from t2t.training.step import Metrics
 
 OPTIMIZER = make_optimizer(Config())

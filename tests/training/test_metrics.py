@@ -50,14 +50,19 @@ def read_lines(workdir: Path) -> list[dict[str, Any]]:
 
 
 def read_events(workdir: Path) -> list[tuple[int, str, float]]:
-    """(step, name, value) of the TensorBoard scalars."""
-    scalars = []
-    for path in (workdir / "tensorboard").iterdir():
+    """(step, name, value) of the scalars as TensorBoard shows them.
+
+    The start of a log hides what earlier ones have of its step and later ones.
+    """
+    scalars: list[tuple[int, str, float]] = []
+    for path in sorted((workdir / "tensorboard").iterdir()):
         data, position = path.read_bytes(), 0
         while position < len(data):
             (length,) = struct.unpack_from("<Q", data, position)
             start = position + 12  # behind the length and its checksum
             event = event_pb2.Event.FromString(data[start : start + length])
+            if event.session_log.status == event_pb2.SessionLog.START:
+                scalars = [scalar for scalar in scalars if scalar[0] < event.step]
             scalars += [(event.step, v.tag, v.simple_value) for v in event.summary.value]
             position = start + length + 4
     return scalars
@@ -208,6 +213,21 @@ def test_continued_run_drops_what_came_after_its_checkpoint(
     report.close()
     assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
     assert caplog.messages == []
+
+
+def test_continued_run_shows_each_step_once_in_tensorboard(tmp_path: Path) -> None:
+    report = make_report(tmp_path, every=1)
+    for step in range(1, 8):
+        report.add(step, 100, make_metrics(loss=step))
+    report.close()  # step 7 was not read: a kill would leave no more
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    events.rename(events.with_name("events.out.tfevents.1.earlier"))
+    report = make_report(tmp_path, first=5, every=1)
+    report.add(6, 100, make_metrics(loss=60))
+    report.flush()
+    report.close()
+    losses = [(step, loss) for step, name, loss in read_events(tmp_path) if name == "train/loss"]
+    assert losses == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 60)]
 
 
 @pytest.mark.parametrize("end", ['{"step": 4, "tr', '{"loss": 2}\n', "[4]\n", "\0\0\0", "\n"])

@@ -86,10 +86,10 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
 def test_run_without_a_ledger_is_continued_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_corpora(tmp_path, {"train": [CORPUS]})
+    check_corpora(tmp_path, {"train": [CORPUS]}, ())
     assert caplog.text == ""
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    check_corpora(tmp_path, {"train": [CORPUS]})
+    check_corpora(tmp_path, {"train": [CORPUS]}, ())
     assert "has no ledger: that its text is still the same is not checked" in caplog.text
 
 
@@ -99,9 +99,9 @@ def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -
         part = ListCorpus("toy", PAIRS[:count])
         record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]})
+    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]}, ())
     with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
-        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]})
+        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]}, ())
 
 
 def test_ledger_that_cannot_be_written_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:

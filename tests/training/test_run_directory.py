@@ -13,7 +13,7 @@ import pytest
 
 from t2t.config.fields import Config
 from t2t.config.files import save_config
-from t2t.training.checkpoint import Checkpoints, restore_params
+from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
 from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
 from tests.training.toy_run import (
     CONFIG,
@@ -135,6 +135,11 @@ def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> Non
     assert list_steps(run) == [10, 20, 30]
 
 
+def open_again(workdir: Path, config: Config) -> None:
+    """As training does."""
+    open_run(workdir, config, list_measures(workdir))
+
+
 def change(**sections: dict[str, Any]) -> Config:
     parts = {
         name: dataclasses.replace(getattr(CONFIG, name), **fields)
@@ -147,7 +152,7 @@ def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
     other = change(model={"d_model": 256}, data={"batch_tokens": 30_000}, mesh={"tensor": 2})
     before = (run / "config.json").read_bytes()
     with pytest.raises(RunError) as caught:
-        open_run(run, other)
+        open_again(run, other)
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{run} was written with another config:"
     assert [line.strip() for line in lines[1:-1]] == [
@@ -166,18 +171,18 @@ def test_what_changes_no_parameter_may_change(run: Path) -> None:
         decoding={"beam_size": 1},
         mesh={"fsdp": 2},
     )
-    open_run(run, other)
-    open_run(run, CONFIG)
+    open_again(run, other)
+    open_again(run, CONFIG)
 
 
 def test_search_is_bound_by_checkpoints_with_bleu(run: Path) -> None:
     wider = change(decoding={"beam_size": 9, "batch_size": 7})
-    open_run(run, wider)
-    open_run(run, CONFIG)
+    open_again(run, wider)
+    open_again(run, CONFIG)
     write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
-    open_run(run, change(decoding={"batch_size": 7}))
+    open_again(run, change(decoding={"batch_size": 7}))
     with pytest.raises(RunError, match=r"another config:\n  decoding\.beam_size: 4 -> 9\nchoose"):
-        open_run(run, wider)
+        open_again(run, wider)
 
 
 def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
@@ -185,27 +190,27 @@ def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
     save_config(config, run / "config.json")
     longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=7))
     with pytest.raises(RunError, match=r"training\.steps: 100000 -> 7"):
-        open_run(run, longer)
+        open_again(run, longer)
 
 
 def test_first_attempt_that_left_nothing_does_not_bind_the_second(tmp_path: Path) -> None:
-    open_run(tmp_path, CONFIG)
-    open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
+    open_again(tmp_path, CONFIG)
+    open_again(tmp_path, change(tokenizer={"vocab_size": 500}))
 
 
 def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
-    open_run(tmp_path, CONFIG)
+    open_again(tmp_path, CONFIG)
     (tmp_path / "vocab").mkdir()
-    open_run(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
+    open_again(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
     with pytest.raises(RunError, match=r"another config:\n  tokenizer\.vocab_size: 37000 -> 500\n"):
-        open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
+        open_again(tmp_path, change(tokenizer={"vocab_size": 500}))
 
 
 @pytest.mark.parametrize("workdir", ["file", "file/run"])
 def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match=f"{workdir} cannot be written"):
-        open_run(tmp_path / workdir, CONFIG)
+        open_again(tmp_path / workdir, CONFIG)
     with (
         pytest.raises(RunError, match=f"{workdir} cannot be written"),
         lock_run(tmp_path / workdir),
@@ -224,5 +229,5 @@ def test_second_trainer_in_a_run_directory_is_refused(tmp_path: Path) -> None:
 def test_full_disk_leaves_the_config(run: Path) -> None:
     before = (run / "config.json").read_bytes()
     with full_disk(), pytest.raises(RunError, match="cannot be written: File too large"):
-        open_run(run, CONFIG)
+        open_again(run, CONFIG)
     assert (run / "config.json").read_bytes() == before

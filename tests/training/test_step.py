@@ -17,8 +17,9 @@ from t2t.data.batch_sharding import put_batch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder
 from t2t.runtime.mesh import make_mesh, share
+from t2t.training.optimizer import make_optimizer
 from t2t.training.schedule import noam
-from t2t.training.state import TrainState, init_state, make_optimizer
+from t2t.training.state import TrainState, init_state
 from t2t.training.step import Metrics, TrainStep, make_eval_step, make_train_step
 
 VOCAB_SIZE, ROWS, LENGTH = 24, 16, 7
@@ -184,17 +185,6 @@ def test_training_goes_on_after_skipped_steps_as_if_they_had_not_been(trainer: T
     assert counts == [(1, 1), (2, 2), (2, 0), (3, 1)]
     expected, _ = trainer.step(trainer.fresh, good)
     assert_same((state.params, state.opt_state), (expected.params, expected.opt_state))
-
-
-def test_gradient_is_clipped_for_the_update_and_reported_unclipped() -> None:
-    config = change(training={"clip_norm": 0.1})
-    optimizer = make_optimizer(config)
-    params = {"a": jnp.ones((3, 4)), "b": jnp.ones(5)}
-    gradient = jax.tree.map(lambda x: 2 * x, params)
-    _, opt_state = optimizer.update(gradient, optimizer.init(params), params)
-    clipped = optax.tree.get(opt_state, "mu")
-    factor = (1 - config.training.adam_b1) * 0.1 / (2 * 17**0.5)
-    assert_close(clipped, jax.tree.map(lambda g: factor * g, gradient), rtol=1e-6)
 
 
 def test_update_follows_the_schedule(trainer: Trainer) -> None:

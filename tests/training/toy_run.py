@@ -13,7 +13,8 @@ import numpy as np
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints
-from t2t.training.state import TrainState, make_optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.state import TrainState
 
 CONFIG = Config(
     # With clipping, for then the optimiser's state is the deepest.
