@@ -18,7 +18,7 @@ from typing import Any
 
 import tqdm
 
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/quickstart.sh sets it

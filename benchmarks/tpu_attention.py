@@ -28,7 +28,7 @@ from t2t.ops.tpu_attention import LANES, MOST_WEIGHTS
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 POSITIONS, WIDTH = 8192, 64
 

@@ -24,7 +24,7 @@ from t2t.planning.compile_step import compile_step
 from t2t.planning.roofline import estimate
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 ROWS, LENGTH = 32, 256  # of each device
 

@@ -31,7 +31,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all
 from t2t.runtime import program
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 PLOTS = (".svg", ".png", ".pdf")
 

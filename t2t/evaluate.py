@@ -18,8 +18,8 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.grids import scan_averages, scan_search
 from t2t.evaluation.saved_evaluations import format_measures
 from t2t.evaluation.scores import MEASURES
 from t2t.model.interface import Params

@@ -11,7 +11,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.engine import require_ctranslate2
+from t2t.decoding.choose_engine import require_ctranslate2
 from t2t.runtime import program
 from t2t.storage.atomic_files import drafting
 from t2t.training.checkpoint import restore_params

@@ -24,7 +24,7 @@ from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime import program
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 SIDES = ("src", "tgt")
 LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)

@@ -12,7 +12,7 @@ from typing import Any
 from t2t.config.files import load_config, overrides
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
 from t2t.runtime import program
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import list_steps, read_metrics
 

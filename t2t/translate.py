@@ -23,7 +23,7 @@ from t2t.config.fields import MeshConfig
 from t2t.config.files import load_config
 from t2t.config.rules import validate
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.engine import make_translator
+from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translator import Translation
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import keep_compiled

@@ -77,6 +77,20 @@ def is_code(node: ast.stmt) -> bool:
     return not (docstring or isinstance(node, ast.ImportFrom))
 
 
+def test_formulas_are_plain() -> None:
+    """What is done for speed alone is in t2t/ops; nothing here asks for the platform."""
+    tricks = re.compile(
+        r"custom_vjp|custom_jvp|optimization_barrier|pallas|platform\(|checkpoint\("
+    )
+    formulas = [*(ROOT / "t2t" / "model").glob("*.py"), ROOT / "t2t" / "training" / "loss.py"]
+    assert [path.name for path in formulas if tricks.search(path.read_text("utf-8"))] == []
+
+
+def test_every_file_directly_in_t2t_is_a_program() -> None:
+    files = [path for path in (ROOT / "t2t").glob("*.py") if path.stem != "__init__"]
+    assert [path.name for path in files if "__main__" not in path.read_text("utf-8")] == []
+
+
 def test_files_and_functions_are_short() -> None:
     long = [path for path in FILES if path.read_text("utf-8").count("\n") > 350]
     long_functions = [

@@ -97,7 +97,7 @@ def test_program_is_the_same_process_with_the_same_words(monkeypatch: pytest.Mon
 
 PLUGIN = """
 import optax
-from t2t.config.registry import register
+from t2t.config.variants import register
 
 @register("training.schedule", "mine")
 def mine(training, d_model):

@@ -15,7 +15,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t import inspect_data, prepare, train
-from t2t.config import registry
+from t2t.config import variants
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -25,7 +25,7 @@ from t2t.config.fields import (
     TrainingConfig,
 )
 from t2t.config.files import load_config, override
-from t2t.config.registry import register
+from t2t.config.variants import register
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
@@ -34,12 +34,12 @@ from t2t.evaluation.evaluator import EvaluationRequest, open_corpus
 from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import repeat_heads
 from t2t.model.build import merge
+from t2t.model.compute_policy import Policy
 from t2t.model.dropout import dropout
 from t2t.model.flops import count_parameters
 from t2t.model.initialization import init_glorot
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.masks import masked_softmax
-from t2t.model.policy import Policy
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
@@ -54,9 +54,9 @@ STEPS = 6
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(variants, "_registered", {})
 
 
 def make_small_config(folder: Path, values: dict[str, Any]) -> Config:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.analysis.head_roles import Profile
-from t2t.runtime.templates import render_page
+from t2t.runtime.html_templates import render_page
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 _OPEN_UP_TO = 48  # heads; of more, only each stack's last layer is unfolded

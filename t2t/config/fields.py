@@ -175,7 +175,7 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     seed: int = 0  # initial parameters, dropout and data order
-    plugins: tuple[str, ...] = ()  # modules that register variants; see registry.py
+    plugins: tuple[str, ...] = ()  # modules that register variants; see variants.py
 
 
 def flatten(config: Config) -> dict[str, Any]:

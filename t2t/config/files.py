@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.rules import validate
-from t2t.config.typed_values import build_config
+from t2t.config.type_checks import build_config
 from t2t.storage.atomic_files import write_file
 
 

@@ -12,7 +12,7 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from t2t.config.fields import Config, ConfigError
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
-from t2t.config.typed_values import build_config
+from t2t.config.type_checks import build_config
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]

@@ -6,7 +6,7 @@ Each sentence names the field, the value, the rule and the remedy, before any de
 import dataclasses
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
-from t2t.config.registry import CHOICES, choices, describe_unknown, import_plugins
+from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
 # Fields that only one kind of model reads: for the others they keep their defaults.
 _FIELDS_OF_KIND = {

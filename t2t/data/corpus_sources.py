@@ -14,7 +14,7 @@ from typing import Any
 
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
-from t2t.config.registry import find_variant
+from t2t.config.variants import find_variant
 from t2t.data.corpus import (
     ConcatenatedCorpus,
     Corpus,

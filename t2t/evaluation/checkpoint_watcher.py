@@ -19,7 +19,7 @@ from t2t.config.files import load_config
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import drafting, write_file
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_path, read_stop_request, request_stop

@@ -21,7 +21,7 @@ from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.engine import make_translator
+from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translator import Translation
 from t2t.evaluation.saved_evaluations import (
     Evaluation,

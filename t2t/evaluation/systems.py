@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t.config.typed_values import REMOVED_FIELDS
+from t2t.config.type_checks import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_evaluation
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics

@@ -14,7 +14,7 @@ To be read beside the paper, in this order:
     section 5.4  dropout.py             (label smoothing is in t2t/training/loss.py)
 
 Around it: interface.py (what training and search know of a model), build.py (from a config to a
-model), policy.py and precision.py (dtypes), matmul.py, initialization.py, flops.py (counts), and
+model), compute_policy.py and precision.py (dtypes), matmul.py, initialization.py, flops.py; and
 what the paper compares with: rnn.py and rnn_layers.py. Every formula here is plain and
 differentiated by JAX; what is faster is a twin in t2t/ops.
 """

@@ -6,9 +6,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.registry import find_variant
+from t2t.config.variants import find_variant
+from t2t.model.compute_policy import Policy
 from t2t.model.initialization import init_glorot
-from t2t.model.policy import Policy
 from t2t.runtime.mesh import spec
 
 

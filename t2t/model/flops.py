@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
-from t2t.config.registry import CHOICES
+from t2t.config.variants import CHOICES
 from t2t.model.build import describe_model
 from t2t.model.position import Relative
 from t2t.model.rnn_layers import make_cell

@@ -12,9 +12,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
+from t2t.model.compute_policy import Policy
 from t2t.model.dropout import fold
 from t2t.model.embedding import Embedding
-from t2t.model.policy import Policy
 
 Params = dict[str, Any]  # nested, float32 leaves
 

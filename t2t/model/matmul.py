@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t2t.model.policy import Placement
+from t2t.model.compute_policy import Placement
 from t2t.model.precision import einsum
 
 

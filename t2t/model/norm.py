@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.policy import Policy
+from t2t.model.compute_policy import Policy
 from t2t.runtime.mesh import spec
 
 

@@ -8,8 +8,8 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
+from t2t.model.compute_policy import Policy
 from t2t.model.norm import Identity, Norm, make_norm
-from t2t.model.policy import Policy
 
 Module = TypeVar("Module", bound=nnx.Module)
 Apply = Callable[[Module, Float[Array, "B T D"]], Float[Array, "B T D"]]

@@ -15,11 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
+from t2t.model.compute_policy import Policy
 from t2t.model.dropout import fold
 from t2t.model.initialization import init_glorot
 from t2t.model.interface import EncoderDecoder
 from t2t.model.masks import masked_softmax
-from t2t.model.policy import Policy
 from t2t.model.precision import einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
 from t2t.runtime.mesh import spec

@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
+from t2t.model.compute_policy import Policy
 from t2t.model.dropout import fold
 from t2t.model.interface import EncoderDecoder
 from t2t.model.kv_cache import KVCache
@@ -20,7 +21,6 @@ from t2t.model.masks import (
     source_segment_ids,
     target_segment_ids,
 )
-from t2t.model.policy import Policy
 from t2t.model.position import make_position
 from t2t.model.residual import make_final_norm
 from t2t.model.transformer_layers import AttentionContext, DecoderLayer, EncoderLayer, Memory

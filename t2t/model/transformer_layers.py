@@ -8,10 +8,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import MultiHeadAttention
+from t2t.model.compute_policy import Policy
 from t2t.model.dropout import fold
 from t2t.model.feed_forward import FeedForward, make_feed_forward
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.policy import Policy
 from t2t.model.position import Position
 from t2t.model.residual import Residual
 

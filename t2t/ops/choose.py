@@ -15,10 +15,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.registry import find_variant
+from t2t.config.variants import find_variant
 from t2t.model import attention, dropout, matmul, norm
+from t2t.model.compute_policy import Operations, Policy
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.policy import Operations, Policy
 from t2t.ops import (
     cached_attention,
     chunked_loss,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Float
 
-from t2t.model.policy import Placement
+from t2t.model.compute_policy import Placement
 from t2t.model.precision import einsum
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights

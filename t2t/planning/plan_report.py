@@ -10,7 +10,7 @@ from t2t.planning.chips import Chip
 from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
 from t2t.planning.roofline import CYCLES_ERROR, Estimate
 from t2t.planning.topology import Topology
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 _Figures = tuple[str, str, str]  # name, value, note
 

@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from t2t.runtime.tables import format_table
-from t2t.runtime.templates import render_page
+from t2t.runtime.html_templates import render_page
+from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
 _TEMPLATE = Path(__file__).with_suffix(".html")

@@ -20,7 +20,7 @@ from t2t.evaluation.significance import (
 from t2t.evaluation.systems import System, check_comparable, count_references, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config
-from t2t.config.registry import find_variant
+from t2t.config.variants import find_variant
 from t2t.model.interface import Params
 from t2t.runtime.mesh import reshard_like, share
 from t2t.training.schedule import make_schedule

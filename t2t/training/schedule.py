@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float
 
 from t2t.config.fields import TrainingConfig
-from t2t.config.registry import find_variant
+from t2t.config.variants import find_variant
 
 
 def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.config import typed_values
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config, override, overrides, save_config
 
@@ -100,7 +99,7 @@ def test_removed_fields_in_json_are_ignored_and_others_are_not(
 ) -> None:
     loaded = load_changed(tmp_path, lambda values: values["model"].update(attention_kernel=True))
     assert loaded == Config()
-    monkeypatch.setattr(typed_values, "REMOVED_FIELDS", {"model.width"})
+    monkeypatch.setattr(type_checks, "REMOVED_FIELDS", {"model.width"})
     assert load_changed(tmp_path, lambda values: values["model"].update(width=1)) == Config()
     with pytest.raises(ConfigError, match=r"unknown fields data\.width;"):
         load_changed(tmp_path, lambda values: values["data"].update(width=1))

@@ -11,7 +11,7 @@ from t2t.config.fields import Config, DecodingConfig, ModelConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.engine import make_translator
+from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.long_sources import cut, join_translations
 from t2t.decoding.translator import Translation, Translator
 from t2t.model.build import init_model

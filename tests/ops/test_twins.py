@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
 from t2t.model import attention, dropout, matmul, norm
+from t2t.model.compute_policy import Operations
 from t2t.model.feed_forward import FeedForward
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.policy import Operations
 from t2t.ops import (
     cached_attention,
     chunked_loss,

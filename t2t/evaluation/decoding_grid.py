@@ -12,7 +12,7 @@ from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_deco
 from t2t.evaluation.plots import plot_curve
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params
 
 Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha

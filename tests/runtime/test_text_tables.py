@@ -1,6 +1,6 @@
 """Tables on terminals and in Markdown."""
 
-from t2t.runtime.tables import format_table
+from t2t.runtime.text_tables import format_table
 
 
 def test_columns_are_aligned_as_asked_and_cells_keep_their_text() -> None:

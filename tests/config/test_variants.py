@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config import registry
+from t2t.config import variants
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.files import save_config
-from t2t.config.registry import find_variant, register
 from t2t.config.rules import validate
+from t2t.config.variants import find_variant, register
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = """
-from t2t.config.registry import register
+from t2t.config.variants import register
 
 @register("training.schedule", "linear")
 def linear(training, d_model):
@@ -24,9 +24,9 @@ def linear(training, d_model):
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(variants, "_registered", {})
 
 
 def test_unknown_value_is_refused_with_the_registered_ones_too() -> None:
@@ -105,9 +105,9 @@ def test_config_of_a_run_imports_its_plugins_in_a_fresh_process(tmp_path: Path) 
     config = Config(plugins=("my_variants",), training=TrainingConfig(schedule="linear"))
     save_config(config, tmp_path / "config.json")
     program = (
-        "from pathlib import Path; from t2t.config import files, registry\n"
+        "from pathlib import Path; from t2t.config import files, variants\n"
         "config = files.load_config(Path('config.json'))\n"
-        "print(registry.find_variant('training.schedule', config.training.schedule).__module__)"
+        "print(variants.find_variant('training.schedule', config.training.schedule).__module__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -12,8 +12,8 @@ import pytest
 from t2t.config.fields import ConfigError
 from t2t.evaluate import check_flags, evaluate, read_counts, read_numbers, watch
 from t2t.evaluation.checkpoint_watcher import Scorer, Watch
+from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.grids import scan_averages, scan_search
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError

@@ -1,0 +1,93 @@
+"""`model.kernels=textbook`: programs that compute with the formulas of t2t/model alone."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from t2t import train
+from t2t.config.fields import Config, MeshConfig
+from t2t.config.files import load_config, override
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.ops.choose import choose_policy
+from t2t.planning.compile_step import compile_step
+from t2t.runtime.mesh import make_mesh
+from t2t.show import describe_run
+from t2t.training.checkpoint import restore_params
+from tests.data.small_corpus import PAIRS
+from tests.tiny_training import make_config
+
+STEPS = 3
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run directories of both kernels, trained for a few steps on eight devices."""
+    folder = tmp_path_factory.mktemp("runs")
+    for kernels in ("auto", "textbook"):
+        assert train.main(make_small_config(folder, kernels, request.param), folder / kernels)
+    return folder
+
+
+def make_small_config(folder: Path, kernels: str, dtype: str = "float32") -> Config:
+    values = {"training.steps": STEPS, "training.log_every": 1, "training.validate_every": STEPS}
+    values |= {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "checkpoints.every": STEPS}
+    chosen = {"model.kernels": kernels, "model.dtype": dtype}
+    return override(make_config(folder), values | chosen)
+
+
+@pytest.mark.equality
+def test_textbook_trains_to_the_same_parameters(runs: Path) -> None:
+    found, wanted = (restore_params(runs / name, "last")[0] for name in ("textbook", "auto"))
+    narrow = load_config(runs / "auto" / "config.json").model.dtype == "bfloat16"
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-2 if narrow else 1e-4)
+
+
+def test_textbook_translates(runs: Path) -> None:
+    config = load_config(runs / "textbook" / "config.json")
+    vocabulary = Vocabulary.load(runs / "textbook" / "vocab")
+    sources = [src for src, _ in PAIRS[:5]]
+    scores = []
+    for kernels in ("auto", "textbook"):
+        own = dataclasses.replace(config, model=dataclasses.replace(config.model, kernels=kernels))
+        translator = Translator(own, vocabulary)
+        params, _ = restore_params(runs / "textbook", "last")
+        with jax.set_mesh(make_mesh(MeshConfig())):
+            found = translator.translate(translator.place(params), sources)
+        scores.append([best.score for best in found])
+    near = 1e-4 if config.model.dtype == "float32" else 0.1
+    np.testing.assert_allclose(scores[1], scores[0], rtol=near)
+
+
+def test_textbook_is_planned_without_the_twins() -> None:
+    config = make_small_config(Path(), "textbook")
+    config.mesh = MeshConfig(data=2)
+    mesh = make_mesh(config.mesh, jax.devices()[:2])
+    sizes = [
+        compile_step(dataclasses.replace(config, model=model), mesh, 8, 16, 16).memory.activations
+        for model in (config.model, dataclasses.replace(config.model, kernels="auto"))
+    ]
+    assert sizes[0] > sizes[1]  # the twins keep less for the backward pass
+
+
+def test_runs_say_which_module_computes_each_operation(runs: Path) -> None:
+    lines = {name: describe_run(runs / name) for name in ("auto", "textbook")}
+    assert "attention ops.recomputed_attention; ops.cached_attention in decoding" in lines["auto"]
+    assert "smoothed_cross_entropy ops.chunked_loss" in lines["auto"]
+    assert "attention model.attention" in lines["textbook"]
+    operations = lines["textbook"].split("operations")[1].splitlines()[0]
+    assert "ops." not in operations.replace("ops.choose", "")
+
+
+def test_policy_of_accelerators_is_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config().model
+    policy = choose_policy(config)
+    assert {str(policy.dtype), str(policy.product_dtype)} == {"float32"}  # on a CPU
+    monkeypatch.setattr("t2t.ops.choose.platform", lambda: "gpu")
+    assert str(choose_policy(config).dtype) == "bfloat16"
+    mixed = choose_policy(dataclasses.replace(config, dtype="mixed"))
+    assert (str(mixed.dtype), str(mixed.product_dtype)) == ("float32", "bfloat16")
