@@ -23,6 +23,7 @@ ACTIVATIONS = {
 }
 SUPPORTED = {
     "kind": ("transformer",),
+    "attention": ("dot_product",),
     "position": ("sinusoidal", "learned", "rotary"),
     "norm": ("layer", "rms"),
     "norm_position": ("post", "pre"),

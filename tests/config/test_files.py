@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t.config import type_checks
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config, override, overrides, save_config
 

@@ -1,5 +1,6 @@
 """Every product of the compiled programs has the precision that the model's dtype names."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from t2t.config.fields import Config, DecodingConfig
 from t2t.data.batch import Batch
-from t2t.model import attention
 from t2t.model.build import merge
+from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
@@ -65,13 +66,21 @@ def trace(program: str, config: Config) -> Any:
 def test_float32_products_are_float32_on_every_device(
     program: str, variant: str, platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "platform", lambda: platform)
+    monkeypatch.setattr(recomputed_attention, "platform", lambda: platform)
     products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
     wide = [precision for dtypes, precision in products if "float32" in dtypes]
     assert len(wide) >= 4
     assert set(wide) == {HIGHEST}
     if variant != "mixed":
         assert len(wide) == len(products)
+
+
+@pytest.mark.parametrize("program", ["training", "validation", "search"])
+def test_float32_products_of_the_formulas_are_float32(program: str) -> None:
+    config = Config(model=dataclasses.replace(vary("paper"), kernels="textbook"))
+    products = list(list_products(trace(program, config).jaxpr))
+    assert len(products) >= 4
+    assert {precision for _, precision in products} == {HIGHEST}
 
 
 @pytest.mark.parametrize("program", ["training", "validation", "search"])

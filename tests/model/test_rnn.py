@@ -3,11 +3,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from t2t.model import rnn
 from t2t.model.interface import Params
 from t2t.model.rnn import RNN, AdditiveAttention, Source
 from tests import reference_rnn
@@ -55,7 +53,7 @@ def test_attention_to_nothing_has_the_result_0_and_gradients_of_0() -> None:
         assert found[1].any()
 
 
-def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_place_of_dropout_has_a_key_of_its_own() -> None:
     keys = []
 
     def record(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
@@ -64,10 +62,11 @@ def test_every_place_of_dropout_has_a_key_of_its_own(monkeypatch: pytest.MonkeyP
         keys.append(jax.random.key_data(key))
         return x
 
-    monkeypatch.setattr(rnn, "dropout", record)
+    operations = dataclasses.replace(POLICY.operations, dropout=record)
+    policy = dataclasses.replace(POLICY, operations=operations)
 
     def run(key: jax.Array) -> list[jax.Array]:
-        RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
+        RNN(CONFIG, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
         return keys
 
     used = jax.jit(run)(jax.random.key(1))

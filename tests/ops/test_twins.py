@@ -274,3 +274,8 @@ def test_weights_are_not_kept_for_the_backward_pass() -> None:
     mask = jnp.ones((1, 1, 1, 64), bool)
     _, pull_back = jax.vjp(lambda q: RECOMPUTED(q, KeyValue(q, q), mask), query)
     assert max(leaf.size for leaf in jax.tree.leaves(pull_back)) < 64 * 64
+
+
+def test_nothing_of_dropouts_mask_is_kept_for_the_backward_pass() -> None:
+    _, pull_back = jax.vjp(lambda x: fast_dropout.dropout(x, 0.5, KEY), jnp.ones((64, 64)))
+    assert sum(leaf.size for leaf in jax.tree.leaves(pull_back)) <= 4
