@@ -1,6 +1,6 @@
 """Shows what every head attends to: `python -m t2t.inspect_heads --workdir=RUN "A girl climbs."`.
 
-Writes one HTML page, RUN/attention.html: heads of encoder, decoder and cross-attention as maps,
+Writes one HTML page, RUN/heads.html: heads of encoder, decoder and cross-attention as maps,
 each with its entropy, its role and what the model loses without it. It needs no network.
 """
 
@@ -63,7 +63,7 @@ class HeadRequest:
     importance: int = 100  # validation pairs on which heads are measured; 0: none
     measure: str = "loss"  # loss | bleu
     seed: int = 0  # draws those pairs
-    output: str = ""  # empty: RUN/attention.html
+    output: str = ""  # empty: RUN/heads.html
 
 
 def show_attention(request: HeadRequest) -> Path:
@@ -118,9 +118,9 @@ def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
 
 def prepare_output(request: HeadRequest) -> Path:
     """Where the page goes; that it cannot be written is found out before the work."""
-    path = Path(request.output or request.workdir / "attention.html").expanduser()
+    path = Path(request.output or request.workdir / "heads.html").expanduser()
     if path.is_dir():
-        raise ConfigError(f"--output={path} is a folder; name a file, as {path / 'attention.html'}")
+        raise ConfigError(f"--output={path} is a folder; name a file, as {path / 'heads.html'}")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             return path
@@ -244,5 +244,5 @@ if __name__ == "__main__":
         "measure", "loss", ["loss", "bleu"], "What tells a head's importance; bleu takes longer."
     )
     flags.DEFINE_integer("seed", 0, "Draws the sentences of --importance.", lower_bound=0)
-    flags.DEFINE_string("output", "", "Where the page goes; default: RUN/attention.html.")
+    flags.DEFINE_string("output", "", "Where the page goes; default: RUN/heads.html.")
     program.run(main, operands="the sentence")

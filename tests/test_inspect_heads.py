@@ -272,7 +272,7 @@ def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> N
     good = subprocess.run(
         [*command, "--importance=2"], capture_output=True, text=True, check=True, env=environment
     )
-    assert good.stdout == f"{run / 'attention.html'}\n"
+    assert good.stdout == f"{run / 'heads.html'}\n"
     bad = subprocess.run(
         [*command, "--importance=-1"], capture_output=True, text=True, check=False, env=environment
     )
