@@ -200,10 +200,7 @@ def _attend_heads_backward(
     keys: Any,
     values: Any,
     gradient: Any,
-    query_gradient: Any,
-    key_gradient: Any,
-    value_gradient: Any,
-    *,
+    *outputs: Any,  # the gradients of query, keys and values
     scale: float,
 ) -> None:
     heads = range(query.shape[1])
@@ -227,9 +224,7 @@ def _attend_heads_backward(
             )
         )
     for h in heads:
-        for output, own in zip(
-            (query_gradient, key_gradient, value_gradient), found[h], strict=True
-        ):
+        for output, own in zip(outputs, found[h], strict=True):
             output[0, h] = own.astype(output.dtype)
 
 
