@@ -50,10 +50,10 @@ def describe_model(
     The shardings are those on the mesh in use; without one there are none.
     """
 
-    def make(key: jax.Array) -> EncoderDecoder:
-        return make_model(config, src_vocab_size, tgt_vocab_size, key)
+    def make() -> EncoderDecoder:  # with a key of its own: the mesh's devices need not be here
+        return make_model(config, src_vocab_size, tgt_vocab_size, jax.random.key(0))
 
-    structure, state = nnx.split(nnx.eval_shape(make, jax.random.key(0)))
+    structure, state = nnx.split(nnx.eval_shape(make))
     return structure, nnx.to_pure_dict(state)
 
 
