@@ -63,8 +63,8 @@ def test_textbook_translates(runs: Path) -> None:
     np.testing.assert_allclose(scores[1], scores[0], rtol=near)
 
 
-def test_textbook_is_planned_without_the_twins() -> None:
-    config = make_small_config(Path(), "textbook")
+def test_textbook_is_planned_without_the_twins(tmp_path: Path) -> None:
+    config = make_small_config(tmp_path, "textbook")
     config.mesh = MeshConfig(data=2)
     mesh = make_mesh(config.mesh, jax.devices()[:2])
     sizes = [
