@@ -32,10 +32,11 @@ class DecodeStep(Protocol):
     def __call__(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: Any, /
     ) -> tuple[Float[Array, "B W V"], Any]:
-        """Logits of the next token, and the cache for the next call.
+        """Returns the logits of the next token and the cache for the next call.
 
-        `parents[b, w]` is the slot of the previous step whose hypothesis slot w continues with
-        `tokens[b, w]`; in the first step every slot holds BOS and is its own parent.
+        Slot w of sentence b holds the hypothesis that slot `parents[b, w]` held one step ago,
+        extended by `tokens[b, w]`. In the first step all tokens are BOS and each slot is its own
+        parent.
         """
         ...
 
@@ -89,7 +90,7 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """Runs a whole search with one alpha; for the arguments see `start_search`.
+    """Runs a whole search; for the arguments see `start_search` and `continue_search`.
 
     `max_length` is the capacity of `cache`; larger `max_lengths` are reduced to it. `n_best`
     defaults to `beam_size`.
@@ -298,10 +299,12 @@ def _find_best(
     vocabulary too small to be grouped also to the lower token.
 
     The logits are not sorted. The tokens of each slot are divided into groups, and the largest
-    value of each group is computed. The `count` best values lie in the `count` groups with the
-    largest maxima, plus one group for each banned token, whose value may be such a maximum. Only
-    these groups are sorted. Group g holds the tokens g, g + n, g + 2n, ... for n groups, so the
-    maxima of all groups are elementwise maxima of contiguous vectors.
+    value of each group is computed. Without banned tokens, the `count` best values lie in the
+    `count` groups with the largest maxima. Each banned token of each slot may be the maximum of one
+    group, so that many more groups are taken. Only the values in these groups are sorted.
+
+    With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
+    elementwise maxima of contiguous vectors.
     """
     batch, beam_size, vocab_size = logits.shape
     num_groups = _choose_num_groups(vocab_size)
@@ -323,7 +326,7 @@ def _find_best(
 
 
 def _choose_num_groups(vocab_size: int) -> int:
-    """The number of groups that needs the least padding; one group per token if V is small."""
+    """The number of groups that needs the least padding, or V if the vocabulary is small."""
     if vocab_size < 4 * _NUM_GROUPS[0]:
         return vocab_size
     return min(_NUM_GROUPS, key=lambda num_groups: -vocab_size % num_groups)

@@ -17,7 +17,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import BANNED_TOKENS, length_penalty
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.translator import Translation, Translator
-from t2t.interop.ctranslate2_export import LONGEST, check_support, write_model
+from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
 from t2t.model.interface import Params
 
 # CTranslate2 stops searching for a sentence once beam_size * PATIENCE hypotheses are finished;
@@ -48,7 +48,7 @@ class CTranslate2Translator(Translator):
                 f"one of {', '.join(supported)}"
             )
         super().__init__(config, vocabulary)
-        self._max_length = min(self._max_length, LONGEST)
+        self._max_length = min(self._max_length, MAX_POSITIONS)
         self._model = config.model
         self._compute_type = compute_type
         self._threads = count_cores()

@@ -42,7 +42,7 @@ class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
     Several threads may search at the same time. While one of them compiles, no other starts a
-    stage, so that compile time can be told apart from search time.
+    stage, so that compile time and search time are measured separately.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -62,10 +62,10 @@ class BatchSearch:
         n_best: int,
         alphas: tuple[float, ...],
     ) -> Hypotheses:
-        """The `n_best` hypotheses of each source for each alpha, as NumPy arrays.
+        """Finds the `n_best` hypotheses of each source for each alpha.
 
-        Every process gets the hypotheses of all sources. R is n_best * len(alphas), ordered by
-        alpha first.
+        Returns NumPy arrays of all sources, the same in every process. R is n_best * len(alphas):
+        the hypotheses for the first alpha, then those for the second, and so on.
 
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
@@ -114,7 +114,10 @@ class BatchSearch:
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Calls a pure function, compiled once per shapes of `arguments`; `options` are static."""
+        """Calls a pure function; compiles it once per shapes of the arguments and `options`.
+
+        The options are static arguments.
+        """
         shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
         key = function.__name__, *options.values(), *shapes
         with self._compiling:
