@@ -1,4 +1,4 @@
-"""The key of dimension names, and `Batch`, the arrays that the model is trained on.
+"""The key of dimension names, and `Batch`, the input of a training or evaluation step.
 
 Shapes in the whole project use these letters:
 

@@ -40,7 +40,7 @@ class BatchShape:
 
 
 class LengthCounts(NamedTuple):
-    """The number of pairs of each combination of source and target length."""
+    """Combinations of source and target length, and the number of pairs of each."""
 
     src: Lengths
     tgt: Lengths
@@ -155,8 +155,9 @@ class BatchPlan:
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:
         """The pairs of one corpus and shape that an epoch uses.
 
-        Each pair is used floor(weight) times. For the fractional part of the weight, a fixed random
-        order of the pairs is continued from epoch to epoch.
+        Each of the n pairs is used floor(weight) times. The fractional part of the weight adds
+        round(fraction * n) pairs: each epoch takes the next ones, cyclically, of a fixed random
+        order.
         """
         members, weight = self._members[shape][corpus]
         whole, fraction = divmod(weight, 1)
@@ -185,9 +186,9 @@ def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[
 def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchShape]:
     """Chooses at most `data.num_shapes` shapes with little padding, by greedy binary splits.
 
-    Starts with one group of all pairs, padded to its longest source and target. Repeatedly splits
-    the group, at the source or target length, whose split saves the most padding, until there are
-    enough shapes or no split saves any.
+    Starts with one group of all pairs. Each step finds the group and the source or target length
+    at which a split saves the most padding, and splits the group there, until there are enough
+    shapes or no split saves any. The shape of a group is its largest source and target length.
     """
     counts = count_lengths(src, tgt, data.length_multiple)
     largest = find_longest(counts)  # always a shape, so that it can take all leftover pairs

@@ -129,7 +129,7 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 def _find_line_starts(text: mmap.mmap) -> Int[np.ndarray, "starts"]:
     """Byte offsets of the lines: line i is text[starts[i] : starts[i + 1] - 1].
 
-    The last offset is behind the end of the last line.
+    The last entry is the offset at which a line after the last one would start.
     """
     codes = np.frombuffer(text, np.uint8)
     ends = [

@@ -98,7 +98,7 @@ class Vocabulary:
 
     @property
     def shared(self) -> bool:
-        """Whether source and target share one tokenizer."""
+        """True if source and target share one tokenizer."""
         return self.src is self.tgt
 
     def fingerprint(self) -> str:

@@ -1,4 +1,4 @@
-"""Translation by CTranslate2, which is faster than JAX on CPUs and supports int8 there."""
+"""Translation by CTranslate2 on CPUs, for its speed and its int8 products."""
 
 import math
 import os
@@ -113,7 +113,7 @@ class CTranslate2Translator(Translator):
             self._engine = ctranslate2.Translator(
                 directory,
                 compute_type=self._compute_type,
-                inter_threads=self._threads,  # one batch per thread: twice as fast as one batch
+                inter_threads=self._threads,  # a batch per thread: twice as fast as one for all
                 intra_threads=1,
                 max_queued_batches=-1,
             )

@@ -9,7 +9,7 @@ from t2t.runtime.mesh import RULES
 
 _MIN_LENGTH = 16  # source lengths are padded to 16, 32, 64, ...
 _MIN_ROWS = 2  # JAX broadcasts a dimension of size 1, which loses its sharding
-_ROWS_MULTIPLE = 4  # of a batch that is not full
+_ROWS_MULTIPLE = 4  # the rows of a batch that is not full are a multiple of it
 _SHRUNK_ROWS = 16  # see `shrink_batch_size`
 _FULL_BATCH_LENGTH = 64  # longer batches have fewer rows, for equal memory
 

@@ -28,7 +28,7 @@ class Nominal:
 
     @property
     def indefinite(self) -> bool:
-        """Whether it is indefinite, so that its negation is "kein"."""
+        """True if it is indefinite, so that its negation is "kein"."""
         return False
 
     def english(self) -> str:
@@ -75,7 +75,7 @@ class NounPhrase(Nominal):
 
     @property
     def indefinite(self) -> bool:
-        """Whether the noun is bare or has "a"."""
+        """True if the noun is bare or has "a"."""
         return self.determiner in ("a", "") and not self.count and not self.owner
 
     def english(self) -> str:

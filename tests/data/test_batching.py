@@ -159,7 +159,7 @@ def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     assert plan.padding_share() <= 0.1
 
 
-def test_cut_is_the_one_that_saves_most() -> None:
+def test_split_saves_the_most_padding() -> None:
     src, tgt = draw_lengths(60)
 
     def cost(pairs: np.ndarray) -> int:
@@ -175,13 +175,13 @@ def test_cut_is_the_one_that_saves_most() -> None:
     assert saving == max(savings.values()) == savings[side, cut]
 
 
-def test_pairs_of_equal_lengths_are_cut_as_if_each_stood_alone() -> None:
+def test_counted_pairs_are_split_like_single_pairs() -> None:
     src, tgt = draw_lengths(2000)
-    cells = count_lengths(src, tgt, 3)
-    assert cells.counts.sum() == 2000
-    assert cells.counts.max() > 1
+    distinct = count_lengths(src, tgt, 3)
+    assert distinct.counts.sum() == 2000
+    assert distinct.counts.max() > 1
     src, tgt = -(-src // 3) * 3, -(-tgt // 3) * 3
-    assert find_best_split(src, tgt, np.ones_like(src)) == find_best_split(*cells)
+    assert find_best_split(src, tgt, np.ones_like(src)) == find_best_split(*distinct)
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:
