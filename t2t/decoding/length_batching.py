@@ -19,9 +19,9 @@ def group_by_length(
 ) -> Iterator[tuple[int, int, list[int]]]:
     """Yields (padded length, rows, indices of the sentences) of each batch, longest first.
 
-    A batch is padded to the next power of two, at most `longest`. It has `batch_size` rows up to a
-    padded length of 64, and half as many rows at each doubling beyond. The last batch has fewer
-    rows if few sentences are left.
+    A batch is padded to the next power of two, at least 16 and at most `longest`. It has
+    `batch_size` rows up to a padded length of 64, and half as many rows at each doubling beyond.
+    The last batch has fewer rows if few sentences are left.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:

@@ -114,7 +114,7 @@ class BatchSearch:
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Calls a pure function; compiles it once per shapes of the arguments and `options`.
+        """Calls a pure function, compiled once per combination of argument shapes and options.
 
         The options are static arguments.
         """

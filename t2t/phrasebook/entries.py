@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb with its irregular forms and its frames: the complements that it takes."""
+    """A verb with its principal forms and its frames: the complements that it takes."""
 
     english: str  # infinitive; the first word inflects ("look for")
     past: str
