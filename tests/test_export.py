@@ -38,7 +38,7 @@ def translate(directory: Path, **options: str) -> str:
     )
     known = {vocabulary.tgt.pieces([i])[0]: i for i in range(vocabulary.tgt.vocab_size)}
     [text] = vocabulary.tgt.decode([[known[piece] for piece in result.hypotheses[0]]])
-    return translator_module._BREAKS.sub(" ", text).strip()
+    return translator_module._CONTROL_CHARACTERS.sub(" ", text).strip()
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "300", "avg:3"])
