@@ -1,10 +1,10 @@
 """Beam search (section 6.1 of the paper); a beam of one is greedy search.
 
-The functions are pure and run under `jit`. They know the model only as a function from tokens to
-logits (`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reads or
-reorders the model's cache: at each step it passes `parents`, the previous slot that each slot
-continues. A search can be paused, so that the caller can extend its capacity for longer hypotheses
-or drop finished sentences, and then continued.
+The functions are pure, run under `jit`, and know the model only as a function from tokens to logits
+(`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reads or
+reorders the model's cache: each step passes `parents`, the previous slot that each slot continues.
+Pausing a search changes no result; it allows the caller to extend the capacity for longer
+hypotheses and to drop finished sentences.
 
 Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candidates of one step.
 """
@@ -34,21 +34,17 @@ class DecodeStep(Protocol):
     ) -> tuple[Float[Array, "B W V"], Any]:
         """Returns the logits of the next token and the cache for the next call.
 
-        Slot w of sentence b holds the hypothesis that slot `parents[b, w]` held one step ago,
-        extended by `tokens[b, w]`. In the first step all tokens are BOS and each slot is its own
-        parent.
+        Slot w of sentence b holds the hypothesis of slot `parents[b, w]` one step ago, extended by
+        `tokens[b, w]`. In the first step all tokens are BOS and each slot is its own parent.
         """
         ...
 
 
 class Hypotheses(NamedTuple):
-    """The R best finished hypotheses of each sentence, best first.
-
-    If a sentence has fewer than R, the remaining entries have length 0 and score -inf.
-    """
+    """The R best finished hypotheses of each sentence, best first; missing ones score -inf."""
 
     tokens: Int[Array, "B R L"]  # w1 ... wn EOS PAD ...
-    lengths: Int[Array, "B R"]  # tokens, EOS included
+    lengths: Int[Array, "B R"]  # tokens, EOS included; 0 if missing
     scores: Float[Array, "B R"]  # log_probs / length_penalty(lengths)
     log_probs: Float[Array, "B R"]  # natural logarithm of the model's probability
 
@@ -92,8 +88,7 @@ def beam_search(
 ) -> Hypotheses:
     """Runs a whole search; for the arguments see `start_search` and `continue_search`.
 
-    `max_length` is the capacity of `cache`; larger `max_lengths` are reduced to it. `n_best`
-    defaults to `beam_size`.
+    `max_lengths` are limited to `max_length`, the cache's capacity; n_best=None means `beam_size`.
     """
     [found] = search_with_alphas(
         decode_step,
@@ -117,10 +112,7 @@ def search_with_alphas(
     alphas: Sequence[float],
     n_best: int | None = None,
 ) -> tuple[Hypotheses, ...]:
-    """Runs one search and ranks its hypotheses by each of several alphas.
-
-    Returns the hypotheses for each alpha. The arguments are those of `beam_search`.
-    """
+    """Runs one search for several alphas; returns the hypotheses ranked by each."""
     search = start_search(
         cache,
         max_lengths=jnp.minimum(max_lengths, max_length),
@@ -146,8 +138,7 @@ def start_search(
     Args:
         cache: the model's cache before the first step, with the same capacity.
         max_lengths: each sentence's limit in tokens, EOS included. At the limit only EOS is
-            allowed, so every hypothesis ends. A limit of 0 marks a row without a sentence, which
-            is never searched.
+            allowed, so every hypothesis ends. A limit of 0 marks a row without a sentence.
         capacity: L, the number of tokens for which the arrays have space; see `extend_search`.
         beam_size: W.
         n_best: R, the number of hypotheses to return. With a smaller R the search ends sooner.
@@ -183,22 +174,17 @@ def continue_search(
     alphas: Sequence[float],
     min_alive: Int[Array, ""] | int = 0,
 ) -> Search:
-    """Searches for the Y with the highest log P(Y) / lp(Y) until every sentence is finished.
+    """Searches for the Y with the highest log P(Y) / lp(Y), until finished or at capacity.
 
     Each step takes the 2W most probable continuations of a sentence. Those that end in EOS are
-    finished; the W best of the others stay alive. With W = 1 only the single best continuation is
-    taken, which is greedy search.
+    finished; the W best others stay alive. With W = 1 only the best continuation is taken (greedy).
 
     A sentence is finished when none of its alive hypotheses can overtake its R-th best finished
     one. A further token never raises log P, and no hypothesis is longer than the limit, so
-    log P / lp(limit) is an upper bound for the scores of its continuations. Stopping there changes
-    no result.
+    log P / lp(limit) bounds the scores of its continuations: stopping there changes no result.
 
-    Alpha only ranks finished hypotheses; which ones stay alive depends on log P alone. So one
-    search, continued until it is finished for every alpha, finds the same hypotheses as a separate
-    search for each.
-
-    The search pauses at its capacity, or by `min_alive`; continuing it later changes no result.
+    Alpha only ranks finished hypotheses; log P alone decides which ones stay alive. So one search,
+    continued until it is finished for every alpha, finds the same as a separate search for each.
 
     Args:
         decode_step: the model.
@@ -271,10 +257,7 @@ def _find_candidates(
     at_limit: Bool[Array, "B 1"],
     num_candidates: int,
 ) -> Beam:
-    """The C most probable hypotheses with one more token.
-
-    If a sentence is at its limit, these are the hypotheses of all slots, ended with EOS.
-    """
+    """The C most probable hypotheses with one more token; at the limit, all slots end with EOS."""
     logits = _gather_vocabulary(logits).astype(jnp.float32)
     beam_size = logits.shape[1]
     # Normalised over all tokens, banned ones included: log P is the model's own probability.
@@ -298,11 +281,9 @@ def _find_best(
     Returns the values, best first, with their slots and tokens. Ties go to the lower slot, and in a
     vocabulary too small to be grouped also to the lower token.
 
-    The logits are not sorted. The tokens of each slot are divided into groups, and the largest
-    value of each group is computed. Without banned tokens, the `count` best values lie in the
-    `count` groups with the largest maxima. Each banned token of each slot may be the maximum of one
-    group, so that many more groups are taken. Only the values in these groups are sorted.
-
+    To avoid sorting all logits, the tokens of each slot are divided into groups. Without banned
+    tokens, the `count` best values lie in the `count` groups with the largest maxima. Each banned
+    token may be the maximum of a group, so that many more groups are taken. Only these are sorted.
     With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
     elementwise maxima of contiguous vectors.
     """
@@ -311,8 +292,8 @@ def _find_best(
     padding = (0, 0), (0, 0), (0, -vocab_size % num_groups)
     logits = jnp.pad(logits, padding, constant_values=-jnp.inf)
     group_size = logits.shape[-1] // num_groups
-    grouped = logits.reshape(batch, beam_size, group_size, num_groups)
-    maxima = grouped.max(axis=2) + offsets[..., None]
+    maxima = logits.reshape(batch, beam_size, group_size, num_groups).max(axis=2)
+    maxima += offsets[..., None]
     num_taken = min(count + len(BANNED_TOKENS) * beam_size, beam_size * num_groups)
     # Sorted by slot and group, because `top_k` prefers the first of equal values.
     taken = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), num_taken)[1])
