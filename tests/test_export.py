@@ -38,7 +38,7 @@ def translate(directory: Path, **options: str) -> str:
     )
     known = {vocabulary.tgt.pieces([i])[0]: i for i in range(vocabulary.tgt.vocab_size)}
     [text] = vocabulary.tgt.decode([[known[piece] for piece in result.hypotheses[0]]])
-    return translator_module._BREAKS.sub(" ", text).strip()
+    return translator_module._CONTROL_CHARACTERS.sub(" ", text).strip()
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "300", "avg:3"])
@@ -77,10 +77,10 @@ def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> No
     with pytest.raises(ConfigError) as error:
         export(tmp_path, "best", tmp_path / "model")
     assert str(error.value).splitlines() == [
-        "model.position='relative' is nothing that CTranslate2 has; "
-        "it has sinusoidal, learned, rotary",
-        "model.norm='none' is nothing that CTranslate2 has; it has layer, rms",
-        "model.attention_scale=False is nothing that CTranslate2 has; it has True",
+        "model.position='relative' is not supported by CTranslate2; "
+        "it supports sinusoidal, learned, rotary",
+        "model.norm='none' is not supported by CTranslate2; it supports layer, rms",
+        "model.attention_scale=False is not supported by CTranslate2; it supports True",
     ]
     assert not (tmp_path / "model").exists()
 

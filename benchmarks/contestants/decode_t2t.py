@@ -64,11 +64,11 @@ class ForcedSource(list[int]):
 class ForcedTranslator(Translator):
     """Outputs token ids, as many as each `ForcedSource` says."""
 
-    def _limit(self, source: list[int]) -> int:
+    def _find_max_tokens(self, source: list[int]) -> int:
         assert isinstance(source, ForcedSource)
         return source.output_length
 
-    def _spell(self, ids: list[int]) -> str:
+    def _detokenize(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
 
 

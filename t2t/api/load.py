@@ -1,4 +1,7 @@
-"""`t2t.load`. It imports what it needs when it is called, since every program imports `t2t`."""
+"""`t2t.load`.
+
+Its imports are inside the function, because every program imports `t2t`.
+"""
 
 from os import PathLike
 from pathlib import Path
@@ -9,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def load(workdir: str | PathLike[str], checkpoint: str | int = "last") -> "t2t.api.run.Run":
-    """The model of a run directory with the parameters of a checkpoint.
+    """Loads the model of a run with the parameters of one checkpoint.
 
     Args:
-        workdir: a run directory.
-        checkpoint: last, best (by the run's validation metric), a step, or avg:COUNT, the mean of
-            the last COUNT.
+        workdir: the run directory.
+        checkpoint: "last", "best" (by the run's validation metric), a step, or "avg:COUNT", the
+            mean of the last COUNT checkpoints.
 
     Raises:
-        ConfigError, VocabularyError, RunError: there is no such run or checkpoint, or its parts do
-            not fit together.
+        ConfigError, VocabularyError, RunError: the run or the checkpoint does not exist, or its
+            config, vocabulary and parameters do not fit together.
     """
     from t2t.api.run import open_run
 

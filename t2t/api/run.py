@@ -1,4 +1,4 @@
-"""A trained model for notebooks and scripts: sentences or ids in, text or numbers out."""
+"""`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _NO_LIMIT = 2**30  # positions
 
 
 def open_run(workdir: Path, checkpoint: str) -> "Run":
-    """The run that `t2t.load` returns."""
+    """Reads a run directory; see `t2t.load`."""
     config = load_config(workdir / "config.json")
     vocabulary = Vocabulary.load(workdir / "vocab")
     params, label = restore_params(workdir, checkpoint)
@@ -40,28 +40,27 @@ def open_run(workdir: Path, checkpoint: str) -> "Run":
 class Run:
     """A run's model with the parameters of one checkpoint.
 
-    It keeps the compiled functions: a second call with sentences of similar lengths compiles
-    nothing.
+    Compiled functions are kept: a second call with sentences of similar lengths compiles nothing.
 
     Attributes:
         workdir: the run directory.
-        checkpoint: its step, or "best-STEP" or "avgCOUNT-STEP".
+        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP".
         config: the run's config.
-        vocabulary: its tokenizers, `src` and `tgt`.
+        vocabulary: the run's tokenizers, `src` and `tgt`.
         params: nested dictionaries of float32 arrays, on the default device.
     """
 
     def __init__(
         self, workdir: Path, checkpoint: str, config: Config, vocabulary: Vocabulary, params: Params
     ):
-        """Copies the parameters to all devices.
+        """Places a copy of the parameters on the mesh of all devices.
 
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
         self.workdir, self.checkpoint = workdir, checkpoint
         self.config, self.vocabulary, self.params = config, vocabulary, params
-        self._translators: dict[int, Translator] = {}  # by the beam's size
+        self._translators: dict[int, Translator] = {}  # by beam size
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
             self._placed = self._find_translator(config).place(params)
@@ -87,18 +86,18 @@ class Run:
         beam_size: int | None = None,
         alpha: float | None = None,
     ) -> list[str]:
-        """The best translation of each sentence, as `t2t.translate` gives it.
+        """Translates each sentence by beam search, like the program `t2t.translate`.
 
         Args:
             sentences: raw text.
-            beam_size: None: the config's; 1 is greedy.
-            alpha: of the length penalty; None: the config's.
+            beam_size: by default the config's; 1 is greedy search.
+            alpha: exponent of the length penalty; by default the config's.
 
         Raises:
-            ConfigError: a value is out of range.
-            DataError: `sentences` is one string.
+            ConfigError: `beam_size` or `alpha` is out of range.
+            DataError: `sentences` is a single string.
         """
-        if isinstance(sentences, str):  # it would be taken for a list of letters
+        if isinstance(sentences, str):  # it would be treated as a list of characters
             raise DataError(f"sentences is one string, {sentences[:40]!r}; give a list of them")
         given = {"decoding.beam_size": beam_size, "decoding.alpha": alpha}
         config = override(self.config, {k: v for k, v in given.items() if v is not None})
@@ -110,17 +109,17 @@ class Run:
         return [translation.text for translation in found]
 
     def score(self, pairs: Sequence[Sequence[str]]) -> Float[np.ndarray, "n"]:
-        """log p(tgt | src) of each pair of sentences in nats, EOS included.
+        """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
 
-        Computed in float32 under teacher forcing, as `t2t.evaluate` does it.
+        Computes in float32 under teacher forcing, like the program `t2t.evaluate`.
 
         Raises:
-            DataError: a sentence has more sub-words than the model has positions, or something
-                else than pairs is given.
+            DataError: an element is not a pair, or a sentence has more sub-words than the model
+                has positions.
         """
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
-                raise DataError(f"{pair!r} is no pair (source, target) of sentences")
+                raise DataError(f"{pair!r} is not a pair (source, target) of sentences")
         src = self._encode(self.vocabulary.src, [src for src, _ in pairs])
         tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in pairs])
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
@@ -135,14 +134,16 @@ class Run:
         return log_probs
 
     def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
-        """The model's logits in float32, on the default device; there is no dropout.
+        """Computes the model's logits in float32, without dropout, on the default device.
 
         Args:
-            src: ids [B, S], each sentence ending in EOS (2), then padding (0).
-            tgt: ids [B, T], the decoder's input as it is: BOS (1) and the target without its EOS.
+            src: ids [B, S]; each row is a sentence ending in EOS (2), then padding (0).
+            tgt: ids [B, T], the decoder's input; each row is BOS (1) and the target without EOS,
+                then padding.
 
         Raises:
-            DataError: these are no such ids, or there are more of them than positions.
+            DataError: the shapes, dtypes or values of the ids are invalid, or a row is longer than
+                the model has positions.
         """
         sources = self._check_ids("src", src, self.vocabulary.src)
         targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
@@ -175,11 +176,11 @@ class Run:
             array = np.asarray(ids)
         except ValueError:
             raise DataError(
-                f"{name} has rows of different lengths; fill them up with {PAD_ID}"
+                f"{name} has rows of different lengths; pad them with {PAD_ID}"
             ) from None
         if array.ndim != 2 or not array.size or not np.issubdtype(array.dtype, np.integer):
             raise DataError(
-                f"{name} is {array.dtype}{list(array.shape)}; give integer ids, a row for each "
+                f"{name} is {array.dtype}{list(array.shape)}; give integer ids, one row for each "
                 "sentence"
             )
         if array.shape[1] > self._limit:
@@ -197,7 +198,7 @@ class Run:
 
 
 def _pad(sentences: Sequence[list[int]], rows: int, width: int) -> Int[np.ndarray, "B T"]:
-    """Ids in the first rows, padding behind them."""
+    """Creates an array of `rows` x `width` ids: the sentences in the first rows, then padding."""
     padded = np.full((rows, width), PAD_ID, np.int32)
     for row, ids in enumerate(sentences):
         padded[row, : len(ids)] = ids

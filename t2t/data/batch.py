@@ -1,6 +1,6 @@
-"""The key of dimension names, and `Batch`, the form in which sentence pairs meet the model.
+"""The key of dimension names, and `Batch`, the input of a training or evaluation step.
 
-Shapes all over the project use these letters:
+Shapes in the whole project use these letters:
 
     B  sentences (rows)          H  attention heads
     S  source positions          G  key/value heads (H, unless heads share them)
@@ -15,17 +15,17 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-PAD_ID = 0  # fills a row behind the sentence; carries no weight
+PAD_ID = 0  # fills the rest of a row; has no weight in the loss
 BOS_ID = 1  # the first decoder input
 EOS_ID = 2  # ends every sentence, source and target
-UNK_ID = 3  # what the vocabulary cannot spell
+UNK_ID = 3  # a character that the vocabulary does not contain
 
 
 AnyArray = TypeVar("AnyArray")
 
 
 class Batch(NamedTuple, Generic[AnyArray]):
-    """Sentence pairs, padded to one shape, the target shifted right by one for the decoder."""
+    """Sentence pairs, padded to one shape; `tgt_in` is the target shifted right by one."""
 
     src: AnyArray  # int B S: w1 ... wn EOS PAD ...
     tgt_in: AnyArray  # int B T: BOS w1 ... wm PAD ...
@@ -33,5 +33,5 @@ class Batch(NamedTuple, Generic[AnyArray]):
     weights: AnyArray  # float B T: 1 where tgt_out is a real token, else 0
 
 
-HostBatch: TypeAlias = Batch[np.ndarray]  # a process's own rows
-DeviceBatch: TypeAlias = Batch[jax.Array]  # all rows, on the mesh
+HostBatch: TypeAlias = Batch[np.ndarray]  # the rows of one process
+DeviceBatch: TypeAlias = Batch[jax.Array]  # all rows, sharded over the mesh

@@ -1,4 +1,4 @@
-"""Cuts batches over the mesh: which rows a process reads, and how they become global arrays."""
+"""Shards batches over the mesh: the rows that each process reads, and their global arrays."""
 
 import math
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from t2t.runtime.mesh import RULES
 
 
 class RowShards(NamedTuple):
-    """The equal parts into which the rows of a batch are cut, and those of this process."""
+    """The shards of equal size into which the rows of a batch are divided."""
 
     total: int
-    own: tuple[int, ...]  # in order; processes that share a row's `tensor` axis share its shard
+    own: tuple[int, ...]  # this process's, in order; processes along `tensor` share shards
 
 
 def find_row_shards(mesh: Mesh) -> RowShards:
-    """How the mesh cuts a batch."""
+    """Finds the number of row shards of the mesh and those of this process."""
     total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
     indices = _row_sharding(mesh).addressable_devices_indices_map((total,)).values()
     starts = {index[0].start or 0 for index in indices if index is not None}
@@ -27,7 +27,7 @@ def find_row_shards(mesh: Mesh) -> RowShards:
 
 
 def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
-    """The rows of this process's shards, as its part of the global batch on the mesh."""
+    """Creates the global batch on the mesh; `batch` holds the rows of this process's shards."""
     sharding, shards = _row_sharding(mesh), find_row_shards(mesh)
 
     def put(rows: np.ndarray) -> jax.Array:
@@ -35,8 +35,8 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
 
         def cut(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index
-            place = shards.own.index((index[0].start or 0) // size)
-            return rows[place * size : (place + 1) * size]
+            number = shards.own.index((index[0].start or 0) // size)
+            return rows[number * size : (number + 1) * size]
 
         shape = (size * shards.total, *rows.shape[1:])
         return jax.make_array_from_callback(shape, sharding, cut)

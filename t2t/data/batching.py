@@ -1,8 +1,8 @@
-"""Which sentence pairs form which batch: a pure function of (lengths, seed, step), in NumPy.
+"""Plans which sentence pairs form each batch: a pure function of (lengths, seed, step), in NumPy.
 
-Every host computes the same plan, so the order of the data does not depend on how many there
-are, a resumed run needs one integer, and each pair is used exactly once an epoch (or as often as
-its corpus' weight says). No text and no ids are read here.
+Every host computes the same plan. So the order of the data does not depend on the number of hosts,
+resuming needs only the step, and each pair is used exactly once per epoch (or as often as the
+weight of its corpus says). Text and ids are not read here.
 """
 
 import dataclasses
@@ -21,26 +21,26 @@ from t2t.data.corpus import DataError
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
 
-# Cost of a padded source and target position when shapes are chosen: a target position passes
-# through two attentions and the vocabulary's logits.
+# Relative cost of a source and a target position, used to choose shapes. A target position costs
+# more because it passes through two attentions and the logits.
 POSITION_COSTS = (1, 3)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class BatchShape:
-    """A batch of `rows` pairs, padded to these lengths (sub-words with EOS)."""
+    """The shape of a batch: `rows` pairs, padded to these lengths (sub-words with EOS)."""
 
     tgt_length: int
     src_length: int
     rows: int
 
     def holds(self, other: "BatchShape") -> bool:
-        """Whether every pair that fits `other` fits here."""
+        """Returns whether every pair that fits `other` fits this shape."""
         return self.src_length >= other.src_length and self.tgt_length >= other.tgt_length
 
 
-class Cells(NamedTuple):
-    """Pairs of equal lengths, counted: there are few such, however many pairs."""
+class LengthCounts(NamedTuple):
+    """Combinations of source and target length, and the number of pairs of each."""
 
     src: Lengths
     tgt: Lengths
@@ -49,19 +49,19 @@ class Cells(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedBatch:
-    """The pairs of one batch; some of its rows are empty only where an epoch runs out of pairs."""
+    """The pairs of one batch; rows may be empty if an epoch has no more pairs for them."""
 
     shape: BatchShape
-    indices: Int[np.ndarray, "n"]
-    rows: Int[np.ndarray, "n"]  # of the batch, in which the pairs lie; in order
+    indices: Int[np.ndarray, "n"]  # of the pairs, over all corpora
+    rows: Int[np.ndarray, "n"]  # the row of each pair, in ascending order
 
 
 class BatchPlan:
     """The batches of all epochs.
 
-    Pairs are grouped by length into a few shapes, shuffled within the group and cut into batches;
-    what does not fill a batch moves on to the next larger shape, so that at most a few batches of
-    an epoch are partly empty; then the batches are shuffled.
+    Each epoch groups the pairs by length into a few shapes, shuffles each group and cuts it into
+    batches. Pairs that do not fill a batch move to the next larger shape, so that at most a few
+    batches of an epoch have empty rows. Then the batches are shuffled.
     """
 
     def __init__(
@@ -71,10 +71,17 @@ class BatchPlan:
         seed: int,
         weights: Sequence[float] = (),
     ):
-        """`corpora` gives (source lengths, target lengths) of each; pairs are numbered through.
+        """Chooses the shapes and plans the first epoch.
+
+        Args:
+            corpora: (source lengths, target lengths) of each corpus. Pairs are numbered
+                consecutively over all corpora.
+            data: the filters, the batch size and the number of shapes.
+            seed: of the shuffling.
+            weights: how often an epoch uses each pair of each corpus; by default once.
 
         Raises:
-            DataError: no pair is left after filtering.
+            DataError: the filters drop every pair.
         """
         self.seed = seed
         self.src_lengths = np.concatenate([src for src, _ in corpora])
@@ -91,7 +98,7 @@ class BatchPlan:
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
         self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
         self._epoch = functools.lru_cache(maxsize=2)(self._plan_epoch)
-        self._lock = threading.Lock()  # several threads read, but one plans an epoch
+        self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._epoch(0))
 
     def _arrange(
@@ -101,7 +108,7 @@ class BatchPlan:
         data: DataConfig,
         weights: Sequence[float],
     ) -> None:
-        """What is the same in all epochs: the shapes, and which pairs belong to which."""
+        """Chooses the shapes and the pairs of each, which are the same in all epochs."""
         self.shapes = choose_shapes(self.src_lengths[kept], self.tgt_lengths[kept], data)
         shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
         shape_of[~kept] = -1
@@ -114,19 +121,19 @@ class BatchPlan:
         ]
 
     def batch(self, step: int) -> PlannedBatch:
-        """The batch of this step, counted from 0 through all epochs."""
+        """The batch of a step; steps are counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         with self._lock:
             return self._epoch(epoch)[index]
 
     def padding_share(self) -> float:
-        """Share of the first epoch's target positions that hold no token."""
+        """Fraction of padding among the target positions of the first epoch."""
         batches = self._epoch(0)
         real = sum(int(self.tgt_lengths[batch.indices].sum()) for batch in batches)
         return 1 - real / sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
 
     def describe_dropped(self) -> str:
-        """How many pairs each rule took out of training."""
+        """The number of pairs that each filter dropped, as text."""
         return ", ".join(f"{len(indices)} {rule}" for rule, indices in self.dropped.items())
 
     def _plan_epoch(self, epoch: int) -> list[PlannedBatch]:
@@ -146,12 +153,17 @@ class BatchPlan:
         return [batches[index] for index in random.permutation(len(batches))]
 
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:
-        """The corpus' pairs of this shape: each floor(weight) times, and a rotating rest."""
+        """The pairs of one corpus and shape that an epoch uses.
+
+        Each of the n pairs is used floor(weight) times. The fractional part of the weight adds
+        round(fraction * n) pairs: each epoch takes the next ones, cyclically, of a fixed random
+        order.
+        """
         members, weight = self._members[shape][corpus]
         whole, fraction = divmod(weight, 1)
         if not fraction or not len(members):
             return np.tile(members, int(whole))
-        # At least one, else a pair alone in its shape would never be used.
+        # At least one; otherwise a pair that is alone in its shape might never be used.
         count = max(round(fraction * len(members)), 1)
         order = np.random.default_rng((self.seed, shape, corpus, 1)).permutation(members)
         rest = order.take(epoch * count + np.arange(count), mode="wrap")
@@ -159,7 +171,7 @@ class BatchPlan:
 
 
 def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "_"]]:
-    """Rule -> pairs that it takes out of training; a pair is counted by the first that applies."""
+    """The pairs that each filter drops, by its name; a pair counts for the first that applies."""
     empty = (src <= 1) | (tgt <= 1)  # EOS alone
     long = ~empty & (np.maximum(src, tgt) > data.max_length)
     ratio = np.maximum(src, tgt) / np.maximum(np.minimum(src, tgt), 1)
@@ -172,73 +184,82 @@ def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[
 
 
 def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchShape]:
-    """At most `data.num_shapes` shapes with little padding, by greedy binary splits.
+    """Chooses at most `data.num_shapes` shapes with little padding, by greedy binary splits.
 
-    All pairs start in one box of (source, target) lengths. The box and the cut that save the
-    most padding are taken next, until there are enough boxes or nothing is saved.
+    Starts with one group of all pairs. Each step finds the group and the source or target length
+    at which a split saves the most padding, and splits the group there, until there are enough
+    shapes or no split saves any. The shape of a group is its largest source and target length.
     """
-    cells = count_lengths(src, tgt, data.length_multiple)
-    largest = find_size(cells)  # so that what is carried on always finds a place
-    boxes, sizes = [cells], {largest}
+    counts = count_lengths(src, tgt, data.length_multiple)
+    largest = find_longest(counts)  # always a shape, so that it can take all leftover pairs
+    groups, lengths = [counts], {largest}
     while True:
-        saving, side, cut, number = max(
-            (*best_cut(*box), number) for number, box in enumerate(boxes)
+        saving, side, threshold, number = max(
+            (*find_best_split(*group), number) for number, group in enumerate(groups)
         )
         if saving == 0:
             break
-        box = boxes.pop(number)
-        left = box[side] <= cut
-        boxes += [Cells(*(x[left] for x in box)), Cells(*(x[~left] for x in box))]
-        finer = {find_size(box) for box in boxes} | {largest}
+        group = groups.pop(number)
+        is_short = group[side] <= threshold
+        groups += [
+            LengthCounts(*(x[is_short] for x in group)),
+            LengthCounts(*(x[~is_short] for x in group)),
+        ]
+        finer = {find_longest(group) for group in groups} | {largest}
         if len(finer) > data.num_shapes:
             break
-        sizes = finer
+        lengths = finer
     return sorted(
         BatchShape(tgt_length, src_length, count_rows(max(src_length, tgt_length), data))
-        for src_length, tgt_length in sizes
+        for src_length, tgt_length in lengths
     )
 
 
-def count_lengths(src: Lengths, tgt: Lengths, multiple: int) -> Cells:
-    """How many pairs there are of each two lengths, rounded up to a multiple."""
+def count_lengths(src: Lengths, tgt: Lengths, multiple: int) -> LengthCounts:
+    """Counts the pairs of each combination of lengths, rounded up to a multiple."""
     src, tgt = (-(-lengths // multiple) for lengths in (src, tgt))
     width = int(tgt.max()) + 1
     keys, counts = np.unique(src.astype(np.int64) * width + tgt, return_counts=True)
-    return Cells(keys // width * multiple, keys % width * multiple, counts)
+    return LengthCounts(keys // width * multiple, keys % width * multiple, counts)
 
 
-def find_size(cells: Cells) -> tuple[int, int]:
-    """The longest (source, target)."""
-    return int(cells.src.max()), int(cells.tgt.max())
+def find_longest(counts: LengthCounts) -> tuple[int, int]:
+    """The largest source length and the largest target length."""
+    return int(counts.src.max()), int(counts.tgt.max())
 
 
-def best_cut(src: Lengths, tgt: Lengths, counts: Lengths) -> tuple[int, int, int]:
-    """(cost of padding saved, side, length up to which pairs go left) of the best cut."""
+def find_best_split(src: Lengths, tgt: Lengths, counts: Lengths) -> tuple[int, int, int]:
+    """Finds the split of a group of pairs into two that saves the most padding.
+
+    The arguments are the fields of `LengthCounts`. Returns the cost that the split saves, the side
+    (0 for source, 1 for target) by whose length it divides, and the largest length on that side of
+    the shorter group; (0, 0, 0) if no split saves anything.
+    """
     best = (0, 0, 0)
     src, tgt = src * POSITION_COSTS[0], tgt * POSITION_COSTS[1]
     total = int(counts.sum())
     whole = total * int(src.max() + tgt.max())
-    for side, (cut_by, other) in enumerate([(src, tgt), (tgt, src)]):
-        order = np.argsort(cut_by, kind="stable")
-        lengths, others = cut_by[order], np.maximum.accumulate(other[order])
-        rest = np.maximum.accumulate(other[order][::-1])[::-1]
-        ends = np.flatnonzero(np.diff(lengths))  # last cell of each length but the largest
-        lower = np.cumsum(counts[order])[ends]  # pairs that go left
-        costs = lower * (lengths[ends] + others[ends])
-        costs += (total - lower) * (lengths[-1] + rest[ends + 1])
+    for side, (split_by, other) in enumerate([(src, tgt), (tgt, src)]):
+        order = np.argsort(split_by, kind="stable")
+        lengths, others_below = split_by[order], np.maximum.accumulate(other[order])
+        others_above = np.maximum.accumulate(other[order][::-1])[::-1]
+        ends = np.flatnonzero(np.diff(lengths))  # last index of each length except the largest
+        num_short = np.cumsum(counts[order])[ends]  # pairs up to that length
+        costs = num_short * (lengths[ends] + others_below[ends])
+        costs += (total - num_short) * (lengths[-1] + others_above[ends + 1])
         if len(ends) and whole - costs.min() > best[0]:
-            cut = int(lengths[ends[costs.argmin()]]) // POSITION_COSTS[side]
-            best = (int(whole - costs.min()), side, cut)
+            threshold = int(lengths[ends[costs.argmin()]]) // POSITION_COSTS[side]
+            best = (int(whole - costs.min()), side, threshold)
     return best
 
 
 def count_rows(length: int, data: DataConfig) -> int:
-    """Rows of a batch whose longer side is padded to `length`."""
+    """The number of rows of a batch whose longer side is padded to `length`."""
     return max(data.batch_tokens // length // data.rows_multiple, 1) * data.rows_multiple
 
 
 def assign_shapes(src: Lengths, tgt: Lengths, shapes: Sequence[BatchShape]) -> Lengths:
-    """The shape of fewest positions that holds each pair; -1 where none does."""
+    """Index of the shape with the fewest positions that each pair fits; -1 if it fits none."""
     chosen = np.full(len(src), -1, np.int16)
     for number in sorted(
         range(len(shapes)), key=lambda n: shapes[n].src_length + shapes[n].tgt_length, reverse=True
@@ -249,7 +270,7 @@ def assign_shapes(src: Lengths, tgt: Lengths, shapes: Sequence[BatchShape]) -> L
 
 
 def group_by_shape(shape_of: Lengths, num_shapes: int, start: int) -> list[Int[np.ndarray, "_"]]:
-    """The pairs of each shape, in order, numbered from `start`."""
+    """The pairs of each shape, in ascending order; the first pair has the number `start`."""
     order = np.argsort(shape_of, kind="stable") + start
     ends = np.cumsum(np.bincount(shape_of + 1, minlength=num_shapes + 1))
     return [group.astype(np.int32) for group in np.split(order, ends)[1:-1]]

@@ -1,6 +1,6 @@
-"""A corpus is a random-access sequence of (source, target) sentences, as raw text.
+"""Corpora: random-access sequences of (source, target) sentences, as raw text.
 
-The kinds that need nothing but the text itself live here; `sources` opens what a config names.
+Corpora of text files and of lists are here; `corpus_sources` opens those that a config names.
 Nothing here tokenises, filters or shuffles.
 """
 
@@ -26,11 +26,11 @@ _LINES = 1 << 14  # lines decoded at once
 
 
 class DataError(ValueError):
-    """Text that cannot be used; the message names the file and line, or the field to change."""
+    """Unusable data; the message names the file and line, or the field to change."""
 
 
 class Corpus(abc.ABC):
-    """Sentence pairs by index; `name` says in messages which corpus it is."""
+    """Sentence pairs by index; `name` identifies the corpus in messages."""
 
     name: str
 
@@ -40,14 +40,14 @@ class Corpus(abc.ABC):
 
     @abc.abstractmethod
     def read(self, start: int, stop: int) -> list[Pair]:
-        """The pairs of [start, stop), cheaper than one by one; 0 <= start <= stop <= len."""
+        """The pairs [start, stop), faster than one by one; 0 <= start <= stop <= len."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """A hash of the content, the same in every run and on every machine."""
 
     def __getitem__(self, index: int) -> Pair:
-        """The pair at `index`; raises IndexError behind the end."""
+        """The pair at `index`; raises IndexError if it is out of range."""
         index = range(len(self))[index]
         return self.read(index, index + 1)[0]
 
@@ -58,10 +58,11 @@ class Corpus(abc.ABC):
 
 
 class TextFile:
-    """The lines of a UTF-8 file, plain or .gz, by index and without holding them in memory.
+    """The lines of a UTF-8 file, plain or .gz, by index; the file is not read into memory.
 
-    Only a line feed, or a carriage return before it, ends a line: U+2028 and its kin, at which
-    `str.splitlines` would cut, occur inside sentences. The whole file is checked once, here.
+    Lines end with LF or CR LF only. `str.splitlines` would also split at U+2028 and similar
+    characters, which occur inside sentences. The encoding of the whole file is checked when it is
+    opened.
     """
 
     def __init__(self, path: str | Path):
@@ -74,14 +75,14 @@ class TextFile:
         return len(self._starts) - 1
 
     def read(self, start: int, stop: int) -> list[str]:
-        """Lines [start, stop), without their ends."""
+        """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
         lines = self._bytes(start, stop).decode().split("\n")
         return [line.removesuffix("\r") for line in lines]
 
     def fingerprint(self) -> str:
-        """SHA-256 of the text, uncompressed."""
+        """SHA-256 of the uncompressed text."""
         return hashlib.sha256(self._text).hexdigest()
 
     def _bytes(self, start: int, stop: int) -> bytes:
@@ -101,7 +102,7 @@ class TextFile:
 
 
 def _map_text(path: Path) -> mmap.mmap:
-    """The text of a file, paged in on demand; a .gz is unpacked into a nameless temporary file."""
+    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file."""
     try:
         with path.open("rb") as file:
             if path.suffix != ".gz":
@@ -115,7 +116,7 @@ def _map_text(path: Path) -> mmap.mmap:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is not a complete gzip file: {error}") from None
     except OSError as error:
-        remedy = "; a .gz is unpacked where TMPDIR points" if error.errno == errno.ENOSPC else ""
+        remedy = "; a .gz is unpacked into TMPDIR" if error.errno == errno.ENOSPC else ""
         raise DataError(f"{path} cannot be read: {error.strerror}{remedy}") from None
 
 
@@ -126,7 +127,10 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 
 
 def _find_line_starts(text: mmap.mmap) -> Int[np.ndarray, "starts"]:
-    """Byte offsets: line i is text[starts[i] : starts[i + 1] - 1], for i < len(starts) - 1."""
+    """Byte offsets of the lines: line i is text[starts[i] : starts[i + 1] - 1].
+
+    The last entry is the offset at which a line after the last one would start.
+    """
     codes = np.frombuffer(text, np.uint8)
     ends = [
         np.flatnonzero(codes[start : start + _BLOCK] == ord("\n")) + start
@@ -134,12 +138,12 @@ def _find_line_starts(text: mmap.mmap) -> Int[np.ndarray, "starts"]:
     ]
     if codes[-1] != ord("\n"):
         ends.append(np.array([len(codes)]))
-    first = 3 if text[:3] == b"\xef\xbb\xbf" else 0  # a byte order mark belongs to no sentence
+    first = 3 if text[:3] == b"\xef\xbb\xbf" else 0  # skip a byte order mark
     return np.concatenate([[first], np.concatenate(ends) + 1])
 
 
 class TextCorpus(Corpus):
-    """Two files whose lines belong together."""
+    """Two text files; line n of one is the translation of line n of the other."""
 
     def __init__(self, src: str | Path, tgt: str | Path):
         self._src, self._tgt = TextFile(src), TextFile(tgt)
@@ -158,7 +162,7 @@ class TextCorpus(Corpus):
         return list(zip(self._src.read(start, stop), self._tgt.read(start, stop), strict=True))
 
     def fingerprint(self) -> str:
-        """A hash of both texts."""
+        """SHA-256 of both texts' fingerprints."""
         return hash_strings("text", self._src.fingerprint(), self._tgt.fingerprint())
 
 
@@ -173,7 +177,7 @@ class ListCorpus(Corpus):
         return len(self._pairs)
 
     def read(self, start: int, stop: int) -> list[Pair]:
-        """A slice of the list."""
+        """The pairs [start, stop) of the list."""
         return list(self._pairs[start:stop])
 
     def fingerprint(self) -> str:
@@ -182,7 +186,7 @@ class ListCorpus(Corpus):
 
 
 class ConcatenatedCorpus(Corpus):
-    """Corpora one after the other."""
+    """The pairs of several corpora, one corpus after the other."""
 
     def __init__(self, parts: Sequence[Corpus]):
         self.name = ", ".join(part.name for part in parts)
@@ -193,7 +197,7 @@ class ConcatenatedCorpus(Corpus):
         return int(self._ends[-1])
 
     def read(self, start: int, stop: int) -> list[Pair]:
-        """What each part holds of [start, stop)."""
+        """The pairs [start, stop), read from the parts that hold them."""
         pairs: list[Pair] = []
         for part, end in zip(self._parts, self._ends.tolist(), strict=True):
             begin = end - len(part)
@@ -202,15 +206,15 @@ class ConcatenatedCorpus(Corpus):
         return pairs
 
     def fingerprint(self) -> str:
-        """A hash of the parts' hashes."""
+        """A hash of the parts' fingerprints."""
         return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
 
 
 def hash_strings(*strings: str) -> str:
-    """SHA-256 of the strings, each with its length."""
+    """SHA-256 of a sequence of strings."""
     digest = hashlib.sha256()
     for string in strings:
         encoded = string.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))  # else ("ab", "c") were ("a", "bc")
+        digest.update(len(encoded).to_bytes(8, "little"))  # tells ("ab", "c") from ("a", "bc")
         digest.update(encoded)
     return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""From a `DataConfig` to its corpora: text files, TFDS, Multi30k, the phrasebook, or registered.
+"""Opens the corpora of a `DataConfig`: text files, TFDS, Multi30k, the phrasebook, or registered.
 
-Multi30k (Elliott et al. 2016) is for research and education only, not for commercial use: its
-sentences describe Flickr images and come under the terms of Flickr30k.
+Multi30k (Elliott et al. 2016) may be used for research and education only, not commercially: its
+sentences describe Flickr images, and the terms of Flickr30k apply.
 """
 
 import gzip
@@ -29,7 +29,7 @@ from t2t.storage.atomic_files import write_file
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_LANGUAGES = ("en", "de", "fr")
 _MULTI30K_STEMS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-MULTI30K_CHECKSUMS = {  # SHA-256 of the text; that of a .gz would hold its time stamp
+MULTI30K_CHECKSUMS = {  # SHA-256 of the text, because a .gz contains its time stamp
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
     "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
@@ -43,10 +43,12 @@ MULTI30K_CHECKSUMS = {  # SHA-256 of the text; that of a .gz would hold its time
 
 
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
-    """The training corpora, each with the number of times that an epoch uses one of its pairs.
+    """Opens the training corpora; returns each with its weight.
+
+    The weight is the number of times that an epoch uses each pair of the corpus.
 
     Raises:
-        DataError: A corpus is missing, or is not what it should be.
+        DataError: A corpus is missing or invalid.
     """
     if data.source != "text":
         return [(open_split(data, "train"), 1.0)]
@@ -56,10 +58,10 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:
-    """A split in its own order; "train" holds every pair once, whatever the corpus weights.
+    """Opens one split; "train" holds every pair once, whatever the weights of the corpora.
 
     Raises:
-        DataError: There is no such split, or it is not what it should be.
+        DataError: The split is unknown or invalid.
     """
     if data.source == "multi30k":
         names = {stem: name for name, stem in _MULTI30K_STEMS.items()}
@@ -74,7 +76,7 @@ def open_split(data: DataConfig, split: str) -> Corpus:
 
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
-    """The splits that `open_split` takes; a registered source may have others besides."""
+    """Names of the splits that `open_split` takes; a registered source may have more."""
     match data.source:
         case "text":
             held_out = {"validation": data.validation_src, "test": data.test_src}
@@ -108,10 +110,10 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
 
 
 def prepare(data: DataConfig) -> None:
-    """Downloads and prepares what the corpora need and is not there yet.
+    """Downloads and prepares the data of the corpora that are still missing.
 
     Raises:
-        DataError: It cannot be had; the message says how to put it there by hand.
+        DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
     if data.source == "multi30k" and not data.directory:
         for split in _MULTI30K_STEMS:
@@ -123,7 +125,7 @@ def prepare(data: DataConfig) -> None:
         except OSError as error:
             raise DataError(
                 f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
-                f"{error}; it needs the network once, and space on the disk"
+                f"{error}; preparing needs a network connection and disk space"
             ) from None
 
 
@@ -156,7 +158,7 @@ def _open_multi30k(data: DataConfig, split: str) -> Corpus:
 
 
 def _find_multi30k(data: DataConfig, split: str) -> list[Path]:
-    """The source and the target file, downloaded unless a folder is named."""
+    """The source and target files; downloads missing ones unless `data.directory` is set."""
     _check_languages(data, _MULTI30K_LANGUAGES)
     folder = Path(data.directory or f"{data.cache_directory}/multi30k").expanduser()
     files = []
@@ -183,10 +185,10 @@ def _download_multi30k(name: str, folder: Path) -> Path:
     try:
         checksum = hashlib.sha256(gzip.decompress(packed)).hexdigest()
     except (OSError, EOFError, zlib.error):
-        checksum = "none, for it is no complete gzip file"
+        checksum = "unknown, because it is not a complete gzip file,"
     if checksum != MULTI30K_CHECKSUMS[name]:
         raise DataError(
-            f"{url} is not the known file: SHA-256 of the text is {checksum} instead of "
+            f"{url} is not the expected file: SHA-256 of the text is {checksum} instead of "
             f"{MULTI30K_CHECKSUMS[name]}; {by_hand}"
         )
     path = folder / f"{name}.gz"
@@ -202,9 +204,9 @@ def _download_multi30k(name: str, folder: Path) -> Path:
 
 
 def _make_builder(data: DataConfig) -> Any:
-    """The TFDS builder, whether its data are prepared or not."""
-    # Slow to import, and needed for this source alone. The second import registers the
-    # translation datasets, which the first leaves for later.
+    """Creates the TFDS builder, whether or not its data are prepared."""
+    # Imported here because it is slow and only this source needs it. The second import registers
+    # the translation datasets, which the first does not.
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
@@ -214,13 +216,13 @@ def _make_builder(data: DataConfig) -> Any:
     except ValueError as error:  # an unknown dataset, configuration or version
         raise DataError(
             f"data.tfds_name={data.tfds_name!r}: {str(error).splitlines()[0]}; "
-            "the names are listed at https://www.tensorflow.org/datasets/catalog, and what "
-            "data.directory holds of it must be array_record files"
+            "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
+            "the dataset in data.directory must be array_record files"
         ) from None
 
 
 def _open_builder(data: DataConfig) -> Any:
-    """The TFDS builder of a prepared dataset that holds both languages."""
+    """Creates the TFDS builder; checks that the dataset is prepared and has both languages."""
     builder = _make_builder(data)
     if not builder.info.splits:
         raise DataError(
@@ -238,8 +240,8 @@ class TfdsCorpus(Corpus):
         self._languages = languages
         self._records = builder.as_data_source(split=split)
         info = builder.info.splits[split]
-        # Hashing millions of records would take longer than reading them once: TFDS is trusted
-        # to give the same text for the same version, sizes and shards.
+        # Not a hash of millions of records, which would take too long: TFDS gives the same text for
+        # the same version, sizes and shards.
         sizes = info.num_examples, int(info.num_bytes), info.shard_lengths
         self._identity = [builder.info.full_name, split, *languages, *map(str, sizes)]
         self.name = f"{builder.info.full_name}, {split}"
@@ -254,5 +256,5 @@ class TfdsCorpus(Corpus):
         return [(record[src].decode(), record[tgt].decode()) for record in records]
 
     def fingerprint(self) -> str:
-        """A hash of version, sizes and languages."""
+        """A hash of the dataset's version, split, languages and sizes; not of its text."""
         return hash_strings("tfds", *self._identity)

@@ -1,9 +1,9 @@
-"""From a plan and tokenised corpora to batches: the only padding and the only shift-right.
+"""Reads, pads and shifts the batches of a plan from tokenised corpora.
 
-Batch i is a pure function of i, so a loader that starts anywhere gives what an uninterrupted one
-would have given there. One thread makes the batches ahead of need: 25,000 tokens take it 1 to 2 ms
-(`benchmarks.input_pipeline`), far less than a step on any accelerator, so neither a second thread
-nor worker processes would save time.
+The batch of a step is a pure function of the step, so a resumed loader yields the same batches as
+an uninterrupted one. One thread prefetches batches. It takes 1 to 2 ms for 25,000 tokens
+(`benchmarks.input_pipeline`), far less than a training step on an accelerator, so more threads or
+worker processes would save no time.
 """
 
 from collections import deque
@@ -17,11 +17,11 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.batching import BatchPlan, BatchShape
 from t2t.data.token_cache import TokenizedCorpus
 
-PREFETCH = 16  # batches made ahead; they bridge the plan of the next epoch
+PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
 
 
 class Loader:
-    """Batches by step, each host reading and padding only its own rows."""
+    """The batches of a plan by step; each host reads and pads only its own rows."""
 
     def __init__(
         self,
@@ -31,9 +31,13 @@ class Loader:
         row_multiple: int = 1,
         row_shards: tuple[int, Sequence[int]] = (1, (0,)),
     ):
-        """Rows are filled up with empty ones to a multiple.
+        """Creates a loader of the rows of one process.
 
-        `row_shards`: into how many parts they are cut, and which of them this process reads.
+        Args:
+            plan: the pairs of each batch.
+            corpora: the corpora of the plan, in its order.
+            row_multiple: empty rows pad the number of rows to a multiple of this.
+            row_shards: the number of shards of the rows, and the shards of this process.
         """
         self.plan = plan
         self._corpora = corpora
@@ -48,27 +52,27 @@ class Loader:
         rows = -(-planned.shape.rows // self._row_multiple) * self._row_multiple // count
         shards = planned.rows // rows
         mine = np.isin(shards, own)
-        # Rows that stay empty are the batch's last: they are in order after this, too.
+        # Empty rows are the last of the batch, and so also the last of this process.
         row_numbers = np.searchsorted(own, shards[mine]) * rows + planned.rows[mine] % rows
         return make_batch(
             *self._read(planned.indices[mine], row_numbers, planned.shape, rows * len(own))
         )
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
-        """Batches [start, stop), up to `PREFETCH` of them made ahead of need by a thread.
+        """Yields the batches of steps [start, stop); a thread prefetches up to `PREFETCH`.
 
-        What the thread raises is raised here, in the batch's turn. The thread ends with the
-        iterator, also with one that is closed or dropped before its end.
+        An exception in the thread is raised when its batch is requested. The thread ends when the
+        iterator is exhausted, closed or deleted.
         """
-        ahead: deque[Future[HostBatch]] = deque()
+        pending: deque[Future[HostBatch]] = deque()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader")
         try:
             for step in range(start, stop):
-                ahead.append(thread.submit(self.batch, step))
-                if len(ahead) > PREFETCH:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+                pending.append(thread.submit(self.batch, step))
+                if len(pending) > PREFETCH:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
             thread.shutdown(cancel_futures=True)
 
@@ -79,36 +83,39 @@ class Loader:
         shape: BatchShape,
         num_rows: int,
     ) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B T"]]:
-        """Source and target ids of these pairs, one after the other in their rows."""
+        """Reads the ids of pairs into padded rows; the pairs of a row follow each other."""
         src = np.full((num_rows, shape.src_length), PAD_ID, np.int32)
         tgt = np.full((num_rows, shape.tgt_length), PAD_ID, np.int32)
-        src_places = _find_places(self.plan.src_lengths[indices], rows, shape.src_length)
-        tgt_places = _find_places(self.plan.tgt_lengths[indices], rows, shape.tgt_length)
+        src_offsets = _find_offsets(self.plan.src_lengths[indices], rows, shape.src_length)
+        tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], rows, shape.tgt_length)
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         for number in np.unique(numbers):
             (own,) = np.nonzero(numbers == number)
             self._corpora[number].copy(
                 indices[own] - self._starts[number],
-                src_places[own],
-                tgt_places[own],
+                src_offsets[own],
+                tgt_offsets[own],
                 src.reshape(-1),
                 tgt.reshape(-1),
             )
         return src, tgt
 
 
-def _find_places(
+def _find_offsets(
     lengths: Int[np.ndarray, "n"], rows: Int[np.ndarray, "n"], width: int
 ) -> Int[np.ndarray, "n"]:
-    """Where each sentence begins in the flattened batch, behind those before it in its row."""
-    before = np.cumsum(lengths) - lengths
-    places: np.ndarray = rows * width + before - before[np.searchsorted(rows, rows)]
-    return places
+    """The offset of each sentence in the flattened batch, after the earlier ones in its row."""
+    before = np.cumsum(lengths) - lengths  # tokens of all earlier sentences
+    offsets: np.ndarray = rows * width + before - before[np.searchsorted(rows, rows)]
+    return offsets
 
 
 def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> HostBatch:
-    """Rows of sentences, each ending in EOS, then padding; with the targets shifted right."""
+    """Creates a batch from padded rows of sentences, each of which ends in EOS.
+
+    The decoder input is the target shifted right by one; each sentence in a row begins with BOS.
+    """
     is_token = tgt != PAD_ID
-    before = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
-    tgt_in = np.where(is_token, np.where(before == EOS_ID, BOS_ID, before), PAD_ID)
+    shifted = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
+    tgt_in = np.where(is_token, np.where(shifted == EOS_ID, BOS_ID, shifted), PAD_ID)
     return Batch(src, tgt_in.astype(np.int32), tgt, is_token.astype(np.float32))

@@ -1,7 +1,7 @@
-"""Several sentence pairs in each row of a batch, so that hardly a position is padding.
+"""Packs several sentence pairs into each row of a batch, so that there is little padding.
 
-All batches have one shape. Which pairs share a row is the same in all epochs; rows are shuffled.
-Sentences of a row do not see each other: see `model/masks.py`.
+All batches have one shape. The pairs of a row are the same in all epochs; each epoch shuffles the
+rows. The sentences of a row do not attend to each other: see `model/masks.py`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from t2t.data.batching import (
     count_rows,
 )
 
-_NEIGHBOURS = 256  # rows about equally full, and as many pairs about equally long
+_BLOCK = 256  # rows that are about equally full, and pairs that are about equally long
 
 
 def make_plan(
@@ -28,12 +28,15 @@ def make_plan(
     seed: int,
     weights: Sequence[float] = (),
 ) -> BatchPlan:
-    """The plan that `data.packed_length` asks for."""
+    """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row."""
     return (PackedBatchPlan if data.packed_length else BatchPlan)(corpora, data, seed, weights)
 
 
 class PackedBatchPlan(BatchPlan):
-    """Rows of `data.packed_length` source and as many target positions."""
+    """The batches of all epochs, with packed rows.
+
+    Each row has `data.packed_length` source positions and as many target positions.
+    """
 
     def _arrange(
         self,
@@ -48,7 +51,7 @@ class PackedBatchPlan(BatchPlan):
         pairs = np.repeat(np.arange(len(kept)), np.where(kept, uses, 0))
         rows = pack_rows(self.src_lengths[pairs], self.tgt_lengths[pairs], length, self.seed)
         self._pairs = pairs[np.argsort(rows, kind="stable")]
-        self._ends = np.cumsum(np.bincount(rows))  # in `_pairs`, of each row
+        self._ends = np.cumsum(np.bincount(rows))  # the end of each row in `_pairs`
 
     def _plan_epoch(self, epoch: int) -> list[PlannedBatch]:
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends))
@@ -64,11 +67,13 @@ class PackedBatchPlan(BatchPlan):
 
 
 def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndarray, "n"]:
-    """The row of each pair, so that neither side of a row holds more than `length`.
+    """Assigns each pair to a row, so that neither side of a row exceeds `length` positions.
 
-    The longest pairs are dealt out first, then the next, each time the longest to the emptiest row,
-    so that all rows end about equally full; and among neighbours in this order, those with most
-    source go to the rows with most target. What fits nowhere is dealt out again to new rows.
+    The pairs, longest first, are distributed in rounds of one pair per row; in each round the
+    longest pair goes to the emptiest row, so that all rows become about equally full. Within
+    blocks of similar pairs and rows, the pairs with the longest source relative to the target go
+    to the rows with the longest target relative to the source. Pairs that do not fit into the row
+    of their round are distributed again, to new rows.
     """
     size = np.maximum(src, tgt)
     pending = np.random.default_rng(seed).permutation(len(size))
@@ -81,7 +86,7 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
         for start in range(0, len(pending), count):
             pairs = pending[start : start + count]
             emptiest = np.argsort(filled.max(axis=0), kind="stable")[: len(pairs)]
-            block = np.arange(len(pairs)) // _NEIGHBOURS
+            block = np.arange(len(pairs)) // _BLOCK
             emptiest = emptiest[np.lexsort((filled[0, emptiest] - filled[1, emptiest], block))]
             pairs = pairs[np.lexsort((tgt[pairs] - src[pairs], block))]
             grown = filled[:, emptiest] + np.stack([src[pairs], tgt[pairs]])

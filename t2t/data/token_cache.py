@@ -1,9 +1,9 @@
-"""A corpus, tokenised once and kept on disk as memory-mapped ragged arrays.
+"""Tokenises a corpus once and caches it on disk as memory-mapped ragged arrays.
 
 A cache is a folder named by a hash of text, vocabulary and format. For each side it holds the
-ids of all sentences, one behind the other (`src.ids`), and their lengths (`src.lengths`); size and
-checksum of each file are in `cache.json`. Nothing is dropped or cut here: the plan does that, by
-the lengths. A folder whose name begins with a dot is unfinished; delete it if nobody works on it.
+concatenated ids of all sentences (`src.ids`) and their lengths (`src.lengths`); `cache.json` holds
+the size and checksum of each file. No pair is dropped or cut here: the plan filters by length. A
+folder whose name begins with a dot is unfinished; delete it if no process is writing it.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from jaxtyping import Int, Integer
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
 
-_FORMAT = 1  # raise it when the files' layout or the way of tokenising changes
-_CHUNK = 10_000  # pairs in memory at once
-_BLOCK = 1 << 24  # bytes checked at once
+_FORMAT = 1  # increase it when the layout of the files or the tokenisation changes
+_CHUNK = 10_000  # pairs tokenised at a time
+_BLOCK = 1 << 24  # bytes read at a time to compute a checksum
 _SIDES = ("src", "tgt")
 _INDEX = "cache.json"
 
 
 class _DamagedError(Exception):
-    """Files that are not what was written."""
+    """A cache whose files are missing or differ from what was written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,31 +48,31 @@ class Side:
     ends: Int[np.ndarray, "n"]
 
     def row(self, index: int) -> Integer[np.ndarray, "length"]:
-        """One sentence's ids, a view of the file."""
+        """The ids of one sentence, as a view of the file."""
         end = self.ends[index]
         return self.ids[end - self.lengths[index] : end]
 
     def copy(
         self,
         indices: Int[np.ndarray, "n"],
-        places: Int[np.ndarray, "n"],
+        offsets: Int[np.ndarray, "n"],
         into: Int[np.ndarray, "positions"],
     ) -> None:
-        """Writes each of these sentences into an array, from its place on."""
+        """Copies sentences into an array, each starting at its offset."""
         lengths = self.lengths[indices]
         ends = np.cumsum(lengths)
-        here = np.arange(ends[-1] if len(ends) else 0)
+        tokens = np.arange(ends[-1] if len(ends) else 0)
 
         def ragged_indices(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
-            """start, start + 1, ... for each sentence, one sentence after the other."""
-            indices: np.ndarray = here + np.repeat(starts - (ends - lengths), lengths)
+            """Concatenates start, start + 1, ..., start + length - 1 of each sentence."""
+            indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
             return indices
 
-        into[ragged_indices(places)] = self.ids[ragged_indices(self.ends[indices] - lengths)]
+        into[ragged_indices(offsets)] = self.ids[ragged_indices(self.ends[indices] - lengths)]
 
 
 class TokenizedCorpus:
-    """Id pairs by index; lengths count EOS."""
+    """A tokenised corpus: pairs of source and target ids by index."""
 
     def __init__(self, src: Side, tgt: Side):
         self._src, self._tgt = src, tgt
@@ -97,23 +97,23 @@ class TokenizedCorpus:
     def copy(
         self,
         indices: Int[np.ndarray, "n"],
-        src_places: Int[np.ndarray, "n"],
-        tgt_places: Int[np.ndarray, "n"],
+        src_offsets: Int[np.ndarray, "n"],
+        tgt_offsets: Int[np.ndarray, "n"],
         src: Int[np.ndarray, "src_positions"],
         tgt: Int[np.ndarray, "tgt_positions"],
     ) -> None:
-        """Writes source and target ids of these pairs into arrays, each from its place on."""
-        self._src.copy(indices, src_places, src)
-        self._tgt.copy(indices, tgt_places, tgt)
+        """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
+        self._src.copy(indices, src_offsets, src)
+        self._tgt.copy(indices, tgt_offsets, tgt)
 
 
 def tokenize_corpus(
     corpus: Corpus, vocabulary: Vocabulary, directory: Path, *, progress: bool = True
 ) -> TokenizedCorpus:
-    """The corpus' ids, from the cache in `directory` if they are there and whole.
+    """Tokenises a corpus, or opens its cache in `directory` if it is there and undamaged.
 
-    Processes that build the same cache at once all end with a whole one: each works in its own
-    folder, and the first to finish gives it the final name.
+    Several processes may build the same cache at once: each writes to a folder of its own, and the
+    first to finish renames it to the final name.
 
     Raises:
         DataError: The corpus is empty, or the cache cannot be written.
@@ -134,8 +134,8 @@ def tokenize_corpus(
         building.mkdir()
         try:
             _write(building, corpus, vocabulary, progress)
-            # Opened before it is renamed: the maps stay good even if another process that had
-            # seen the damaged cache moves this one out of its way.
+            # Opened before it is renamed, so that the memory maps stay valid even if another
+            # process, which saw a damaged cache under the final name, moves this one away.
             tokenized = _open(building)
             _install(building, final)
         finally:
@@ -149,7 +149,7 @@ def tokenize_corpus(
 
 
 class _ArrayWriter:
-    """Appends to a file of integers, and keeps its size and checksum."""
+    """Appends integers to a file and computes its size and checksum."""
 
     def __init__(self, file: IO[bytes], dtype: str):
         self._file, self._dtype = file, dtype
@@ -162,7 +162,7 @@ class _ArrayWriter:
         self._crc32 = zlib.crc32(block, self._crc32)
 
     def finish(self) -> dict[str, str | int]:
-        """Brings the file to the disk, and returns what `_read_array` checks."""
+        """Flushes the file to disk; returns the dtype, size and checksum for `_read_array`."""
         _flush(self._file)
         return {"dtype": self._dtype, "size": self._size, "crc32": self._crc32}
 
@@ -173,7 +173,7 @@ def _flush(file: IO[Any]) -> None:
 
 
 def _write(folder: Path, corpus: Corpus, vocabulary: Vocabulary, progress: bool) -> None:
-    """Tokenises in chunks, so that memory does not grow with the corpus."""
+    """Writes the cache of a corpus, in chunks, so that memory does not grow with the corpus."""
     tokenizers = vocabulary.src, vocabulary.tgt
     writers: dict[str, _ArrayWriter] = {}
     with contextlib.ExitStack() as files:
@@ -198,7 +198,7 @@ def _write(folder: Path, corpus: Corpus, vocabulary: Vocabulary, progress: bool)
 
 
 def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
-    """A progress bar on a terminal (`disable=None`), for what takes more than two seconds."""
+    """A progress bar, shown on a terminal (`disable=None`) after two seconds."""
     return tqdm.tqdm(
         desc="tokenising",
         total=pairs,
@@ -210,7 +210,7 @@ def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
 
 
 def _open(folder: Path) -> TokenizedCorpus:
-    """Maps a finished cache; raises `_DamagedError` where a file is not what was written."""
+    """Maps a finished cache; raises `_DamagedError` if a file differs from what was written."""
     try:
         index = json.loads((folder / _INDEX).read_text())
         src, tgt = (_read_side(folder, side, index) for side in _SIDES)
@@ -231,12 +231,12 @@ def _read_array(path: Path, dtype: str, size: int, crc32: int) -> Integer[np.nda
     for block in np.array_split(array, array.nbytes // _BLOCK + 1):
         checksum = zlib.crc32(block.tobytes(), checksum)
     if (array.nbytes, checksum) != (size, crc32):
-        raise _DamagedError(f"{path.name} has not the size and checksum that were written")
+        raise _DamagedError(f"{path.name} does not have the size and checksum of cache.json")
     return array
 
 
 def _install(building: Path, final: Path) -> None:
-    """Gives a whole cache its final name, unless another process was faster."""
+    """Renames a complete cache to its final name, unless another process already did so."""
     while True:
         try:
             building.rename(final)
@@ -249,11 +249,11 @@ def _install(building: Path, final: Path) -> None:
             return
         except _DamagedError:
             aside = _unfinished(final)
-            with contextlib.suppress(FileNotFoundError):  # another process was faster here
+            with contextlib.suppress(FileNotFoundError):  # another process moved it first
                 final.rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
 
 
 def _unfinished(final: Path) -> Path:
-    """A name beside the final one that nobody else uses."""
+    """A unique name for an unfinished folder beside the final one."""
     return final.with_name(f".{final.name}.{uuid.uuid4().hex}")

@@ -1,9 +1,9 @@
-"""SentencePiece: train, save, load, encode, decode. The only owner of the special ids.
+"""Vocabularies and tokenisation with SentencePiece.
 
-Text goes in as it is (normalisation "identity", not SentencePiece's default "nmt_nfkc"): NFKC
-turns "½" into "1/2" and "…" into "...", so a model that learnt from such targets could never write
-what the references contain. What is lost are spaces at the ends and the second of two; a "▁"
-(U+2581), SentencePiece's own sign for a space, becomes one.
+Text is not normalised ("identity", instead of SentencePiece's default "nmt_nfkc"): NFKC turns "½"
+into "1/2" and "…" into "...", so a model trained on such targets could never produce the text of
+the references. Only spaces change: leading, trailing and repeated spaces are dropped, and "▁"
+(U+2581), SentencePiece's own symbol for a space, becomes a space.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
 from t2t.storage.atomic_files import write_file
 
-_MAX_TRAINING_PAIRS = 5_000_000  # of more, every second, third, ... trains the vocabulary
+_MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _FILES = {"joint.model", "src.model", "tgt.model"}
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
@@ -34,7 +34,7 @@ class VocabularyError(ValueError):
 
 
 class Tokenizer:
-    """One SentencePiece model, from the bytes of its file; `origin` names it in errors."""
+    """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
     def __init__(self, model: bytes, origin: str):
         try:
@@ -62,7 +62,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """V, special pieces included."""
+        """The number of pieces, V, special ones included."""
         return int(self._processor.vocab_size())
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -71,16 +71,16 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each row up to its first EOS, without special pieces."""
+        """The text of each row up to its first EOS, without special pieces."""
         sentences: list[str] = self._processor.decode([_strip_special(row) for row in ids])
         return sentences
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The spelling of each id, for people: "▁" is a space, "<0xE2>" a byte."""
+        """The text of each piece; "▁" stands for a space, "<0xE2>" for a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def is_byte(self, token: int) -> bool:
-        """Whether a piece is one byte of a character that the vocabulary lacks."""
+        """Returns whether a piece is a byte, used to spell characters without a piece."""
         return bool(self._processor.is_byte(token))
 
 
@@ -91,22 +91,22 @@ def _strip_special(row: Sequence[int]) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of a run: one object in both places where the languages share it."""
+    """The tokenizers of a run; a shared one is the same object in both fields."""
 
     src: Tokenizer
     tgt: Tokenizer
 
     @property
     def shared(self) -> bool:
-        """Whether source and target have the same ids."""
+        """True if source and target share one tokenizer."""
         return self.src is self.tgt
 
     def fingerprint(self) -> str:
-        """SHA-256 of the models."""
+        """SHA-256 of the SentencePiece models."""
         return hashlib.sha256(b"".join(model for _, model in self._files())).hexdigest()
 
     def save(self, directory: Path) -> None:
-        """Writes `joint.model`, or `src.model` and `tgt.model`; no file is ever seen half.
+        """Writes `joint.model`, or `src.model` and `tgt.model`, each file atomically.
 
         Raises:
             VocabularyError: The folder cannot be written.
@@ -125,7 +125,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
-        """Reads what `save` wrote.
+        """Reads the files that `save` wrote.
 
         Raises:
             VocabularyError: A file is missing or damaged.
@@ -142,9 +142,9 @@ class Vocabulary:
 
     @staticmethod
     def is_saved(directory: Path) -> bool:
-        """Whether `save` came to its end there."""
-        there = {path.name for path in directory.glob("*.model")}
-        return "joint.model" in there or {"src.model", "tgt.model"} <= there
+        """Returns whether the folder holds a complete vocabulary."""
+        names = {path.name for path in directory.glob("*.model")}
+        return "joint.model" in names or {"src.model", "tgt.model"} <= names
 
     def _files(self) -> list[tuple[str, bytes]]:
         if self.shared:
@@ -155,13 +155,13 @@ class Vocabulary:
 def train_vocabulary(
     corpora: Sequence[Corpus], config: TokenizerConfig, directory: Path
 ) -> Vocabulary:
-    """Trains on every sentence of the corpora, which must be training text, and saves.
+    """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    The same text and config give the same bytes. Of more than five million pairs, evenly spaced
-    ones are used, and a warning says how many.
+    The result is deterministic. If there are more than five million pairs, every second, third, ...
+    pair is used, and a warning says so.
 
     Raises:
-        ConfigError: The text has too few, or too many, different pieces for `vocab_size`.
+        ConfigError: `vocab_size` is too large or too small for the text.
     """
     if config.shared:
         joint = _train("training text", _read_sides(corpora, (0, 1)), config)
@@ -175,7 +175,7 @@ def train_vocabulary(
 
 
 def _read_sides(corpora: Sequence[Corpus], sides: Sequence[int]) -> Iterator[str]:
-    """The sentences of one language or of both."""
+    """Yields the sentences of one language or of both."""
     total = sum(map(len, corpora))
     step = math.ceil(total / _MAX_TRAINING_PAIRS)
     if step > 1:
@@ -198,8 +198,8 @@ def _train(text: str, sentences: Iterator[str], config: TokenizerConfig) -> Toke
             byte_fallback=config.byte_fallback,
             normalization_rule_name="identity",
             **special_ids,
-            max_sentence_length=2**30,  # bytes; longer sentences would be left out without a word
-            num_threads=8,  # a part of the result: unigram counts are summed by thread
+            max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
+            num_threads=8,  # fixed, because the result of "unigram" depends on it
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -208,10 +208,10 @@ def _train(text: str, sentences: Iterator[str], config: TokenizerConfig) -> Toke
 
 
 def _explain(error: str, text: str, config: TokenizerConfig) -> str:
-    """One of our sentences for one of SentencePiece's assertions."""
+    """An error message that names the field to change, from SentencePiece's error."""
     field = f"tokenizer.vocab_size={config.vocab_size}"
     if limit := re.search(r"size too high .* <= (\d+)", error):
-        return f"{field} is more than the {text} has pieces for; lower it to {limit[1]} or less"
+        return f"{field} is more than the pieces in the {text}; lower it to {limit[1]} or less"
     if required := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
         return (
             f"{field} is less than the characters, bytes and special pieces of the {text}; "

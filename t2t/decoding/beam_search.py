@@ -1,8 +1,12 @@
-"""Beam search (section 6.1 of the paper), and greedy search as the beam of one.
+"""Beam search (section 6.1 of the paper); a beam of one is greedy search.
 
-Pure, under `jit`, and ignorant of the model: it sees a function from tokens to logits. The search
-reads no cache; it says at each step which slot a slot continues. It can stop before its end, so
-that the caller extends the capacity for longer hypotheses and drops finished sentences.
+The functions are pure, run under `jit`, and know the model only as a function from tokens to logits
+(`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reads or
+reorders the model's cache: each step passes `parents`, the previous slot that each slot continues.
+Pausing a search changes no result; it allows the caller to extend the capacity for longer
+hypotheses and to drop finished sentences.
+
+Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candidates of one step.
 """
 
 import functools
@@ -16,9 +20,9 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.runtime.mesh import spec
 
-NEVER = (PAD_ID, BOS_ID)  # stand in no sentence; the unknown word may, where data holds it
+BANNED_TOKENS = (PAD_ID, BOS_ID)  # never chosen; UNK is allowed, since targets may contain it
 
-_GROUPS = range(192, 384)  # of the vocabulary, whose maxima say where its largest logits are
+_NUM_GROUPS = range(192, 384)  # into which `_find_best` may divide the vocabulary
 
 
 @runtime_checkable
@@ -28,43 +32,40 @@ class DecodeStep(Protocol):
     def __call__(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: Any, /
     ) -> tuple[Float[Array, "B W V"], Any]:
-        """Logits of the next token, and the cache for the next call.
+        """Returns the logits of the next token and the cache for the next call.
 
-        `parents[b, w]` is the slot of the previous step whose hypothesis slot w continues with
-        `tokens[b, w]`; in the first step every slot holds BOS and is its own parent.
+        Slot w of sentence b holds the hypothesis of slot `parents[b, w]` one step ago, extended by
+        `tokens[b, w]`. In the first step all tokens are BOS and each slot is its own parent.
         """
         ...
 
 
 class Hypotheses(NamedTuple):
-    """The R best finished hypotheses of each sentence, best first.
-
-    Where a sentence has fewer than R, the others have length 0 and score -inf.
-    """
+    """The R best finished hypotheses of each sentence, best first; missing ones score -inf."""
 
     tokens: Int[Array, "B R L"]  # w1 ... wn EOS PAD ...
-    lengths: Int[Array, "B R"]  # tokens, EOS included
+    lengths: Int[Array, "B R"]  # tokens, EOS included; 0 if missing
     scores: Float[Array, "B R"]  # log_probs / length_penalty(lengths)
     log_probs: Float[Array, "B R"]  # natural logarithm of the model's probability
 
 
 class Beam(NamedTuple):
-    """Hypotheses of one length, the last step's additions among them."""
+    """Hypotheses of equal length in the slots of each sentence."""
 
     tokens: Int[Array, "B W L"]
-    last: Int[Array, "B W"]  # the latest token
-    parents: Int[Array, "B W"]  # the slot in which the hypothesis was one step ago
+    last: Int[Array, "B W"]  # the latest token; BOS before the first step
+    parents: Int[Array, "B W"]  # the slot of each hypothesis one step ago
     log_probs: Float[Array, "B W"]  # -inf: the slot is empty
 
 
 class Search(NamedTuple):
-    """A search under way; each array but the scalars has a row for each sentence."""
+    """The state of a search; every array except scalars has one row per sentence."""
 
-    length: Int[Array, ""]  # tokens of each growing hypothesis
-    limits: Int[Array, "B 1"]
-    growing: Beam
-    finished: tuple[Hypotheses, ...]  # by each alpha
-    cache: Any  # the model's; scalars, and arrays with a row for each sentence
+    length: Int[Array, ""]  # tokens of every unfinished hypothesis
+    limits: Int[Array, "B 1"]  # largest number of tokens of a hypothesis, EOS included
+    alive: Beam  # unfinished hypotheses
+    finished: tuple[Hypotheses, ...]  # one for each alpha
+    cache: Any  # the model's: scalars, and arrays with one row per sentence
 
 
 Slots = TypeVar("Slots", Beam, Hypotheses)
@@ -85,7 +86,10 @@ def beam_search(
     alpha: float,
     n_best: int | None = None,
 ) -> Hypotheses:
-    """The whole of a search, without a pause: `search_with_alphas` with one of them."""
+    """Runs a whole search; for the arguments see `start_search` and `continue_search`.
+
+    `max_lengths` are limited to `max_length`, the cache's capacity; n_best=None means `beam_size`.
+    """
     [found] = search_with_alphas(
         decode_step,
         cache,
@@ -108,10 +112,7 @@ def search_with_alphas(
     alphas: Sequence[float],
     n_best: int | None = None,
 ) -> tuple[Hypotheses, ...]:
-    """What a search finds with each of several alphas, without a pause.
-
-    `max_length` limits all of `max_lengths`; the cache has that capacity. By default R is W.
-    """
+    """Runs one search for several alphas; returns the hypotheses ranked by each."""
     search = start_search(
         cache,
         max_lengths=jnp.minimum(max_lengths, max_length),
@@ -132,27 +133,27 @@ def start_search(
     n_best: int,
     num_alphas: int = 1,
 ) -> Search:
-    """The empty hypothesis of each sentence in slot 0; nothing is finished.
+    """The initial state: an empty hypothesis in slot 0 of each sentence, none finished.
 
     Args:
-        cache: the model's state before the first step, of the same capacity.
-        max_lengths: each sentence's limit in tokens, EOS included. The token at the limit can only
-            be EOS, so that every hypothesis ends. A limit of 0 marks an empty row: no step for it.
-        capacity: L, tokens that a hypothesis can have before `extend_search`.
+        cache: the model's cache before the first step, with the same capacity.
+        max_lengths: each sentence's limit in tokens, EOS included. At the limit only EOS is
+            allowed, so every hypothesis ends. A limit of 0 marks a row without a sentence.
+        capacity: L, the number of tokens for which the arrays have space; see `extend_search`.
         beam_size: W.
-        n_best: R, how many hypotheses are wanted. Fewer are done sooner.
-        num_alphas: for how many length penalties.
+        n_best: R, the number of hypotheses to return. With a smaller R the search ends sooner.
+        num_alphas: the number of length penalties to rank by.
     """
     limits = max_lengths[:, None]
 
     def fill(shape: tuple[int, ...], value: float, dtype: jnp.dtype) -> Array:
-        # From the limits, so that a row lies on the device on which its sentence does.
+        # Derived from `limits`, so that the array inherits its sharding over sentences.
         first = limits.reshape(-1, *(1 for _ in shape))
         return jnp.zeros_like(first, dtype) + jnp.full(shape, value, dtype)
 
     integer = limits.dtype
     slots = fill((beam_size,), 0, integer) + jnp.arange(beam_size, dtype=integer)
-    growing = Beam(
+    alive = Beam(
         tokens=fill((beam_size, capacity), PAD_ID, integer),
         last=jnp.full_like(slots, BOS_ID),
         parents=slots,
@@ -164,7 +165,7 @@ def start_search(
         scores=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
         log_probs=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
     )
-    return Search(jnp.zeros((), jnp.int32), limits, growing, (finished,) * num_alphas, cache)
+    return Search(jnp.zeros((), jnp.int32), limits, alive, (finished,) * num_alphas, cache)
 
 
 def continue_search(
@@ -173,144 +174,152 @@ def continue_search(
     alphas: Sequence[float],
     min_alive: Int[Array, ""] | int = 0,
 ) -> Search:
-    """Searches the Y with the highest log P(Y) / lp(Y), until all are done or at capacity.
+    """Searches for the Y with the highest log P(Y) / lp(Y), until finished or at capacity.
 
-    Of the 2W best continuations at each step, those that end in EOS are finished, and the W best
-    others grow on. With W = 1 the best continuation alone counts: greedy search. A sentence is
-    done when nothing that grows can still reach its R-th best finished hypothesis: log P only
-    falls, so log P / lp(limit) bounds what may come. Stopping there changes no result.
+    Each step takes the 2W most probable continuations of a sentence. Those that end in EOS are
+    finished; the W best others stay alive. With W = 1 only the best continuation is taken (greedy).
 
-    Which hypotheses grow follows from log P alone, and alpha only ranks those that are finished: so
-    one search finds for each alpha what a search with that alpha would, if it goes on until it is
-    done for all of them.
+    A sentence is finished when none of its alive hypotheses can overtake its R-th best finished
+    one. A further token never raises log P, and no hypothesis is longer than the limit, so
+    log P / lp(limit) bounds the scores of its continuations: stopping there changes no result.
+
+    Alpha only ranks finished hypotheses; log P alone decides which ones stay alive. So one search,
+    continued until it is finished for every alpha, finds the same as a separate search for each.
 
     Args:
         decode_step: the model.
-        search: as it was started, or continued before.
+        search: the result of `start_search`, or of an earlier call.
         alphas: exponents of the length penalty; 0 ranks by log P.
         min_alive: return to the host once at most this many sentences are unfinished.
     """
-    beam_size, capacity = search.growing.tokens.shape[1:]
+    beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
 
-    def goes_on(search: Search) -> Bool[Array, ""]:
-        return (is_growing(search).sum() > min_alive) & (search.length < capacity)
+    def should_continue(search: Search) -> Bool[Array, ""]:
+        return (is_unfinished(search).sum() > min_alive) & (search.length < capacity)
 
     def advance(search: Search) -> Search:
         length, limits, beam, finished, cache = search
         logits, cache = decode_step(beam.last, beam.parents, cache)
-        candidates = _extend(beam, logits, length, length + 1 >= limits, num_candidates)
+        candidates = _find_candidates(beam, logits, length, length + 1 >= limits, num_candidates)
         finished = tuple(
             _finish(found, candidates, length + 1, alpha)
             for found, alpha in zip(finished, alphas, strict=True)
         )
-        growing = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
-        beam = _select(candidates._replace(log_probs=growing), growing, beam_size)
+        log_probs = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
+        beam = _select(candidates._replace(log_probs=log_probs), log_probs, beam_size)
         best = beam.log_probs[:, :1]
-        is_done = [
+        finished_by_alpha = [
             found.scores[:, -1:] >= best / length_penalty(limits, alpha)
             for found, alpha in zip(finished, alphas, strict=True)
         ]
-        all_are_done = functools.reduce(jnp.logical_and, is_done)
-        beam = beam._replace(log_probs=jnp.where(all_are_done, -jnp.inf, beam.log_probs))
+        is_finished = functools.reduce(jnp.logical_and, finished_by_alpha)
+        beam = beam._replace(log_probs=jnp.where(is_finished, -jnp.inf, beam.log_probs))
         return Search(length + 1, limits, beam, finished, cache)
 
-    return jax.lax.while_loop(goes_on, advance, search)
+    return jax.lax.while_loop(should_continue, advance, search)
 
 
-def is_growing(search: Search) -> Bool[Array, "B"]:
-    """Whether a sentence has more to come."""
-    return jnp.any(search.growing.log_probs > -jnp.inf, axis=1)
+def is_unfinished(search: Search) -> Bool[Array, "B"]:
+    """Returns whether each sentence has an alive hypothesis."""
+    return jnp.any(search.alive.log_probs > -jnp.inf, axis=1)
 
 
 def extend_search(search: Search, cache: Any, capacity: int) -> Search:
-    """The same search with a larger capacity; `cache` is its own, extended by the model."""
+    """Extends the capacity to `capacity` tokens; `cache` is `search.cache`, already extended."""
 
     def extend(tokens: Int[Array, "B W _"]) -> Int[Array, "B W L"]:
-        more = capacity - tokens.shape[-1]
-        return jnp.pad(tokens, ((0, 0), (0, 0), (0, more)), constant_values=PAD_ID)
+        added = capacity - tokens.shape[-1]
+        return jnp.pad(tokens, ((0, 0), (0, 0), (0, added)), constant_values=PAD_ID)
 
     return search._replace(
-        growing=search.growing._replace(tokens=extend(search.growing.tokens)),
+        alive=search.alive._replace(tokens=extend(search.alive.tokens)),
         finished=tuple(x._replace(tokens=extend(x.tokens)) for x in search.finished),
         cache=cache,
     )
 
 
 def take_rows(search: Search, rows: Int[Array, "_"]) -> Search:
-    """The search of these sentences alone, in this order."""
+    """Keeps the sentences in these rows and drops the others."""
 
     def take(x: Array) -> Array:
-        own = None if spec("batch") is None else jax.typeof(x).sharding
-        return x.at[rows].get(out_sharding=own)
+        sharding = None if spec("batch") is None else jax.typeof(x).sharding
+        return x.at[rows].get(out_sharding=sharding)
 
     taken: Search = jax.tree.map(lambda x: take(x) if x.ndim else x, search)
     return taken
 
 
-def _extend(
+def _find_candidates(
     beam: Beam,
     logits: Float[Array, "B W V"],
     length: Int[Array, ""],
-    only_eos: Bool[Array, "B 1"],
+    at_limit: Bool[Array, "B 1"],
     num_candidates: int,
 ) -> Beam:
-    """The most probable hypotheses that are one token longer, or those that end, one a slot."""
+    """The C most probable hypotheses with one more token; at the limit, all slots end with EOS."""
     logits = _gather_vocabulary(logits).astype(jnp.float32)
-    # The banned tokens keep their share of the probability: log P is the model's own.
-    before = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
-    log_probs, parents, last = _find_best(logits, before, num_candidates)
-    more = (0, 0), (0, num_candidates - before.shape[1])
-    ends = jnp.pad(before + logits[..., EOS_ID], more, constant_values=-jnp.inf)
-    log_probs = jnp.where(only_eos, ends, log_probs)
-    parents = jnp.where(only_eos, jnp.arange(num_candidates) % before.shape[1], parents)
-    last = jnp.where(only_eos, EOS_ID, last)
+    beam_size = logits.shape[1]
+    # Normalised over all tokens, banned ones included: log P is the model's own probability.
+    offsets = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
+    log_probs, parents, last = _find_best(logits, offsets, num_candidates)
+    padding = (0, 0), (0, num_candidates - beam_size)
+    eos_log_probs = jnp.pad(offsets + logits[..., EOS_ID], padding, constant_values=-jnp.inf)
+    log_probs = jnp.where(at_limit, eos_log_probs, log_probs)
+    parents = jnp.where(at_limit, jnp.arange(num_candidates) % beam_size, parents)
+    last = jnp.where(at_limit, EOS_ID, last)
     history = jnp.take_along_axis(beam.tokens, parents[..., None], axis=1)
-    here = jnp.arange(history.shape[-1]) == length
-    return Beam(jnp.where(here, last[..., None], history), last, parents, log_probs)
+    is_new = jnp.arange(history.shape[-1]) == length
+    return Beam(jnp.where(is_new, last[..., None], history), last, parents, log_probs)
 
 
 def _find_best(
-    logits: Float[Array, "B W V"], before: Float[Array, "B W"], count: int
+    logits: Float[Array, "B W V"], offsets: Float[Array, "B W"], count: int
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
-    """The `count` largest of logit + before, but of banned tokens, with their slots and tokens.
+    """The `count` largest values of logits + offsets over slots and tokens, without banned tokens.
 
-    Best first; of equals the lower slot, and of a small vocabulary the lower token. Logits are read
-    once and not sorted: as many groups of them as are wanted, and as may be lost to a ban, are
-    those with the largest maxima, and only these are sorted. A group is every n-th token, so that
-    the maxima are taken over whole vectors.
+    Returns the values, best first, with their slots and tokens. Ties go to the lower slot, and in a
+    vocabulary too small to be grouped also to the lower token.
+
+    To avoid sorting all logits, the tokens of each slot are divided into groups. Without banned
+    tokens, the `count` best values lie in the `count` groups with the largest maxima. Each banned
+    token may be the maximum of a group, so that many more groups are taken. Only these are sorted.
+    With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
+    elementwise maxima of contiguous vectors.
     """
-    batch, beam_size, size = logits.shape
-    groups = _choose_groups(size)
-    more = (0, 0), (0, 0), (0, -size % groups)
-    logits = jnp.pad(logits, more, constant_values=-jnp.inf)
-    per_group = logits.shape[-1] // groups
-    maxima = logits.reshape(batch, beam_size, per_group, groups).max(axis=2) + before[..., None]
-    enough = min(count + len(NEVER) * beam_size, beam_size * groups)
-    best = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), enough)[1])
-    slots, first = (jnp.repeat(x, per_group, axis=1) for x in jnp.divmod(best, groups))
-    tokens = first + jnp.tile(groups * jnp.arange(per_group), enough)
-    places = slots * logits.shape[-1] + tokens
-    totals = _take(logits.reshape(batch, -1), places) + _take(before, slots)
-    is_banned = (tokens[..., None] == jnp.array(NEVER)).any(axis=-1)
+    batch, beam_size, vocab_size = logits.shape
+    num_groups = _choose_num_groups(vocab_size)
+    padding = (0, 0), (0, 0), (0, -vocab_size % num_groups)
+    logits = jnp.pad(logits, padding, constant_values=-jnp.inf)
+    group_size = logits.shape[-1] // num_groups
+    maxima = logits.reshape(batch, beam_size, group_size, num_groups).max(axis=2)
+    maxima += offsets[..., None]
+    num_taken = min(count + len(BANNED_TOKENS) * beam_size, beam_size * num_groups)
+    # Sorted by slot and group, because `top_k` prefers the first of equal values.
+    taken = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), num_taken)[1])
+    slots, groups = (jnp.repeat(x, group_size, axis=1) for x in jnp.divmod(taken, num_groups))
+    tokens = groups + jnp.tile(num_groups * jnp.arange(group_size), num_taken)
+    indices = slots * logits.shape[-1] + tokens
+    totals = _take(logits.reshape(batch, -1), indices) + _take(offsets, slots)
+    is_banned = (tokens[..., None] == jnp.array(BANNED_TOKENS)).any(axis=-1)
     largest, order = jax.lax.top_k(jnp.where(is_banned, -jnp.inf, totals), count)
     return largest, _take(slots, order), _take(tokens, order)
 
 
-def _choose_groups(size: int) -> int:
-    """About 256 that divide the vocabulary, or nearly; a small one is not grouped."""
-    if size < 4 * _GROUPS[0]:
-        return size
-    return min(_GROUPS, key=lambda groups: -size % groups)
+def _choose_num_groups(vocab_size: int) -> int:
+    """The number of groups that needs the least padding, or V if the vocabulary is small."""
+    if vocab_size < 4 * _NUM_GROUPS[0]:
+        return vocab_size
+    return min(_NUM_GROUPS, key=lambda num_groups: -vocab_size % num_groups)
 
 
-def _take(x: Array, places: Int[Array, "B C"]) -> Array:
-    """Of each row the places, all of which it has."""
-    return jnp.take_along_axis(x, places, axis=1, mode="promise_in_bounds")
+def _take(x: Array, indices: Int[Array, "B C"]) -> Array:
+    """x[b, indices[b, c]] for each b and c; all indices must be in bounds."""
+    return jnp.take_along_axis(x, indices, axis=1, mode="promise_in_bounds")
 
 
 def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
-    """Logits with the vocabulary whole on each device."""
+    """Reshards logits so that each device holds the whole vocabulary for its sentences."""
     whole = spec("batch", None, None)
     return logits if whole is None else jax.sharding.reshard(logits, whole)
 
@@ -318,12 +327,12 @@ def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
 def _finish(
     finished: Hypotheses, candidates: Beam, length: Int[Array, ""], alpha: float
 ) -> Hypotheses:
-    """The best of what was finished before and of the candidates that end in EOS."""
-    ends = (candidates.last == EOS_ID) & (candidates.log_probs > -jnp.inf)
-    log_probs = jnp.where(ends, candidates.log_probs, -jnp.inf)
+    """The R best of the hypotheses finished before and of the candidates that end in EOS."""
+    is_new = (candidates.last == EOS_ID) & (candidates.log_probs > -jnp.inf)
+    log_probs = jnp.where(is_new, candidates.log_probs, -jnp.inf)
     new = Hypotheses(
-        tokens=jnp.where(ends[..., None], candidates.tokens, PAD_ID),
-        lengths=jnp.where(ends, length, 0),
+        tokens=jnp.where(is_new[..., None], candidates.tokens, PAD_ID),
+        lengths=jnp.where(is_new, length, 0),
         scores=log_probs / length_penalty(length, alpha),
         log_probs=log_probs,
     )
@@ -331,9 +340,9 @@ def _finish(
     return _select(both, both.scores, finished.scores.shape[1])
 
 
-def _select(slots: Slots, ranks: Float[Array, "B W"], count: int) -> Slots:
-    """The slots of the `count` highest ranks, best first; of equal ones the first."""
-    _, order = jax.lax.top_k(ranks, count)
+def _select(slots: Slots, values: Float[Array, "B W"], count: int) -> Slots:
+    """The `count` slots with the highest values, best first; ties go to the lower slot."""
+    _, order = jax.lax.top_k(values, count)
 
     def take(x: Array) -> Array:
         return jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1)

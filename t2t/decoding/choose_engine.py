@@ -1,4 +1,4 @@
-"""Which engine translates: chosen here and nowhere else."""
+"""Chooses the engine that translates: JAX or CTranslate2."""
 
 import importlib.util
 
@@ -12,17 +12,18 @@ from t2t.decoding.translator import Translator
 def make_translator(
     backend: str, compute_type: str | None, config: Config, vocabulary: Vocabulary
 ) -> Translator:
-    """A translator of `backend`: jax or ctranslate2.
+    """Creates the translator for `backend`: jax or ctranslate2.
 
     Raises:
-        ConfigError: the backend is not installed, or has no such model or `compute_type`.
+        ConfigError: the backend is unknown or not installed, or does not support the model or
+            `compute_type`.
     """
     match backend:
         case "jax":
             if compute_type:
                 raise ConfigError(
                     f"--compute_type={compute_type} is for --backend=ctranslate2; "
-                    "with JAX, model.dtype says it"
+                    "with JAX, set model.dtype instead"
                 )
             return Translator(config, vocabulary)
         case "ctranslate2":
@@ -37,6 +38,6 @@ def make_translator(
 
 
 def require_ctranslate2() -> None:
-    """Raises `ConfigError` where the package, which only some need, is not installed."""
+    """Raises `ConfigError` if the optional package ctranslate2 is not installed."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")

@@ -1,4 +1,4 @@
-"""Translation by CTranslate2 on the CPU, for whom int8 or its speed there counts."""
+"""Translation by CTranslate2 on CPUs, for its speed and its int8 products."""
 
 import math
 import os
@@ -14,57 +14,58 @@ import tqdm
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import NEVER, length_penalty
+from t2t.decoding.beam_search import BANNED_TOKENS, length_penalty
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.translator import Translation, Translator
-from t2t.interop.ctranslate2_export import LONGEST, check_support, write_model
+from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
 from t2t.model.interface import Params
 
-# CTranslate2 ends the search of a sentence when beam_size * PATIENCE hypotheses are finished, the
-# search of this project when nothing better can come. The greater, the more alike.
+# CTranslate2 stops searching for a sentence once beam_size * PATIENCE hypotheses are finished;
+# `beam_search` stops once no better hypothesis is possible. A larger value makes their results more
+# alike.
 PATIENCE = 2
 
 
 class CTranslate2Translator(Translator):
-    """`Translator`, but the search is CTranslate2's.
+    """A `Translator` whose search is CTranslate2's.
 
-    Its beam grows as that of `beam_search`, and what it finds is ranked here, by the same score. It
-    may miss a hypothesis that is finished later (see `PATIENCE`), or by an EOS that is not
-    among the W best continuations.
+    The search keeps the same W hypotheses alive as `beam_search`, and its results are ranked here
+    by the same score. It may miss a hypothesis that is finished late (see `PATIENCE`), or whose EOS
+    is not among the W best continuations: `beam_search` considers 2W.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, compute_type: str = "float32"):
-        """`compute_type`: of the matrix products; int8, int16, float32, ...
+        """`compute_type` is the number format of matrix products: int8, int16, float32, ...
 
         Raises:
-            ConfigError: CTranslate2 has no such model, or this CPU no such type.
+            ConfigError: CTranslate2 does not support the model, or not `compute_type` on this CPU.
         """
         check_support(config.model)
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
         if compute_type not in supported:
             raise ConfigError(
-                f"--compute_type={compute_type} is nothing that CTranslate2 computes with on this "
-                f"CPU; it has {', '.join(supported)}"
+                f"--compute_type={compute_type} is not supported by CTranslate2 on this CPU; use "
+                f"one of {', '.join(supported)}"
             )
         super().__init__(config, vocabulary)
-        self._max_length = min(self._max_length, LONGEST)
+        self._max_length = min(self._max_length, MAX_POSITIONS)
         self._model = config.model
         self._compute_type = compute_type
         self._threads = count_cores()
         src, tgt = vocabulary.src, vocabulary.tgt
         self._pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
-        self._params: Params | None = None  # of the engine
+        self._params: Params | None = None  # those that are loaded into the engine
         self._engine: Any = None
         self._load_seconds = 0.0
 
     @property
     def compile_seconds(self) -> float:
-        """So far spent on giving weights to the engine."""
+        """Total time spent loading parameters into CTranslate2."""
         return self._load_seconds
 
     def describe(self) -> dict[str, str | int]:
-        """Which engine this is, and how it computes."""
+        """The engine's name, version and settings, as evaluations record them."""
         return {
             "name": "ctranslate2",
             "version": ctranslate2.__version__,
@@ -81,11 +82,11 @@ class CTranslate2Translator(Translator):
         alphas: tuple[float, ...],
         progress: bool,
     ) -> list[list[Translation]]:
-        """As the overridden; alpha has no part in CTranslate2's search, it ranks what was found."""
+        """As `Translator.search`; alpha only ranks the hypotheses that CTranslate2 finds."""
         if self._params is not params:
             self._load(params)
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
-        limits = [self._limit(source) for source in sources]
+        limits = [self._find_max_tokens(source) for source in sources]
         started: list[tuple[int, int, Any]] = []
         lengths = [len(source) for source in sources]
         for _, _, indices in group_by_length(lengths, self.limit, self.config.batch_size):
@@ -98,7 +99,8 @@ class CTranslate2Translator(Translator):
         for index, longest, future in tqdm.tqdm(started, unit="sentence", disable=not progress):
             result, limit = future.result(), limits[index]
             if limit < longest and max(map(len, result.hypotheses)) >= limit:
-                # A batch has one limit, but each sentence its own.
+                # CTranslate2 takes one limit for a batch. This sentence has a lower one and reached
+                # it, so it is searched again alone.
                 result = self._start([spelled[index]], limit)[0].result()
             scored = self._score(spelled[index], result)
             found[index] = [best for alpha in alphas for best in self._rank(scored, alpha)[:n_best]]
@@ -111,7 +113,7 @@ class CTranslate2Translator(Translator):
             self._engine = ctranslate2.Translator(
                 directory,
                 compute_type=self._compute_type,
-                inter_threads=self._threads,  # a batch each: twice as fast as one batch for all
+                inter_threads=self._threads,  # a batch per thread: twice as fast as one for all
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -119,7 +121,7 @@ class CTranslate2Translator(Translator):
         self._load_seconds += time.perf_counter() - started
 
     def _start(self, sources: list[list[str]], limit: int) -> list[Any]:
-        """Begins a search for hypotheses of at most `limit` tokens; returns a future for each."""
+        """Starts a search for hypotheses of at most `limit` tokens; returns a future per source."""
         beam_size = self.config.beam_size
         patience = PATIENCE if beam_size > 1 else 1
         futures: list[Any] = self._engine.translate_batch(
@@ -127,8 +129,8 @@ class CTranslate2Translator(Translator):
             beam_size=beam_size,
             patience=patience,
             num_hypotheses=beam_size * patience,
-            length_penalty=0,  # scores are log-probabilities, and are ranked here
-            max_input_length=0,  # no limit: the sources are cut already
+            length_penalty=0,  # scores are then log-probabilities; `_rank` applies the penalty
+            max_input_length=0,  # no limit: long sources are already cut
             max_decoding_length=limit - 1,  # without EOS
             min_decoding_length=0,
             return_scores=True,
@@ -142,20 +144,21 @@ class CTranslate2Translator(Translator):
         end = self._pieces[1][EOS_ID]
         hypotheses = []
         for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True):
-            if tokens[-1:] != [end]:  # stopped at the limit: its end is not in the probability
+            if tokens[-1:] != [end]:  # stopped at the limit: add EOS and its probability
                 [scored] = self._engine.score_batch([source], [tokens], max_input_length=0)
                 tokens, log_prob = [*tokens, end], sum(scored.log_probs)
             ids = [self._ids[token] for token in tokens]
-            # Suppressed there, these would leave their probability to the others.
-            if math.isfinite(log_prob) and not any(token in ids for token in NEVER):
+            # Banned tokens are filtered here, because CTranslate2 would renormalise the others'
+            # probabilities if it suppressed them.
+            if math.isfinite(log_prob) and not any(token in ids for token in BANNED_TOKENS):
                 hypotheses.append((ids, log_prob))
         return hypotheses
 
     def _rank(self, hypotheses: list[tuple[list[int], float]], alpha: float) -> list[Translation]:
-        """The same as translations, best first."""
+        """Translations of scored hypotheses (ids, log-probability), best first."""
         translations = [
             Translation(
-                self._spell(ids),
+                self._detokenize(ids),
                 log_prob / float(length_penalty(len(ids), alpha)),
                 log_prob,
                 len(ids),
@@ -166,7 +169,7 @@ class CTranslate2Translator(Translator):
 
 
 def count_cores() -> int:
-    """Of this process: a container or a scheduler may give it fewer than there are."""
+    """Number of CPU cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Sentences by length into batches of few shapes, each of which is compiled once."""
+"""Groups sentences by length into batches of few shapes, because each shape is compiled once."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,40 +7,41 @@ import jax
 
 from t2t.runtime.mesh import RULES
 
-_SHORTEST = 16  # source lengths are padded to 16, 32, 64, ...
-_LEAST_ROWS = 2  # JAX broadcasts 1, which loses its sharding
-_STEP = 4  # of the rows of the batch that is not full
-_ROWS_LEFT = 16  # of a batch that goes on without the sentences that are done
-_FULL_ROWS_UP_TO = 64  # beyond this length twice the length means half the rows: equal memory
+_MIN_LENGTH = 16  # source lengths are padded to 16, 32, 64, ...
+_MIN_ROWS = 2  # JAX broadcasts a dimension of size 1, which loses its sharding
+_ROWS_MULTIPLE = 4  # the rows of a batch that is not full are a multiple of it
+_SHRUNK_ROWS = 16  # see `shrink_batch_size`
+_FULL_BATCH_LENGTH = 64  # longer batches have fewer rows, for equal memory
 
 
 def group_by_length(
     lengths: Sequence[int], longest: int, batch_size: int
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """(padded length, rows, indices) of each batch, the longest first.
+    """Yields (padded length, rows, indices of the sentences) of each batch, longest first.
 
-    A batch is padded to the power of two that holds its longest, but not beyond `longest`, and has
-    as many rows as memory is meant for; the last one fewer, if so few sentences are left.
+    A batch is padded to the next power of two, at least 16 and at most `longest`. It has
+    `batch_size` rows up to a padded length of 64, and half as many rows at each doubling beyond.
+    The last batch has fewer rows if few sentences are left.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:
-        padded = min(longest, max(_SHORTEST, 1 << (lengths[order[0]] - 1).bit_length()))
-        full = max(_LEAST_ROWS, batch_size * _FULL_ROWS_UP_TO // max(padded, _FULL_ROWS_UP_TO))
-        sizes = _LEAST_ROWS, *range(_STEP, full, _STEP), full
-        enough = next((size for size in sizes if size >= len(order)), full)
-        rows = _round_up_to_devices(enough)
+        padded = min(longest, max(_MIN_LENGTH, 1 << (lengths[order[0]] - 1).bit_length()))
+        full = max(_MIN_ROWS, batch_size * _FULL_BATCH_LENGTH // max(padded, _FULL_BATCH_LENGTH))
+        sizes = _MIN_ROWS, *range(_ROWS_MULTIPLE, full, _ROWS_MULTIPLE), full
+        needed = next((size for size in sizes if size >= len(order)), full)
+        rows = _round_up_to_devices(needed)
         yield padded, rows, order[:rows]
         order = order[rows:]
 
 
 def shrink_batch_size(rows: int) -> int:
-    """Batch size to shrink to once most sentences have finished; 0: it does not shrink."""
-    smaller = _round_up_to_devices(_ROWS_LEFT)
+    """Batch size to shrink to once most of `rows` sentences have finished; 0: do not shrink."""
+    smaller = _round_up_to_devices(_SHRUNK_ROWS)
     return smaller if smaller < rows else 0
 
 
 def _round_up_to_devices(rows: int) -> int:
-    """The next multiple of the number of devices that share a batch's rows."""
+    """Rounds up to a multiple of the number of shards into which the mesh divides a batch."""
     shape = jax.sharding.get_abstract_mesh().shape
     shards: int = math.prod(shape.get(axis, 1) for axis in RULES["batch"])
     return math.ceil(rows / shards) * shards

@@ -1,19 +1,20 @@
-"""Sources longer than the model takes, in pieces: cut at sentence ends, else between words."""
+"""Cuts sources that are too long for the model, at sentence ends or else between words."""
 
 import codecs
 import itertools
 import re
 from collections.abc import Sequence
 
-# Characters of scripts that put no blanks between words, with their punctuation.
+# Characters and punctuation of scripts that put no spaces between words.
 _UNSPACED = "\u2e80-\u312f\u31f0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
-# Marks that end a sentence before a blank: ASCII's, Greek, Arabic, Indic, Ethiopic, Burmese, Khmer.
+# Marks that end a sentence if a space follows: ASCII, Greek, Arabic, Indic, Ethiopic, Burmese and
+# Khmer.
 _END = ".!?;\u037e\u061b\u061f\u06d4\u0964\u0965\u1362\u104b\u17d4"
-_UNSPACED_END = "。！？；｡"  # noqa: RUF001  # marks that end one before anything
-_CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes behind the mark
+_UNSPACED_END = "。！？；｡"  # noqa: RUF001  # end a sentence whatever follows
+_CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
 _SENTENCE_END = re.compile(
     rf"[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
-    # ASCII's marks beside an unspaced character; not the stop, which is in numbers, too.
+    # ASCII marks beside an unspaced character, except the full stop, which numbers contain too.
     rf"|(?<=[{_UNSPACED}])[!?;]+{_CLOSING}|[!?;]+{_CLOSING}(?=[{_UNSPACED}])"
 )
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
@@ -21,47 +22,54 @@ _CLAUSE_MARKS = "、，：,:"  # noqa: RUF001
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
-def cut(pieces: Sequence[str], size: int) -> list[range]:
-    """Positions of the parts, of at most `size` sub-words each, into which a source is cut.
+def cut(subwords: Sequence[str], size: int) -> list[range]:
+    """Cuts a source into pieces of at most `size` sub-words; returns their positions.
 
-    Each cut is at the last place of the best kind that the size allows: behind the end of a
-    sentence, before a blank, in scripts without blanks behind a comma or else between characters,
-    between sub-words that are not bytes of one character, anywhere. So a word is cut only where
-    it is too long by itself.
+    Possible cuts have these kinds, best first:
+
+    1. after the end of a sentence
+    2. before a space
+    3. after a comma or colon, in scripts without spaces
+    4. between characters, in scripts without spaces
+    5. between sub-words that are not bytes of one character
+    6. anywhere
+
+    Of the cuts that leave a piece of at most `size` sub-words, the last one of the best kind is
+    taken. So a word of a script with spaces is only cut if it is longer than `size`.
 
     Args:
-        pieces: the sub-words as SentencePiece spells them: "▁" is a blank, "<0xE2>" a byte.
-        size: of a part, at least 1.
+        subwords: as SentencePiece spells them: "▁" is a space, "<0xE2>" a byte.
+        size: at least 1.
     """
-    starts, quality = [0], _grade_cuts(pieces) if len(pieces) > size else []
-    while len(pieces) - starts[-1] > size:
-        places = range(starts[-1] + 1, starts[-1] + size + 1)
-        starts.append(max(places, key=lambda place: (quality[place], place)))
-    parts = itertools.pairwise([*starts, len(pieces)])
-    return [range(start, stop) for start, stop in parts if start < stop]
+    starts, grades = [0], _grade_cuts(subwords) if len(subwords) > size else []
+    while len(subwords) - starts[-1] > size:
+        positions = range(starts[-1] + 1, starts[-1] + size + 1)
+        starts.append(max(positions, key=lambda position: (grades[position], position)))
+    pieces = itertools.pairwise([*starts, len(subwords)])
+    return [range(start, stop) for start, stop in pieces if start < stop]
 
 
-def join_translations(parts: Sequence[str]) -> str:
-    """Translations of the parts as one line; no blank between characters of unspaced scripts."""
+def join_translations(pieces: Sequence[str]) -> str:
+    """Joins the translations of pieces with spaces, except between unspaced characters."""
     line = ""
-    for part in filter(None, parts):
-        unspaced = line and all(map(_UNSPACED_CHARACTER.match, (line[-1], part[0])))
-        line += part if unspaced or not line else f" {part}"
+    for piece in filter(None, pieces):
+        unspaced = line and all(map(_UNSPACED_CHARACTER.match, (line[-1], piece[0])))
+        line += piece if unspaced or not line else f" {piece}"
     return line
 
 
-def _grade_cuts(pieces: Sequence[str]) -> list[int]:
-    """How good a cut before each sub-word is; the order is that in `cut`."""
+def _grade_cuts(subwords: Sequence[str]) -> list[int]:
+    """Grades a cut before each sub-word from 5 to 0, for the kinds 1 to 6 of `cut`."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, offsets, inside = "", [], []
-    for piece in pieces:
+    for subword in subwords:
         offsets.append(len(text))
         inside.append(bool(decoder.getstate()[0]))
-        if byte := _BYTE.fullmatch(piece):
+        if byte := _BYTE.fullmatch(subword):
             text += decoder.decode(bytes([int(byte[1], 16)]))
         else:
             decoder.reset()
-            text += piece.replace("▁", " ")
+            text += subword.replace("▁", " ")
     ends = {match.end() for match in _SENTENCE_END.finditer(text)}
 
     def grade(offset: int) -> int:

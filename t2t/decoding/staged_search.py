@@ -1,4 +1,7 @@
-"""The search of one batch: a few compiled programs, and what the host does between them."""
+"""Beam search of one batch in stages, each a compiled program.
+
+Between stages the host extends the capacity of the search or shrinks its batch.
+"""
 
 import threading
 import time
@@ -18,7 +21,7 @@ from t2t.decoding.beam_search import (
     Search,
     continue_search,
     extend_search,
-    is_growing,
+    is_unfinished,
     start_search,
     take_rows,
 )
@@ -27,26 +30,28 @@ from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import spec
 
-Stage = tuple[Search, Bool[Array, "B"], Hypotheses]  # with what is growing and what is finished
+# The state, which sentences are unfinished, and the finished hypotheses of all alphas.
+Stage = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_AT_ONCE = 2  # three are no faster on two cores (benchmarks/LOG.md)
+_NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
 class BatchSearch:
-    """Searches batches with the parameters that it is given; compiles once for each shape.
+    """Searches batches of sources; compiles each stage once per shape.
 
-    Several threads may search, but none begins a stage while one compiles: times can be told apart.
+    Several threads may search at the same time. While one of them compiles, no other starts a
+    stage, so that compile time and search time are measured separately.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
-        """`structure`: of the model."""
+        """`structure` is the model without its parameters, as `describe_model` returns it."""
         self._structure = structure
         self._beam_size = config.beam_size
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._compiling = threading.Lock()
-        self.compile_seconds = 0.0  # so far
+        self.compile_seconds = 0.0  # total so far
 
     def search(
         self,
@@ -57,47 +62,62 @@ class BatchSearch:
         n_best: int,
         alphas: tuple[float, ...],
     ) -> Hypotheses:
-        """Hypotheses as NumPy arrays, whole in every process; no limit exceeds `max_length`.
+        """Finds the `n_best` hypotheses of each source for each alpha.
 
-        The search goes in stages, since the cost of a step grows with the capacity, in tokens and
-        in sentences. The first stage has a capacity of as many tokens as the source has; once that
-        is full, it doubles. Once at most `min_alive` sentences are unfinished, they go on in a
-        smaller batch. There is a host sync between stages, and nowhere else.
+        Returns NumPy arrays of all sources, the same in every process. R is n_best * len(alphas):
+        the hypotheses for the first alpha, then those for the second, and so on.
+
+        The search runs in stages, because the cost of a step grows with the capacity and with the
+        batch size. The capacity starts at the padded source length and doubles whenever it is full.
+        Once at most `min_alive` sentences are unfinished, they continue in a smaller batch. The
+        only host syncs are those between stages.
+
+        Args:
+            params: of the model.
+            src: source ids, each row ending in EOS, then padding.
+            limits: each sentence's limit in tokens, EOS included; 0 for a row without a sentence.
+            max_length: an upper bound of `limits`.
+            n_best: at most the beam size.
+            alphas: exponents of the length penalty.
         """
         shape = len(src), n_best * len(alphas)
-        nothing: list[Any] = [
+        arrays: list[Any] = [
             np.full((*shape, max_length), PAD_ID, np.int32),
             np.zeros(shape, np.int32),
             np.full(shape, -np.inf, np.float32),
             np.full(shape, -np.inf, np.float32),
         ]
-        found = Hypotheses(*nothing)
+        found = Hypotheses(*arrays)
         capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        owners = np.arange(len(src))  # whose row it is
+        src_rows = np.arange(len(src))  # the row of `src` that each row of the batch searches
         min_alive = np.int32(shrink_batch_size(len(src)))
-        search, *seen = self._run(
-            self._begin, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
+        search, *outputs = self._run(
+            self._start, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
         )
         while True:
-            growing, finished = jax.device_get(seen)
-            found.tokens[owners, :, :capacity] = finished.tokens
-            for whole, part in zip(found[1:], finished[1:], strict=True):
-                whole[owners] = part
-            if not growing.any():
+            unfinished, finished = jax.device_get(outputs)
+            found.tokens[src_rows, :, :capacity] = finished.tokens
+            for array, rows in zip(found[1:], finished[1:], strict=True):
+                array[src_rows] = rows
+            if not unfinished.any():
                 return found
-            if growing.sum() <= min_alive:
-                left = np.argsort(~growing, kind="stable")[:min_alive]
-                search, owners = self._run(take_rows, search, left), owners[left]
+            if unfinished.sum() <= min_alive:
+                # Unfinished rows first; finished ones fill the smaller batch.
+                kept = np.argsort(~unfinished, kind="stable")[:min_alive]
+                search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
                 min_alive = np.int32(0)
             else:
                 capacity = min(2 * capacity, max_length)
-            search, *seen = self._run(
-                self._go_on, params, search, min_alive, alphas=alphas, capacity=capacity
+            search, *outputs = self._run(
+                self._resume, params, search, min_alive, alphas=alphas, capacity=capacity
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The result of a pure function, which is compiled once for all arguments of a shape."""
+        """Calls a pure function, compiled once per combination of argument shapes and options.
+
+        The options are static arguments.
+        """
         shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
         key = function.__name__, *options.values(), *shapes
         with self._compiling:
@@ -108,7 +128,7 @@ class BatchSearch:
                 self.compile_seconds += time.perf_counter() - started
         return self._compiled[key](*arguments)
 
-    def _begin(
+    def _start(
         self,
         params: Params,
         src: Int[Array, "B S"],
@@ -119,7 +139,7 @@ class BatchSearch:
         alphas: tuple[float, ...],
         capacity: int,
     ) -> Stage:
-        """Encodes, and searches up to the capacity."""
+        """Encodes the sources and runs the first stage."""
         model = merge(self._structure, params)
         cache = model.init_cache(model.encode(src), src, self._beam_size, capacity)
         search = start_search(
@@ -130,9 +150,9 @@ class BatchSearch:
             n_best=n_best,
             num_alphas=len(alphas),
         )
-        return _show(continue_search(model.decode_step, search, alphas, min_alive))
+        return _make_stage(continue_search(model.decode_step, search, alphas, min_alive))
 
-    def _go_on(
+    def _resume(
         self,
         params: Params,
         search: Search,
@@ -141,37 +161,37 @@ class BatchSearch:
         alphas: tuple[float, ...],
         capacity: int,
     ) -> Stage:
-        """Continues the search with a larger capacity."""
+        """Extends the capacity and runs another stage."""
         model = merge(self._structure, params)
         search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
-        return _show(continue_search(model.decode_step, search, alphas, min_alive))
+        return _make_stage(continue_search(model.decode_step, search, alphas, min_alive))
 
 
-def search_side_by_side(
+def search_concurrently(
     search: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result]:
-    """What `search` gives for each task, in their order, two at a time.
+    """Yields search(task) for each task in order, and runs two searches at a time.
 
-    The many small steps of one search leave half of a CPU's cores idle, and a host sync leaves each
-    device idle. Programs of several devices have to start in one order on all of them: there the
-    searches come one after the other.
+    The small steps of a single search leave half of a CPU's cores idle, and each host sync leaves
+    the device idle. On a mesh of several devices the searches run one after the other, because
+    programs must start in the same order on every device.
     """
     mesh = jax.sharding.get_mesh()
     if mesh.size > 1:
         yield from map(search, tasks)
         return
-    pool = ThreadPoolExecutor(_AT_ONCE, initializer=jax.set_mesh, initargs=(mesh,))
+    pool = ThreadPoolExecutor(_NUM_THREADS, initializer=jax.set_mesh, initargs=(mesh,))
     try:
         yield from pool.map(search, tasks)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _show(search: Search) -> Stage:
-    """The search, and the part of it that the host reads, whole on each device."""
+def _make_stage(search: Search) -> Stage:
+    """Adds to the state what the host reads of it, replicated on every device."""
     joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
-    shown = is_growing(search), Hypotheses(*joined)
-    everywhere = spec(None)
-    if everywhere is not None:
-        shown = jax.tree.map(lambda x: jax.sharding.reshard(x, everywhere), shown)
-    return search, *shown
+    outputs = is_unfinished(search), Hypotheses(*joined)
+    replicated = spec(None)
+    if replicated is not None:
+        outputs = jax.tree.map(lambda x: jax.sharding.reshard(x, replicated), outputs)
+    return search, *outputs

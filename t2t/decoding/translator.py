@@ -1,4 +1,4 @@
-"""Sentences in, sentences out: tokenise, group by length, search, detokenise, restore the order."""
+"""Translates text: tokenises, groups by length, searches, detokenises and restores the order."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Hypotheses, length_penalty
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.long_sources import cut, join_translations
-from t2t.decoding.staged_search import BatchSearch, search_side_by_side
+from t2t.decoding.staged_search import BatchSearch, search_concurrently
 from t2t.model.build import describe_model
 from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
@@ -27,58 +27,59 @@ _log = logging.getLogger(__name__)
 
 MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
 
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # control characters, line ends
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and line separators
 
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One hypothesis for one sentence."""
+    """One translation of one sentence."""
 
     text: str  # one line
-    score: float  # what the search ranks by
+    score: float  # log_prob / length penalty, by which translations are ranked
     log_prob: float  # natural logarithm of the model's probability
     length: int  # sub-words, EOS included
-    num_pieces: int = 1  # more than 1: the sentence was cut, and the pieces translated apart
+    num_pieces: int = 1  # number of pieces into which the sentence was cut for translation
 
 
 class Translator:
-    """Translates with the parameters that it is given; compiles once for each shape.
+    """Translates sentences with a model's parameters; compiles once per batch shape.
 
-    How sentences are cut, spelled and joined is the same for every engine: `backend` has another,
-    that overrides `search`, `describe` and `compile_seconds`.
+    A sentence that is too long for the model is cut into pieces, which are translated separately
+    and joined. `CTranslate2Translator` overrides `search`, `describe` and `compile_seconds`;
+    everything else is the same for both engines.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary):
-        """`config.model` and `vocabulary` as in training; `config.decoding` says how to search."""
+        """`config.model` and `vocabulary` are those of training."""
         self.config = config.decoding
         self.vocabulary = vocabulary
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        self._declare = functools.partial(describe_model, config.model, *sizes)
-        self.structure, self._expected = self._declare()
+        self._describe_model = functools.partial(describe_model, config.model, *sizes)
+        self.structure, self._expected = self._describe_model()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
-        self.limit = MAX_SOURCE_LENGTH  # sub-words that the model takes at once, with EOS
-        self._max_length = 2**30  # of hypotheses
+        self.limit = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
+        self._max_length = 2**30  # of a hypothesis, in sub-words with EOS
         if (longest := config.model.position_limit) is not None:
             self.limit = min(self.limit, longest)
             self._max_length = longest
 
     @property
     def compile_seconds(self) -> float:
-        """So far spent before the first word of any shape."""
+        """Total time spent compiling."""
         return self._batches.compile_seconds
 
     def translate(
         self, params: Params, sentences: Sequence[str], progress: bool = False
     ) -> list[Translation]:
-        """The best translation of each sentence, in order; an empty one stays empty."""
+        """The best translation of each sentence; that of an empty sentence is empty."""
         return [best for best, *_ in self.translate_n_best(params, sentences, 1, progress)]
 
     def compile(self, params: Params, sentences: Sequence[str]) -> None:
-        """Searches one batch of each shape into which `translate` groups the sentences.
+        """Compiles ahead: searches one batch of each shape that `translate` will use.
 
-        A search that fails, or a batch that memory does not hold, shows here. A later `translate`
-        compiles only stages that these batches did not reach.
+        A search that fails or runs out of memory does so here. A later `translate` only compiles
+        stages that these batches did not reach.
         """
         self._check(params)
         sources = self.vocabulary.src.encode(sentences)
@@ -86,17 +87,20 @@ class Translator:
         by_shape: dict[tuple[int, int], list[int]] = {}
         for length, rows, indices in self._group(pieces):
             by_shape.setdefault((length, rows), indices)
-        # Grouped again, they make the same batches: each is full, or the last one.
+        # `search` groups these pieces into the same batches again: all but the last are full.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
         self.search(params, chosen, 1, (self.config.alpha,), progress=False)
 
     def translate_n_best(
         self, params: Params, sentences: Sequence[str], n_best: int, progress: bool = False
     ) -> list[list[Translation]]:
-        """Up to `n_best` translations of each sentence, best first, never none.
+        """The `n_best` translations of each sentence, best first.
+
+        A sentence may have fewer, but has at least one; that of an empty sentence is empty.
 
         Raises:
-            ConfigError: `params` do not fit the config and vocabulary, or `n_best` the beam.
+            ConfigError: `params` do not fit the config and vocabulary, or `n_best` is not between 1
+                and the beam size.
         """
         if not 1 <= n_best <= self.config.beam_size:
             raise ConfigError(
@@ -116,7 +120,7 @@ class Translator:
         alphas: Sequence[float],
         progress: bool = False,
     ) -> list[list[Translation]]:
-        """For each alpha what `translate` would give with it, from one search for all of them."""
+        """The best translation of each sentence, for each alpha, from a single search."""
         pieces = self._translate_pieces(params, sentences, 1, tuple(alphas), progress)
         translations = [
             [_join([ranked[number : number + 1] for ranked in found], alpha) for found in pieces]
@@ -133,7 +137,7 @@ class Translator:
         alphas: tuple[float, ...],
         progress: bool,
     ) -> list[list[list[Translation]]]:
-        """What `search` finds, for each piece of each sentence."""
+        """The translations that `search` finds for each piece of each sentence."""
         self._check(params)
         pieces = [self._cut(ids) for ids in self.vocabulary.src.encode(sentences)]
         flat = [piece for parts in pieces for piece in parts]
@@ -141,18 +145,18 @@ class Translator:
         return [[next(found) for _ in parts] for parts in pieces]
 
     def place(self, params: Params) -> Params:
-        """The parameters on the mesh in use, cut as the model declares them.
+        """Puts the parameters on the current mesh with the sharding that the model declares.
 
         Raises:
-            ConfigError: they do not fit the config and vocabulary.
+            ConfigError: the parameters do not fit the config and vocabulary.
         """
         self._check(params)
-        _, declared = self._declare()
+        _, declared = self._describe_model()
         placed: Params = put_like(params, declared)
         return placed
 
     def describe(self) -> dict[str, str | int]:
-        """Which engine this is, and how it computes."""
+        """The engine's name, version and number formats, as evaluations record them."""
         policy = choose_policy(self._model)
         dtype = str(policy.dtype) if policy.dtype == policy.product_dtype else "mixed"
         return {
@@ -163,7 +167,7 @@ class Translator:
         }
 
     def _check(self, params: Params) -> None:
-        """A checkpoint and a vocabulary from different runs must not meet unnoticed."""
+        """Raises `ConfigError` if the parameters do not fit the config and vocabulary."""
         expected, found = (
             {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
             for x in map(jax.tree_util.tree_leaves_with_path, (self._expected, params))
@@ -178,12 +182,12 @@ class Translator:
                 )
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
-        """Pieces that the model can take, each ending in EOS; nothing for an empty sentence."""
-        words, size = ids[:-1], self.limit - 1
-        if len(words) <= size:
-            return [ids] if words else []
-        parts = cut(self.vocabulary.src.pieces(words), size)
-        return [[*words[part.start : part.stop], EOS_ID] for part in parts]
+        """Cuts a sentence into pieces of at most `limit` ids with EOS; none if it is empty."""
+        without_eos, size = ids[:-1], self.limit - 1
+        if len(without_eos) <= size:
+            return [ids] if without_eos else []
+        pieces = cut(self.vocabulary.src.pieces(without_eos), size)
+        return [[*without_eos[piece.start : piece.stop], EOS_ID] for piece in pieces]
 
     def search(
         self,
@@ -193,9 +197,15 @@ class Translator:
         alphas: tuple[float, ...],
         progress: bool,
     ) -> list[list[Translation]]:
-        """Up to `n_best` translations of each source, which ends in EOS and is not too long.
+        """Searches for the `n_best` translations of each source, best first.
 
-        With several alphas the best by each, one behind the other.
+        Args:
+            params: of the model.
+            sources: ids of each source, ending in EOS, at most `limit`.
+            n_best: at most the beam size.
+            alphas: exponents of the length penalty. If there are several, a source's list holds its
+                `n_best` translations by the first, then those by the second, and so on.
+            progress: whether to show a progress bar.
         """
 
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
@@ -204,47 +214,47 @@ class Translator:
             limits = np.zeros(rows, np.int32)
             for row, index in enumerate(indices):
                 src[row, : len(sources[index])] = sources[index]
-                limits[row] = self._limit(sources[index])
+                limits[row] = self._find_max_tokens(sources[index])
             longest = min(length + self.config.max_extra_length, self._max_length)
             return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
 
         found: list[list[Translation]] = [[] for _ in sources]
         batches = self._group(sources)
         with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
-            for indices, hypotheses in search_side_by_side(search_batch, batches):
+            for indices, hypotheses in search_concurrently(search_batch, batches):
                 for row, index in enumerate(indices):
-                    found[index] = self._read(Hypotheses(*(x[row] for x in hypotheses)))
+                    found[index] = self._convert(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
         return found
 
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
-        """(padded length, rows, numbers of the sources) of each batch."""
+        """(padded length, rows, indices of the sources) of each batch."""
         lengths = [len(ids) for ids in sources]
         return group_by_length(lengths, self.limit, self.config.batch_size)
 
-    def _limit(self, source: list[int]) -> int:
-        """The most tokens that a hypothesis may have, EOS included."""
+    def _find_max_tokens(self, source: list[int]) -> int:
+        """The largest number of tokens of a source's hypotheses, EOS included."""
         return min(len(source) + self.config.max_extra_length, self._max_length)
 
-    def _read(self, found: Hypotheses) -> list[Translation]:
-        """The hypotheses of one sentence; none where the model's probabilities are no numbers."""
+    def _convert(self, found: Hypotheses) -> list[Translation]:
+        """Converts the hypotheses of one source, without those whose score is not finite."""
         translations = []
         for tokens, length, score, log_prob in zip(*found, strict=True):
             if np.isfinite(score):
-                line = self._spell(tokens.tolist())
+                line = self._detokenize(tokens.tolist())
                 translations.append(Translation(line, float(score), float(log_prob), int(length)))
         return translations
 
-    def _spell(self, ids: list[int]) -> str:
-        """The text of a hypothesis as one line."""
+    def _detokenize(self, ids: list[int]) -> str:
+        """The text of a hypothesis, as one line without control characters."""
         [text] = self.vocabulary.tgt.decode([ids])
-        return _BREAKS.sub(" ", text).strip()
+        return _CONTROL_CHARACTERS.sub(" ", text).strip()
 
     def _warn(self, translations: list[list[Translation]]) -> None:
-        """Says what became of sentences that could not be translated as they are."""
+        """Logs how many sentences were cut or could not be translated."""
         if cut := sum(best.num_pieces > 1 for best, *_ in translations):
             _log.warning(
-                "%d of %d sentences have more than %d sub-words: translated in pieces",
+                "%d of %d sentences have more than %d sub-words; they are translated in pieces",
                 cut, len(translations), self.limit,
             )  # fmt: skip
         if failed := sum(best.score == -math.inf for best, *_ in translations):
@@ -255,13 +265,13 @@ class Translator:
 
 
 def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
-    """The translations of a sentence from those of its pieces, rank by rank."""
+    """Joins the translations of a sentence's pieces: the best ones, the second best, and so on."""
     if not pieces:
         return [Translation("", 0.0, 0.0, 0)]
     joined = []
-    for parts in zip(*pieces, strict=False):
-        log_prob, length = sum(part.log_prob for part in parts), sum(part.length for part in parts)
+    for ranked in zip(*pieces, strict=False):
+        log_prob, length = sum(x.log_prob for x in ranked), sum(x.length for x in ranked)
         score = log_prob / float(length_penalty(length, alpha))
-        text = join_translations([part.text for part in parts])
-        joined.append(Translation(text, score, log_prob, length, len(parts)))
+        text = join_translations([x.text for x in ranked])
+        joined.append(Translation(text, score, log_prob, length, len(ranked)))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]

@@ -1,4 +1,4 @@
-"""Parameters in the format of CTranslate2 4.x, a fast engine for serving and for int8 on CPUs."""
+"""Exports models to CTranslate2 4.x, a fast engine for serving, with int8 on CPUs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,41 +31,42 @@ SUPPORTED = {
     "residual": (True,),
     "attention_scale": (True,),
 }
-# Fields with which the parameters' shapes change, or that `write_model` reads.
-WRITTEN = (
+# Fields that determine the shapes of the parameters, or that `write_model` reads.
+EXPORTED = (
     "num_layers encoder_layers decoder_layers d_model d_ff num_heads num_kv_heads d_k d_v "
     "max_positions tie_embeddings"
 ).split()
-# Fields that say how training or this project computes, and nothing about a trained model.
+# Fields that only affect training, other kinds of models, or how this project computes.
 IGNORED = ("rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels").split()
-LONGEST = 2048  # positions of which the sinusoids are written
+MAX_POSITIONS = 2048  # positions whose sinusoids are written
 
 
 def check_support(config: ModelConfig) -> None:
-    """Raises `ConfigError` where CTranslate2 has no such model.
+    """Raises `ConfigError` if CTranslate2 does not support the model.
 
-    A field that no list above names may be set to its default alone: the export of a variant that
-    nobody thought of would be another model.
+    A field that is in none of the lists above must have its default value, because the export does
+    not handle it and would silently write a different model.
     """
     problems = [
-        f"model.{name}={getattr(config, name)!r} is nothing that CTranslate2 has; "
-        f"it has {', '.join(map(str, values))}"
+        f"model.{name}={getattr(config, name)!r} is not supported by CTranslate2; "
+        f"it supports {', '.join(map(str, values))}"
         for name, values in SUPPORTED.items()
         if getattr(config, name) not in values
     ]
-    known = {*SUPPORTED, *WRITTEN, *IGNORED}
+    known = {*SUPPORTED, *EXPORTED, *IGNORED}
     problems += [
-        f"model.{field.name}={getattr(config, field.name)!r} is not known to the export to "
-        f"CTranslate2; it exports model.{field.name}={field.default!r} alone"
+        f"model.{field.name}={getattr(config, field.name)!r} is not supported by the export to "
+        f"CTranslate2; it supports only model.{field.name}={field.default!r}"
         for field in dataclasses.fields(config)
         if field.name not in known and getattr(config, field.name) != field.default
     ]
     if config.kv_heads != config.num_heads:
         problems.append(
-            "model.num_kv_heads: CTranslate2 shares no keys of attention over the encoder's output"
+            "model.num_kv_heads must equal model.num_heads: CTranslate2 does not support shared "
+            "keys and values in cross-attention"
         )
     if config.key_width != config.value_width:
-        problems.append(f"model.d_k and d_v={config.value_width} have to be equal for CTranslate2")
+        problems.append(f"model.d_k and d_v={config.value_width} must be equal for CTranslate2")
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -77,13 +78,13 @@ def write_model(
     directory: Path,
     quantization: str | None = None,
 ) -> None:
-    """Writes what `ctranslate2.Translator(directory)` loads; its tokens are SentencePiece pieces.
+    """Writes a model for `ctranslate2.Translator(directory)`; its tokens are SentencePiece pieces.
 
     Args:
         config: of the model; see `check_support`.
-        params: as training leaves them.
-        pieces: spellings of all ids, of source and target.
-        directory: has to be there.
+        params: of the model.
+        pieces: the SentencePiece pieces of all ids of the source and of the target vocabulary.
+        directory: an existing folder.
         quantization: of the weights: None, int8, int16, float16, bfloat16, int8_float32, ...
     """
     params = jax.tree.map(np.array, params)  # copies: CTranslate2 quantises in place
@@ -118,7 +119,7 @@ def write_model(
 
 
 def _make_spec(config: ModelConfig) -> Any:
-    """An empty model of the right architecture."""
+    """Creates a model without parameters."""
     specs = ctranslate2.specs
     rotary = config.position == "rotary"
     options: dict[str, Any] = {
@@ -143,33 +144,33 @@ def _write_embedding(target: Any, params: Params, side: str) -> None:
 
 
 def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarray:
-    """What is added to the embeddings at each position."""
+    """The position encodings that are added to the embeddings; zeros for rotary positions."""
     match config.position:
         case "sinusoidal":
-            return np.asarray(encode_sinusoidal(jnp.arange(LONGEST), config.d_model))
+            return np.asarray(encode_sinusoidal(jnp.arange(MAX_POSITIONS), config.d_model))
         case "learned":
             table: np.ndarray = params[f"{side}_position"]["table"]
             scaled: np.ndarray = table * np.sqrt(config.d_model).astype(table.dtype)
             return scaled
         case _:
-            return np.zeros((LONGEST, config.d_model), np.float32)
+            return np.zeros((MAX_POSITIONS, config.d_model), np.float32)
 
 
-def _join(heads: np.ndarray) -> np.ndarray:
-    """D H K to HK D: CTranslate2's matrices are (out, in)."""
+def _join_heads(heads: np.ndarray) -> np.ndarray:
+    """Joins the heads of a projection: [D, H, K] to [HK, D], CTranslate2's order (out, in)."""
     return heads.reshape(len(heads), -1).T
 
 
 def _write_self_attention(target: Any, attention: Params, width: int) -> None:
     parts = np.split(attention["query_key_value"], [width, 2 * width], axis=-1)
-    target.linear[0].weight = np.concatenate([_join(part) for part in parts])
+    target.linear[0].weight = np.concatenate([_join_heads(part) for part in parts])
     _write_output(target.linear[1], attention)
 
 
 def _write_cross_attention(target: Any, attention: Params) -> None:
     keys, values = np.split(attention["key_value"], 2, axis=-1)
-    target.linear[0].weight = _join(attention["query"])
-    target.linear[1].weight = np.concatenate([_join(keys), _join(values)])
+    target.linear[0].weight = _join_heads(attention["query"])
+    target.linear[1].weight = np.concatenate([_join_heads(keys), _join_heads(values)])
     _write_output(target.linear[2], attention)
 
 

@@ -1,4 +1,4 @@
-"""Clauses: word order in both languages, main, subordinate, relative and infinitive."""
+"""Clauses and their word order in both languages: main, subordinate, relative and infinitive."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,8 +9,8 @@ from t2t.phrasebook.nouns import DEFINITE
 from t2t.phrasebook.text import NOTHING, Text, join
 from t2t.phrasebook.verbs import english_predicate, german_predicate
 
-# Where the verb stands: second as in statements, first as in questions, last as in German
-# subordinate clauses, or as an infinitive with "to" and "zu".
+# Position of the finite verb: second in statements, first in questions, last in German subordinate
+# clauses; "infinitive" has none, but "to" and "zu".
 Order = Literal["second", "first", "last", "infinitive"]
 
 CONTRACTIONS = {
@@ -31,11 +31,11 @@ class Complement:
     slot: Slot
 
     def english(self) -> str:
-        """The preposition, if any, and the object."""
+        """The English preposition, if any, and the object."""
         return join([self.slot.english, self.nominal.english_object()])
 
     def german_core(self) -> str:
-        """Preposition and nominal, contracted ("im Haus"), without a relative clause."""
+        """The German preposition and nominal, contracted ("im Haus"), without relative clause."""
         core = self.nominal.german_core(self.slot.case)
         article, _, rest = core.partition(" ")
         contracted = CONTRACTIONS.get(f"{self.slot.german} {article}")
@@ -45,7 +45,7 @@ class Complement:
         return join([self.slot.german, core])
 
     def text(self) -> Text:
-        """Both; there must be no relative clause."""
+        """The complement in both languages; it must have no relative clause."""
         return Text(self.english(), self.german_core())
 
 
@@ -58,8 +58,8 @@ class Clause:
     tense: str = "present"  # or "progressive", "past", a key of MODALS
     complements: tuple[Complement, ...] = ()
     negated: bool = False
-    elided: bool = False  # whether the subject is left out, as it was said before
-    front: Text = NOTHING  # what precedes the subject: a question word, a time or a place
+    elided: bool = False  # whether to leave out the subject, named in the clause before
+    front: Text = NOTHING  # precedes the subject: a question word, a time or a place
     time: Text = NOTHING
     frequency: Text = NOTHING
     place: Text = NOTHING
@@ -70,14 +70,14 @@ class Clause:
         return Text(self.english(order), self.german(order))
 
     def subordinate(self, conjunction: Text) -> Text:
-        """The clause behind its main clause."""
+        """The clause as a subordinate clause that follows its main clause."""
         return Text(
             f"{conjunction.english} {self.english()}",
             f", {conjunction.german} {self.german('last')}",
         )
 
     def english(self, order: Order = "second") -> str:
-        """The English words; only questions and infinitives have an order of their own."""
+        """The English words; "last" gives the same order as "second"."""
         auxiliary, main = english_predicate(
             self.verb, self.tense, self.subject.agreement, self.negated, order == "first"
         )
@@ -102,7 +102,7 @@ class Clause:
         )
 
     def german(self, order: Order = "second") -> str:
-        """The German words; a comma closes a clause that is not a main clause."""
+        """The German words; a clause with "last" or "infinitive" ends in a comma."""
         finite, closing, cluster = german_predicate(self.verb, self.tense, self.subject.agreement)
         subject = "" if self.elided else self.subject.german("nom")
         middle, tail = self._german_middle()
@@ -117,14 +117,14 @@ class Clause:
         return join([self.front.german, finite, subject, *middle, closing, tail])
 
     def _german_middle(self) -> tuple[list[str], str]:
-        """What stands between the verb's two places, and a relative clause moved behind both.
+        """The words between the two parts of the verb, and the relative clause after both.
 
-        Pronouns come first, then time, known things, place, new things. "nicht" stands before the
-        first thing that it can deny besides the verb; before something new it becomes "kein".
+        The order is: pronouns, time, definite objects, place, indefinite objects. "nicht" comes
+        after the definite objects; before an indefinite object it becomes "kein".
         """
         bare = [c for c in self.complements if not c.slot.german]
         pronouns = [c for c in bare if isinstance(c.nominal, Pronoun)]
-        # A dative precedes the accusative, also when it is the newer of the two.
+        # A dative precedes the accusative even if it is indefinite.
         new = [c for c in bare if c.nominal.indefinite and len(bare) == 1]
         known = [c for c in bare if c not in pronouns and c not in new]
         denied = bare[-1] if self.negated and bare and bare[-1].nominal.indefinite else None
@@ -152,7 +152,7 @@ class Clause:
 
 
 def relative_clause(head: NounPhrase, clause: Clause, gap: Slot | None = None) -> Text:
-    """The clause about the `head`, which is its subject or the complement that fills the `gap`."""
+    """A relative clause about `head`, which is its subject or the complement of the slot `gap`."""
     preposition = Text(gap.english, gap.german) if gap else NOTHING
     if head.noun.kind == "person":
         english = "whom" if gap else "who"

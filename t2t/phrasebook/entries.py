@@ -1,4 +1,4 @@
-"""The entries of the lexicon: the records for nouns, verbs and adjectives, read from its tables."""
+"""Records of nouns, verbs and adjectives, read from the tables of the lexicon."""
 
 from typing import Literal, NamedTuple
 
@@ -8,32 +8,32 @@ Case = Literal["nom", "akk", "dat", "gen"]
 
 
 class Noun(NamedTuple):
-    """A noun of one semantic class; verbs select their subjects and objects by class."""
+    """A noun and its semantic class, by which verbs select their subjects and objects."""
 
     english: str
     german: str
     gender: str  # "m", "f" or "n"; "w" is a masculine of the n-declension (der Junge, den Jungen)
     plural: str  # German plural; empty for a mass noun
-    kind: str
+    kind: str  # the semantic class
 
 
 class Slot(NamedTuple):
-    """A place beside the verb: a bare object, or one with a preposition in both languages."""
+    """A complement of a verb: a bare object, or one with a preposition in both languages."""
 
-    english: str  # empty for a bare object
+    english: str  # preposition; empty for a bare object
     german: str
     case: Case
     kinds: tuple[str, ...]
 
 
 class Verb(NamedTuple):
-    """A verb with the forms that no rule gives, and the frames that it opens."""
+    """A verb with its principal forms and its frames: the complements that it takes."""
 
     english: str  # infinitive; the first word inflects ("look for")
     past: str
     german: str  # infinitive without its separable prefix
     prefix: str  # separable prefix ("an" of "anrufen") or empty
-    third: str  # er ...
+    third: str  # third person singular ("er ruft": "ruft")
     participle: str
     perfect_with: str  # "haben" or "sein"
     subjects: tuple[str, ...]
@@ -42,17 +42,17 @@ class Verb(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective, its comparatives, and the classes of nouns that it describes."""
+    """An adjective, its comparatives, and the classes of nouns that it can describe."""
 
     english: str
     german: str
-    more: str  # English comparative, empty where comparing makes no sense
+    more: str  # English comparative; empty if the adjective cannot be compared
     german_more: str
     kinds: tuple[str, ...]
 
 
 def read_verb(english: str, german: str, subjects: str, frames: str) -> Verb:
-    """The verb of one row of `lexicon.VERBS`, where the notation is explained."""
+    """Reads one row of `lexicon.VERBS`; the notation is explained there."""
     base, past = english.split(", ")
     infinitive, third, participle, *sein = german.split()
     prefix, _, stem = infinitive.rpartition("-")

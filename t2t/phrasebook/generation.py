@@ -1,4 +1,4 @@
-"""From the sampler's sentences to the pairs of a split, all different."""
+"""Generates the sentence pairs of a split."""
 
 import random
 
@@ -6,18 +6,19 @@ from t2t.phrasebook.sampler_sentences import SentenceSampler
 from t2t.phrasebook.splits import split_of
 
 SIZES = {"train": 40_000, "validation": 500, "test": 1_000, "long": 500}
-TRIES = 10_000  # in a row that may bring nothing new before a split counts as exhausted
+TRIES = 10_000  # consecutive samples without a new pair before a split counts as exhausted
 
 
 def generate(split: str, size: int | None = None, seed: int = 0) -> list[tuple[str, str]]:
-    """The (English, German) pairs of "train", "validation", "test" or "long", all different.
+    """Generates distinct (English, German) pairs of "train", "validation", "test" or "long".
 
-    "long" holds sentences that exceed every sentence of the other splits in both languages. `size`
-    defaults to `SIZES[split]`. The same arguments give the same pairs on every machine; another
-    seed gives other pairs, but no sentence ever changes its split.
+    The sentences of "long" are longer than all sentences of the other splits, in both languages.
+    `size` defaults to `SIZES[split]`. The pairs depend only on the arguments, not on the machine.
+    Another seed gives other pairs, but a sentence belongs to the same split for every seed.
 
     Raises:
-        ValueError: the split is unknown, or `size` is negative or more than the grammar yields.
+        ValueError: the split is unknown, or `size` is negative or larger than the number of pairs
+            that the grammar yields.
     """
     if split not in SIZES:
         raise ValueError(
@@ -28,7 +29,7 @@ def generate(split: str, size: int | None = None, seed: int = 0) -> list[tuple[s
         raise ValueError(f"size={size} is negative; use 0 or more, or None for {SIZES[split]}")
     sampler = SentenceSampler(random.Random(f"phrasebook {split} {seed}"), novel=split != "train")
     draw = sampler.long_sentence if split == "long" else sampler.sentence
-    pairs: dict[str, str] = {}  # by German, so that neither language repeats
+    pairs: dict[str, str] = {}  # by German, so that no sentence repeats in either language
     tries = 0
     while len(pairs) < size:
         pair = draw()

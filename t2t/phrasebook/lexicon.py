@@ -1,11 +1,11 @@
-"""The words of the phrasebook, as tables: what may be extended without knowing the grammar.
+"""The words of the phrasebook, as tables that can be extended without knowing the grammar.
 
-`entries.py` reads the larger tables into records. The words for numbers are in `numbers.py`.
+`entries.py` reads the larger tables into records. The number words are in `numbers.py`.
 """
 
 from t2t.phrasebook.text import Text
 
-# The persons that somebody can be said to have.
+# Persons that can have a possessor: "my brother", but not "my man".
 RELATED = (
     "brother sister mother father aunt uncle neighbour colleague teacher doctor customer guest "
     "child gardener"
@@ -76,8 +76,8 @@ NOUNS = {
         taxi Taxi n Taxis; ship Schiff n Schiffe""",
 }
 
-# Families of compounds: any modifier of a row goes with any head of it. The German modifier carries
-# its linking element (Küche + n, Geschichte - e + s).
+# Compounds: every modifier of a row combines with every head of the row. The German modifier
+# includes its linking element (Küche + n, Geschichte - e + s).
 COMPOUNDS = (
     (
         "kitchen Küchen, garden Garten, office Büro, school Schul, hotel Hotel, cellar Keller, "
@@ -128,7 +128,7 @@ NAMES = {
     "m": ("Peter", "Paul", "Martin", "Tim", "Leon", "David", "Karl", "Anton"),
 }
 
-# English forms that no rule gives.
+# Irregular English forms.
 ENGLISH_PLURALS = {
     "child": "children",
     "man": "men",
@@ -150,7 +150,7 @@ ENGLISH_GERUNDS = {
     "lie": "lying",
 }
 
-# Words that stand for several classes in the tables below.
+# Abbreviations for several classes in the tables below.
 GROUPS = {
     "BEING": "person animal",
     "TEXT": "text tale",
@@ -160,11 +160,11 @@ GROUPS = {
     "WARES": "thing vessel clothing device surface vehicle",
     "SHOWN": "text thing clothing device",
 }
-# What stands for several frames: anywhere near a piece of furniture (SPOT, in either case), and
-# wherever one can go (WHITHER).
+# Abbreviations for several frames: SPOT, followed by a case, is a place at a piece of furniture;
+# GOAL is a place to go to.
 FRAME_GROUPS = {
     "SPOT": ("on auf {} surface", "under unter {} surface", "next to neben {} surface"),
-    "WHITHER": ("into in akk place building", "to zu dat building", "behind hinter akk building"),
+    "GOAL": ("into in akk place building", "to zu dat building", "behind hinter akk building"),
 }
 
 # infinitive, past | prefix-infinitive third-person participle, "sein" if it forms the perfect |
@@ -239,8 +239,8 @@ swim, swam             | schwimmen schwimmt geschwommen sein | BEING  |
 get up, got            | auf-stehen steht aufgestanden sein | BEING  |
 wake up, woke          | auf-wachen wacht aufgewacht sein   | BEING  |
 arrive, arrived        | an-kommen kommt angekommen sein    | person vehicle |
-go, went               | gehen geht gegangen sein           | person | WHITHER
-run, ran               | laufen läuft gelaufen sein         | BEING  | WHITHER
+go, went               | gehen geht gegangen sein           | person | GOAL
+run, ran               | laufen läuft gelaufen sein         | BEING  | GOAL
 drive, drove           | fahren fährt gefahren sein         | person | to zu dat building
 come, came             | kommen kommt gekommen sein         | BEING  | out of aus dat building
 sit, sat               | sitzen sitzt gesessen              | BEING  | SPOT dat
@@ -281,7 +281,7 @@ boring langweilig       | more_boring langweiliger     | text reading
 long lang               | longer länger                | text
 short kurz              | shorter kürzer               | text
 """
-# What an adjective's stem is where it is not the adjective itself.
+# Stems of adjectives whose stem differs from the adjective.
 ADJECTIVE_STEMS = {"müde": "müd", "teuer": "teur"}
 
 # Modals: English auxiliary or semi-auxiliary -> (German singular, German plural).
@@ -317,7 +317,7 @@ FREQUENCIES = (
     Text("sometimes", "manchmal"),
     Text("seldom", "selten"),
 )
-# Times by the tenses they go with.
+# Times, for any tense, for the past and for the future.
 TIMES = (
     Text("today", "heute"),
     Text("in the morning", "am Morgen"),

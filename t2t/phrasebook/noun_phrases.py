@@ -1,4 +1,4 @@
-"""What can be a subject or an object: noun phrases, names and pronouns."""
+"""Subjects and objects: noun phrases, names and pronouns."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,38 +19,41 @@ Agreement = Literal["I", "it", "they"]  # first singular, third singular, any pl
 class Nominal:
     """A subject or object, in both languages."""
 
-    relative: Text = NOTHING  # apart from the rest, as German may put it behind the verb
+    relative: Text = NOTHING  # relative clause; separate, because German may put it after the verb
 
     @property
     def agreement(self) -> Agreement:
-        """What the verb agrees with."""
+        """Person and number, with which the verb agrees."""
         return "it"
 
     @property
     def indefinite(self) -> bool:
-        """Whether it brings up something new, so that its negation is "kein"."""
+        """True if it is indefinite, so that its negation is "kein"."""
         return False
 
     def english(self) -> str:
-        """The English words, as a subject."""
+        """The English words of the subject."""
         raise NotImplementedError
 
     def english_object(self) -> str:
-        """The English words, as an object: only pronouns differ."""
+        """The English words of the object; only pronouns differ from the subject."""
         return self.english()
 
     def german_core(self, case: Case) -> str:
-        """The German words but for the relative clause."""
+        """The German words without the relative clause."""
         raise NotImplementedError
 
     def german(self, case: Case) -> str:
-        """All the German words."""
+        """All German words."""
         return join([self.german_core(case), self.relative.german])
 
 
 @dataclass(frozen=True)
 class NounPhrase(Nominal):
-    """A noun with what belongs to it. `determiner` is English; "" is a bare plural or mass noun."""
+    """A noun with determiner, adjective, number, owner and relative clause.
+
+    `determiner` is English; "" gives a bare plural or mass noun.
+    """
 
     noun: Noun
     determiner: str = "the"
@@ -72,7 +75,7 @@ class NounPhrase(Nominal):
 
     @property
     def indefinite(self) -> bool:
-        """Whether it is bare or has "a"."""
+        """True if the noun is bare or has "a"."""
         return self.determiner in ("a", "") and not self.count and not self.owner
 
     def english(self) -> str:
@@ -92,7 +95,7 @@ class NounPhrase(Nominal):
         return join([determiner, words, self.relative.english])
 
     def german_core(self, case: Case) -> str:
-        """The same without the relative clause, inflected; a genitive follows its noun."""
+        """Determiner, number, adjective, noun and genitive, inflected; no relative clause."""
         word, possessor = self.determiner, ""
         if isinstance(self.owner, Name):
             word = self.owner.german("gen")  # "Annas Auto", but "das Auto meines Bruders"
@@ -144,7 +147,7 @@ class Pronoun(Nominal):
         return self.object
 
     def german_core(self, case: Case) -> str:
-        """The form of the case; there is no genitive."""
+        """The form in this case; the genitive does not occur."""
         return self.forms[("nom", "akk", "dat").index(case)]
 
 

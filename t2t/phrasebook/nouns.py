@@ -1,11 +1,12 @@
-"""How nouns inflect, and the determiners and adjectives that agree with them."""
+"""Inflection of nouns, determiners and adjectives."""
 
 import re
 
 from t2t.phrasebook.entries import Case, Noun
 from t2t.phrasebook.lexicon import ADJECTIVE_STEMS, ENGLISH_PLURALS
 
-# By case, then gender or plural. Strong endings stand on dies-, jed-, ein- and bare adjectives.
+# By case, then gender or "p" for the plural. Strong endings are those of dies-, jed- and ein-, and
+# of adjectives without a determiner.
 DEFINITE = {
     "nom": {"m": "der", "f": "die", "n": "das", "p": "die"},
     "akk": {"m": "den", "f": "die", "n": "das", "p": "die"},
@@ -26,7 +27,7 @@ EIN_WORDS = {
 
 
 def english_plural(noun: str) -> str:
-    """The plural of a noun or compound, of which the last word inflects."""
+    """The plural of a noun or compound; only the last word of a compound inflects."""
     first, _, head = noun.rpartition(" ")
     if head in ENGLISH_PLURALS:
         plural = ENGLISH_PLURALS[head]
@@ -64,7 +65,7 @@ def german_determiner(word: str, case: Case, key: str) -> tuple[str, bool]:
 
 
 def german_adjective(adjective: str, case: Case, key: str, shown: bool) -> str:
-    """Weak after a determiner that shows gender and case, otherwise strong."""
+    """The inflected adjective: weak after a determiner that shows the gender, otherwise strong."""
     stem = ADJECTIVE_STEMS.get(adjective, adjective)
     if not shown and not (case == "gen" and key in "mn"):  # "Annas alten Autos"
         return stem + STRONG[case][key]

@@ -1,4 +1,4 @@
-"""Numbers in words, and what is said with them: years and times of the clock."""
+"""Numbers in words, years and clock times."""
 
 from t2t.phrasebook.text import Text
 
@@ -41,7 +41,7 @@ def _german_factor(n: int) -> str:
 
 
 def year(n: int) -> Text:
-    """A year: up to 1999 both languages count hundreds, "nineteen eighty-four"."""
+    """A year in words; before 2000 both languages count hundreds: "nineteen eighty-four"."""
     if n >= 2000:
         return Text(f"in {english_number(n)}", f"im Jahr {german_number(n)}")
     century, rest = divmod(n, 100)
@@ -53,7 +53,10 @@ def year(n: int) -> Text:
 
 
 def clock_time(hour: int, minutes: int) -> Text:
-    """1 <= hour <= 12, and a quarter; "half past three" is "halb vier", half of the fourth hour."""
+    """A time in words; 1 <= hour <= 12, and minutes are 0, 15, 30 or 45.
+
+    "half past three" is "halb vier": the German names the next hour.
+    """
     after = hour % 12 + 1
     english, german = {
         0: (f"{english_number(hour)} o'clock", f"{_german_factor(hour)} Uhr"),

@@ -1,4 +1,4 @@
-"""The sampler of noun phrases and clauses, filled with words that make sense together."""
+"""Samples noun phrases and clauses of words that make sense together."""
 
 import random
 from dataclasses import replace
@@ -49,7 +49,7 @@ DETERMINERS = {
 }
 MASS_DETERMINERS = {"the": 50, "": 25, "this": 8, "my": 12, "owner": 5}
 POSSESSIVES = {"I": "my", "we": "our", "you": "your", "he": "his", "she": "her", "they": "their"}
-# For each class of noun, the verb frames in which it can be a complement, and which one it is.
+# For each class of nouns, the verb frames in which it can be a complement, and its index there.
 GAPS = {
     kind: [
         (verb, frame, i)
@@ -64,12 +64,12 @@ FITTING = {kind: [a for a in ADJECTIVES if kind in a.kinds] for kind in GAPS}
 
 
 def is_quantified(nominal: Nominal) -> bool:
-    """Whether negating the clause could be taken as negating "every" or the number."""
+    """Returns whether a negation of the clause could be read as negating "every" or the number."""
     return isinstance(nominal, NounPhrase) and (nominal.determiner == "every" or nominal.count > 0)
 
 
 class ClauseSampler:
-    """Draws noun phrases and clauses; `novel` admits the compounds that are held out of train."""
+    """Samples noun phrases and clauses; `novel` includes the compounds held out of train."""
 
     def __init__(self, rng: random.Random, novel: bool):
         self.rng = rng
@@ -84,7 +84,7 @@ class ClauseSampler:
         return self.rng.random() < probability
 
     def weighted(self, weights: dict[Choice, int]) -> Choice:
-        """A key, as often as its value says."""
+        """A random key, with a probability proportional to its value."""
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
     def noun(self, kinds: tuple[str, ...]) -> Noun:
@@ -97,7 +97,7 @@ class ClauseSampler:
     def noun_phrase(
         self, kinds: tuple[str, ...], possessive: str = "my", relative: bool = False
     ) -> NounPhrase:
-        """A noun phrase; `possessive` is the word to use where it gets one."""
+        """A noun phrase; `possessive` is the possessive determiner to use if it gets one."""
         noun = self.noun(kinds)
         fitting = FITTING[noun.kind]
         adjective = self.rng.choice(fitting) if fitting and self.chance(0.25) else None
@@ -124,7 +124,7 @@ class ClauseSampler:
         return phrase
 
     def relative(self, head: NounPhrase) -> Text:
-        """A clause about the head, which is its subject or one of its complements."""
+        """A relative clause about the head, which is its subject or one of its complements."""
         kind = head.noun.kind
         verbs = [verb for verb in VERBS if kind in verb.subjects]
         if verbs and self.chance(0.5):
@@ -140,20 +140,20 @@ class ClauseSampler:
         return relative_clause(head, clause, gap)
 
     def name(self) -> Name:
-        """A person by name."""
+        """A random person's name."""
         return Name(self.rng.choice(NAMES["f"] + NAMES["m"]))
 
     def subject(self, kinds: tuple[str, ...], relative: bool = False) -> Nominal:
-        """Something known, which can open a sentence."""
+        """A definite subject, which can begin a sentence."""
         if kinds[0] == "person" and self.chance(0.35):
             return self.rng.choice((I, WE, YOU, HE, SHE, THEY, self.name(), self.name()))
         while True:
             phrase = self.noun_phrase(kinds, self.rng.choice(("my", "our", "your")), relative)
-            if not phrase.indefinite:  # what is new makes a poor topic
+            if not phrase.indefinite:  # an indefinite phrase is a poor topic
                 return phrase
 
     def object(self, slot: Slot, subject: Nominal, relative: bool) -> Nominal:
-        """What fills a slot beside this subject."""
+        """An object for a slot in a clause with this subject."""
         if slot.kinds[0] == "person" and self.chance(0.25):
             others = [pronoun for pronoun in (HE, SHE, THEY) if pronoun != subject]
             others += [] if subject in (I, WE) else [I, WE]
@@ -161,7 +161,7 @@ class ClauseSampler:
         return self.noun_phrase(slot.kinds, self.possessive(subject), relative)
 
     def possessive(self, subject: Nominal) -> str:
-        """The subject's own, where sex or number decide the word; else somebody else's."""
+        """The subject's possessive, if sex or number determine it; else another person's."""
         match subject:
             case Pronoun():
                 return POSSESSIVES.get(subject.subject, "my")
@@ -194,20 +194,20 @@ class ClauseSampler:
         tenses: tuple[str, ...],
         plain: bool,
     ) -> Clause:
-        """A clause with these slots filled; see `clause`."""
+        """A clause with random complements for the slots of `frame`."""
         relative = not plain and self.chance(0.15)
         complements = tuple(
             Complement(self.object(slot, subject, relative and slot is frame[-1]), slot)
             for slot in frame
         )
         tense = self.tense(verb, subject, tenses)
-        # "not every" and "not three" deny the number: another order, and not what is meant.
+        # "not every" and "not three" would negate the quantity instead of the verb.
         parts = (subject, *(complement.nominal for complement in complements))
         negated = self.chance(0.15) and not any(is_quantified(part) for part in parts)
         return Clause(subject, verb, tense, complements, negated)
 
     def tense(self, verb: Verb, subject: Nominal, tenses: tuple[str, ...]) -> str:
-        """One of `tenses` that suits verb and subject; else the first, which suits all."""
+        """A random tense if it suits the verb and subject; else the first, which always does."""
         tense = self.rng.choice(tenses)
         personal = not isinstance(subject, NounPhrase) or subject.noun.kind == "person"
         if tense in MODALS and tense != "will" and not personal:
@@ -215,13 +215,13 @@ class ClauseSampler:
         if verb.stative and tense not in ("present", "past", "will"):
             return tenses[0]
         if tense == "past" and verb.past == verb.english.split()[0] and subject.agreement != "it":
-            return tenses[0]  # "they read" would be present or past
+            return tenses[0]  # "they read" could be present or past
         return tense
 
     def with_adverb(self, clause: Clause) -> Clause:
-        """At most one adverb, where it attaches to this clause beyond doubt."""
+        """Adds at most one adverb, at a position where it can only belong to this clause."""
         last = clause.complements[-1].nominal if clause.complements else None
-        # Behind a relative clause an adverb would belong to that: there it must be fronted.
+        # After a relative clause an adverb would belong to that clause, so it must be fronted.
         fronted = bool(last and last.relative.german) or self.chance(0.35)
         counted = isinstance(clause.subject, NounPhrase) and clause.subject.count > 0
         if clause.tense == "progressive" or (fronted and counted):
@@ -240,21 +240,21 @@ class ClauseSampler:
         return clause
 
     def time(self, clause: Clause) -> Text:
-        """A time that goes with the tense."""
+        """A time that fits the tense."""
         tense = clause.tense
         quarter = self.rng.choice((0, 15, 30, 45))
-        # One does not love somebody at three o'clock.
+        # Stative verbs have no clock time: nobody loves somebody at three o'clock.
         choices = [] if clause.verb.stative else [clock_time(self.rng.randint(1, 12), quarter)] * 5
         if tense == "past":
             choices += PAST_TIMES * 2
             choices += [year(self.rng.randint(1900, 2029))] * 4
         elif tense in MODALS and tense != "could":
             choices += FUTURE_TIMES * 2
-        elif tense == "present" and not clause.negated:  # "nicht jeden Tag" is something else
+        elif tense == "present" and not clause.negated:  # "nicht jeden Tag" has another meaning
             choices += [Text("every day", "jeden Tag")] * 3
         return self.rng.choice([*choices, *TIMES])
 
     def place(self) -> Text:
-        """Where something happens."""
+        """A place, as an adverb."""
         slot = self.rng.choice((IN, IN, IN_FRONT, BEHIND))
         return Complement(NounPhrase(self.noun(slot.kinds)), slot).text()

@@ -1,4 +1,4 @@
-"""The sampler of sentences: statements, questions, and clauses joined in several ways."""
+"""Samples sentences: statements, questions, and combinations of clauses."""
 
 from dataclasses import replace
 
@@ -39,28 +39,28 @@ THINGS = tuple(kind for kind in GAPS if kind not in ("person", "animal"))
 
 
 class SentenceSampler(ClauseSampler):
-    """Draws sentences of all kinds."""
+    """Samples sentences of all kinds."""
 
     def sentence(self) -> Text:
-        """A sentence with its full stop or question mark."""
+        """A sentence with a full stop or question mark."""
         if self.chance(0.2):
             return punctuate(self.question(), "?")
         return punctuate(self.declarative())
 
     def long_sentence(self) -> Text:
-        """Main clauses strung together until both languages exceed `MAX_WORDS`."""
+        """Coordinated main clauses, as many as make both languages exceed `MAX_WORDS`."""
         text = self.declarative()
         while word_counts(text)[0] <= MAX_WORDS:
-            text = self.joined(text, self.declarative())
+            text = self.coordinate(text, self.declarative())
         return punctuate(text)
 
-    def joined(self, one: Text, two: Text) -> Text:
-        """Two main clauses, coordinated."""
+    def coordinate(self, one: Text, two: Text) -> Text:
+        """Joins two main clauses with "and" or "but"."""
         english, german = self.rng.choice(((", and", "und"), (", but", ", aber")))
         return Text(f"{one.english}{english} {two.english}", f"{one.german} {german} {two.german}")
 
     def declarative(self) -> Text:
-        """A sentence of any kind but a question, without its full stop."""
+        """A sentence of any kind except a question, without a full stop."""
         kinds = {
             self.statement: 36,
             self.subordination: 16,
@@ -80,10 +80,10 @@ class SentenceSampler(ClauseSampler):
     def coordination(self) -> Text:
         """Two main clauses about different things."""
         one, two = self.clause(plain=True), self.clause(plain=True)
-        return self.joined(one.text(), two.text())
+        return self.coordinate(one.text(), two.text())
 
     def subordination(self) -> Text:
-        """Main and subordinate clause, in either order, often about the same person."""
+        """A main and a subordinate clause, in either order, often about the same person."""
         conjunction = self.rng.choice(SUBORDINATORS)
         english, german = conjunction
         tenses = {
@@ -96,8 +96,8 @@ class SentenceSampler(ClauseSampler):
             tenses = (main.tense,)
         elif english == "if":
             tenses = ("present",)
-        below = self.clause(self.again(main.subject), tenses, plain=True)
-        if english == "before":  # before something that does not happen?
+        below = self.clause(self.pronoun_for(main.subject), tenses, plain=True)
+        if english == "before":  # "before she does not come" makes no sense
             below = replace(below, negated=False)
         if self.chance(0.7):
             return concatenate(main.text(), below.subordinate(conjunction))
@@ -106,8 +106,8 @@ class SentenceSampler(ClauseSampler):
             f"{german} {below.german('last')} {main.german('first')}",
         )
 
-    def again(self, subject: Nominal) -> Nominal | None:
-        """A pronoun for the subject of the other clause, or None: somebody else."""
+    def pronoun_for(self, subject: Nominal) -> Nominal | None:
+        """A pronoun for the subject of another clause, or None for a new subject."""
         if self.chance(0.3):
             return None
         if isinstance(subject, Pronoun):
@@ -119,16 +119,16 @@ class SentenceSampler(ClauseSampler):
         return None
 
     def report(self) -> Text:
-        """What somebody says or thinks: "dass" and the verb last."""
+        """Reported speech or thought: "that", German "dass" with the verb last."""
         verb = self.rng.choice(REPORTING)
         speaker = self.rng.choice((self.name(), NounPhrase(self.noun(("person",)))))
-        # Behind "that" there is no place for anything in front.
-        said = replace(self.clause(self.again(speaker)), front=NOTHING)
+        # Nothing may precede the subject after "that".
+        said = replace(self.clause(self.pronoun_for(speaker)), front=NOTHING)
         who = Text(speaker.english(), speaker.german("nom"))
         return concatenate(who, verb, said.subordinate(Text("that", "dass")))
 
     def description(self) -> Text:
-        """What something is like, in comparison with something else, or what it costs."""
+        """A quality or the price of something, possibly compared with something else."""
         kind = self.rng.choice([kind for kind in GAPS if FITTING[kind]])
         subject = self.subject((kind,))
         tense = self.rng.choice(("present", "present", "past"))
@@ -142,13 +142,13 @@ class SentenceSampler(ClauseSampler):
         return Clause(subject, BE, tense, negated=negated, rest=rest).text()
 
     def price(self) -> Text:
-        """A number of euros."""
+        """A price in euros."""
         price = self.rng.randint(2, self.rng.choice((99, 999, 9999)))
-        price += price % 100 == 1  # "hunderteins Euro" has rivals
+        price += price % 100 == 1  # "hunderteins Euro" has other valid forms
         return Text(f"{english_number(price)} euros", f"{german_number(price)} Euro")
 
     def quality(self, kind: str, noun: Noun | None) -> Text:
-        """An adjective, graded or compared with something other than `noun`, or an age."""
+        """An adjective, possibly graded or compared with something else than `noun`, or an age."""
         adjective = self.rng.choice(FITTING[kind])
         if kind == "person" and self.chance(0.25):
             age = self.rng.randint(2, 99)
@@ -167,7 +167,7 @@ class SentenceSampler(ClauseSampler):
         return concatenate(degree, Text(adjective.english, adjective.german))
 
     def anaphora(self) -> Text:
-        """A thing, taken up by "it" or "them", which has the gender of the German noun."""
+        """Two clauses about one thing: the second calls it "it" or "them", with German gender."""
         clause, thing = self.mention()
         it = THEY if thing.plural else IT[thing.key]
         kind = thing.noun.kind
@@ -189,7 +189,7 @@ class SentenceSampler(ClauseSampler):
         return concatenate(clause.text(), Text("and", "und"), Text(second.english(), echo))
 
     def mention(self) -> tuple[Clause, NounPhrase]:
-        """A clause in which a person deals with one thing only, so that "it" is clear."""
+        """A clause about a person and a single thing, so that "it" is unambiguous."""
         while True:
             clause = self.clause(plain=True, tenses=("present", "past"))
             if clause.negated or not clause.complements:
@@ -201,7 +201,7 @@ class SentenceSampler(ClauseSampler):
                     return clause, thing
 
     def existence(self) -> Text:
-        """The sentence with "there is": German "es gibt" takes an accusative."""
+        """A sentence with "there is", German "es gibt" with an accusative."""
         while True:
             phrase = self.noun_phrase(("person", "animal", "thing", "surface", "vessel"))
             if phrase.indefinite or phrase.count:
@@ -212,27 +212,27 @@ class SentenceSampler(ClauseSampler):
         return concatenate(there_is, Text(phrase.english(), phrase.german("akk")), place)
 
     def purpose(self) -> Text:
-        """Going somewhere in order to do something."""
+        """A sentence with "in order to": somebody goes somewhere to do something."""
         main = self.clause(plain=True, verbs=MOTIONS)
         aim = self.clause(main.subject, ("present",), plain=True, verbs=ACTIONS)
         aim = replace(aim, negated=False)
         return concatenate(main.text(), Text("in order", ", um"), aim.text("infinitive"))
 
     def question(self) -> Text:
-        """Yes or no, who, which object, or when, where and why."""
+        """A question: yes or no, for the subject, for an object, or with "when" or "why"."""
         form = self.weighted({"yes or no": 40, "who": 15, "object": 30, "adverb": 15})
         if form == "who":
             return self.clause(WHO, plain=True).text()
         clause = replace(self.clause(plain=True), negated=False)
         if form == "object" and clause.complements:
             *others, asked = clause.complements
-            clause = replace(clause, complements=tuple(others), front=self.asked(asked))
+            clause = replace(clause, complements=tuple(others), front=self.question_word(asked))
         elif form != "yes or no":
             clause = replace(clause, front=self.rng.choice(ADVERBS_ASKED))
         return clause.text("first")
 
-    def asked(self, complement: Complement) -> Text:
-        """The question word for a complement: whom, what or which ..."""
+    def question_word(self, complement: Complement) -> Text:
+        """The question word that asks for a complement: "whom", "what" or "which ..."."""
         nominal, slot = complement.nominal, complement.slot
         asked: Nominal = WHO
         if isinstance(nominal, NounPhrase):

@@ -1,25 +1,25 @@
-"""What belongs to which split: sentences by length and hash, compounds by hash."""
+"""Assigns sentences to splits by length and hash, and holds out compounds by hash."""
 
 import zlib
 
 from t2t.phrasebook.entries import Noun
 
-MAX_WORDS = 16  # of a train, validation or test sentence, in either language; long ones have more
+MAX_WORDS = 16  # of a train, validation or test sentence; sentences of "long" have more
 MAX_LONG_WORDS = 40
 
 
 def word_counts(pair: tuple[str, str]) -> tuple[int, int]:
-    """The smaller and the larger of the two sentences' numbers of words."""
+    """The number of words of the shorter and of the longer sentence of a pair."""
     english, german = (len(text.split()) for text in pair)
     return min(english, german), max(english, german)
 
 
 def split_of(pair: tuple[str, str]) -> str | None:
-    """The one split to which a pair may belong: by length, then by a hash of its German.
+    """The split of a pair, by its length and then by a hash of its German sentence.
 
-    The German decides because it is a function of the English: two English sentences with one
-    translation come together, and so no sentence of either language is in two splits. None if the
-    pair is too long for train on one side only, or too long for all.
+    The German is a function of the English, so English sentences with the same translation are in
+    the same split, and no sentence of either language is in two splits. None if only one side is
+    longer than `MAX_WORDS`, or if a side is longer than `MAX_LONG_WORDS`.
     """
     shorter, longer = word_counts(pair)
     if longer > MAX_WORDS:
@@ -29,5 +29,5 @@ def split_of(pair: tuple[str, str]) -> str | None:
 
 
 def is_held_out(compound: Noun) -> bool:
-    """Whether a compound is kept out of train, so that the other splits test composition."""
+    """Returns whether a compound is held out of train, so that other splits test composition."""
     return zlib.crc32(compound.german.encode()) % 8 == 0

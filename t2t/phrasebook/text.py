@@ -1,4 +1,4 @@
-"""Texts in both languages, and how words become a sentence."""
+"""Texts in both languages; joins words to sentences."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Text(NamedTuple):
-    """The same thing said in English and in German."""
+    """An English text and its German translation."""
 
     english: str
     german: str
@@ -16,16 +16,16 @@ NOTHING = Text("", "")
 
 
 def join(words: Iterable[str]) -> str:
-    """The words that are not empty, with spaces."""
+    """Joins words with spaces; skips empty ones."""
     return " ".join(filter(None, words))
 
 
 def concatenate(*texts: Text) -> Text:
-    """One text after the other."""
+    """Joins texts with spaces, in each language."""
     return Text(join(text.english for text in texts), join(text.german for text in texts))
 
 
 def punctuate(text: Text, end: str = ".") -> Text:
-    """Sentences: commas once and attached, none at the end, a capital first, `end` last."""
+    """Makes sentences: normalises commas, capitalises the first letter and appends `end`."""
     english, german = (re.sub(r"(\s*,)+", ",", side).rstrip(",") for side in text)
     return Text(english[0].upper() + english[1:] + end, german[0].upper() + german[1:] + end)

@@ -1,4 +1,4 @@
-"""How verbs inflect: the predicate of a clause by tense, agreement and negation."""
+"""Inflection of verbs: the predicate of a clause by tense, agreement and negation."""
 
 import re
 
@@ -13,7 +13,7 @@ AUXILIARIES = {
     "haben": {"I": "habe", "it": "hat", "they": "haben"},
     "sein": {"I": "bin", "it": "ist", "they": "sind"},
 }
-# The two verbs whose past is not the perfect ("ist gewesen") in good German.
+# The two verbs whose past tense is the preterite; that of all others is the perfect.
 PRETERITES = {
     "haben": {"I": "hatte", "it": "hatte", "they": "hatten"},
     "sein": {"I": "war", "it": "war", "they": "waren"},
@@ -21,7 +21,7 @@ PRETERITES = {
 
 
 def english_third(verb: str) -> str:
-    """he, she, it ...: the third person singular."""
+    """The third person singular: "(he) goes"."""
     if verb == "have":
         return "has"
     if verb.endswith(("s", "ch", "sh", "o")):
@@ -30,7 +30,7 @@ def english_third(verb: str) -> str:
 
 
 def english_gerund(verb: str) -> str:
-    """The form in -ing."""
+    """The form that ends in "-ing"."""
     silent_e = verb.endswith("e") and not verb.endswith("ee")
     return ENGLISH_GERUNDS.get(verb, (verb[:-1] if silent_e else verb) + "ing")
 
@@ -38,7 +38,7 @@ def english_gerund(verb: str) -> str:
 def english_predicate(
     verb: Verb, tense: str, agreement: Agreement, negated: bool, inverted: bool
 ) -> tuple[str, str]:
-    """The auxiliary (it goes before the subject of a question) and the words that follow it."""
+    """The auxiliary, which precedes the subject of a question, and the words after it."""
     base, _, particle = verb.english.partition(" ")
     third = agreement == "it"
     be = {"I": "am", "it": "is", "they": "are"}[agreement]
@@ -66,7 +66,11 @@ def english_predicate(
 
 
 def german_predicate(verb: Verb, tense: str, agreement: Agreement) -> tuple[str, str, str]:
-    """The finite verb, what closes the sentence bracket, and both as a verb-final cluster."""
+    """The German predicate in three parts.
+
+    Returns the finite verb, the words at the end of a main clause (separable prefix, participle or
+    infinitive), and both in the order of a subordinate clause.
+    """
     if tense in MODALS:
         singular, plural = MODALS[tense]
         finite = plural if agreement == "they" else singular

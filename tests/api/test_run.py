@@ -128,10 +128,10 @@ def test_sentences_of_known_lengths_compile_nothing(run: Run) -> None:
     ("src", "tgt", "message"),
     [
         ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
-        ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, a row for each"),
+        ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, one row for each"),
         ([[5, 2]], [[1.0]], r"tgt is float64\[1, 1\]; give integer ids"),
         ([[]], [[1]], r"src is float64\[1, 0\]"),
-        ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; fill them up with 0"),
+        ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; pad them with 0"),
         ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
         ([[-1, 2]], [[1]], "src holds the id -1"),
     ],
@@ -168,7 +168,7 @@ def test_values_out_of_range_are_refused(run: Run) -> None:
         run.translate(["Dogs climb."], beam_size=0)
     with pytest.raises(DataError, match="one string, 'Dogs climb'; give a list"):
         run.translate("Dogs climb")
-    with pytest.raises(DataError, match=r"'A' is no pair \(source, target\)"):
+    with pytest.raises(DataError, match=r"'A' is not a pair \(source, target\)"):
         run.score(["A"])
 
 

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
-from t2t.data.batching import POSITION_COSTS, BatchPlan, best_cut, count_lengths, find_dropped
+from t2t.data.batching import (
+    POSITION_COSTS,
+    BatchPlan,
+    count_lengths,
+    find_best_split,
+    find_dropped,
+)
 from t2t.data.corpus import DataError
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
@@ -153,7 +159,7 @@ def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     assert plan.padding_share() <= 0.1
 
 
-def test_cut_is_the_one_that_saves_most() -> None:
+def test_split_saves_the_most_padding() -> None:
     src, tgt = draw_lengths(60)
 
     def cost(pairs: np.ndarray) -> int:
@@ -165,17 +171,17 @@ def test_cut_is_the_one_that_saves_most() -> None:
         for cut in sorted(set(lengths.tolist()))[:-1]:
             parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
             savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
-    saving, side, cut = best_cut(*count_lengths(src, tgt, 1))
+    saving, side, cut = find_best_split(*count_lengths(src, tgt, 1))
     assert saving == max(savings.values()) == savings[side, cut]
 
 
-def test_pairs_of_equal_lengths_are_cut_as_if_each_stood_alone() -> None:
+def test_counted_pairs_are_split_like_single_pairs() -> None:
     src, tgt = draw_lengths(2000)
-    cells = count_lengths(src, tgt, 3)
-    assert cells.counts.sum() == 2000
-    assert cells.counts.max() > 1
+    distinct = count_lengths(src, tgt, 3)
+    assert distinct.counts.sum() == 2000
+    assert distinct.counts.max() > 1
     src, tgt = -(-src // 3) * 3, -(-tgt // 3) * 3
-    assert best_cut(src, tgt, np.ones_like(src)) == best_cut(*cells)
+    assert find_best_split(src, tgt, np.ones_like(src)) == find_best_split(*distinct)
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:

@@ -140,8 +140,11 @@ def test_multi30k_is_downloaded_once(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"tampered"), r"val\.en\.gz is not the known file: SHA-256 of the text is"),
-        (b"<html>", "none, for it is no complete gzip file"),
+        (
+            gzip.compress(b"tampered"),
+            r"val\.en\.gz is not the expected file: SHA-256 of the text is",
+        ),
+        (b"<html>", "unknown, because it is not a complete gzip file"),
         (
             None,
             r"val\.en\.gz cannot be downloaded: .*; put val\.en\.gz into .*cache/multi30k by hand",

@@ -41,12 +41,12 @@ def search_beam(
 ) -> list[Hypothesis]:
     """Beam search that never stops before the limit; best first."""
     finished: list[Hypothesis] = []
-    growing: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for length in range(1, limit + 1):
         candidates = sorted(
             (
                 (total + float(step), (*prefix, token))
-                for total, prefix in growing
+                for total, prefix in alive
                 for token, step in enumerate(next_log_probs(prefix))
                 if token not in (PAD_ID, BOS_ID) and (token == EOS_ID or length < limit)
             ),
@@ -55,5 +55,5 @@ def search_beam(
         for total, tokens in candidates:
             if tokens[-1] == EOS_ID:
                 finished.append(Hypothesis(score(total, length, alpha), total, tokens))
-        growing = [c for c in candidates if c[1][-1] != EOS_ID][:beam_size]
+        alive = [c for c in candidates if c[1][-1] != EOS_ID][:beam_size]
     return sorted(finished, reverse=True)[:beam_size]

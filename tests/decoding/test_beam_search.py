@@ -12,14 +12,14 @@ from jax.sharding import AxisType, PartitionSpec
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
-    NEVER,
+    BANNED_TOKENS,
     Hypotheses,
     Search,
     _find_best,
     beam_search,
     continue_search,
     extend_search,
-    is_growing,
+    is_unfinished,
     search_with_alphas,
     start_search,
     take_rows,
@@ -241,26 +241,26 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
     wanted = search(model, limits=limits, n_best=n_best)
     resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
     state = start(model, limits, capacity=1, n_best=n_best)
-    owners, growing = np.arange(BATCH), np.ones(BATCH, bool)
+    owners, unfinished = np.arange(BATCH), np.ones(BATCH, bool)
     for capacity in (1, 2, 4, 6):
         state = resume(extend_search(state, state.cache, capacity))
-        growing = np.asarray(is_growing(state))
+        unfinished = np.asarray(is_unfinished(state))
         for row, owner in enumerate(owners):
-            if not growing[row]:
+            if not unfinished[row]:
                 done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished[0])
                 np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :capacity])
                 for found, expected in zip(done[1:], wanted[1:], strict=True):
                     np.testing.assert_allclose(found, expected[owner], rtol=1e-6)
-        if not growing.any():
+        if not unfinished.any():
             break
-        state, owners = take_rows(state, jnp.flatnonzero(growing)), owners[growing]
-    assert not growing.any()
+        state, owners = take_rows(state, jnp.flatnonzero(unfinished)), owners[unfinished]
+    assert not unfinished.any()
 
 
 def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), 3)
-    rows = jnp.flatnonzero(is_growing(paused))
+    rows = jnp.flatnonzero(is_unfinished(paused))
     assert 0 < len(rows) <= 3
     assert 0 < paused.length < LENGTH
     [found] = continue_search(model.decode_step, take_rows(paused, rows), (0.6,)).finished
@@ -275,11 +275,11 @@ def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> No
     logits = random.normal(size=(3, beam_size, size)).astype(np.float32)
     logits[0, 0, -2:] += 9
     logits[1, :, :2] += 9  # the banned
-    before = random.normal(size=(3, beam_size)).astype(np.float32)
-    totals = logits + before[..., None]
-    totals[..., list(NEVER)] = -np.inf
+    offsets = random.normal(size=(3, beam_size)).astype(np.float32)
+    totals = logits + offsets[..., None]
+    totals[..., list(BANNED_TOKENS)] = -np.inf
     order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
-    found = jax.jit(_find_best, static_argnums=2)(logits, before, 2 * beam_size)
+    found = jax.jit(_find_best, static_argnums=2)(logits, offsets, 2 * beam_size)
     np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
     np.testing.assert_array_equal(found[1], order // size)
     np.testing.assert_array_equal(found[2], order % size)

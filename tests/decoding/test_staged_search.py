@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from t2t.config.fields import MeshConfig
-from t2t.decoding.staged_search import search_side_by_side
+from t2t.decoding.staged_search import search_concurrently
 from t2t.runtime.mesh import make_mesh
 
 
@@ -18,21 +18,21 @@ def test_two_searches_are_under_way_and_results_keep_their_order() -> None:
         threading.Event().wait(next(order))
         return task, threading.get_ident()
 
-    found = list(search_side_by_side(search, range(4)))
+    found = list(search_concurrently(search, range(4)))
     assert [task for task, _ in found] == [0, 1, 2, 3]
     assert len({thread for _, thread in found}) == 2
 
 
 def test_mesh_of_several_devices_searches_in_one_order() -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2), jax.devices()[:2])):
-        found = search_side_by_side(lambda _: threading.get_ident(), range(3))
+        found = search_concurrently(lambda _: threading.get_ident(), range(3))
         assert set(found) == {threading.get_ident()}
 
 
 def test_mesh_of_one_device_is_that_of_the_searches() -> None:
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     with jax.set_mesh(mesh):
-        found = list(search_side_by_side(lambda _: jax.sharding.get_mesh(), range(3)))
+        found = list(search_concurrently(lambda _: jax.sharding.get_mesh(), range(3)))
     assert found == [mesh] * 3
 
 
@@ -46,5 +46,5 @@ def test_error_of_a_search_ends_all() -> None:
             raise ValueError("task 1")
 
     with pytest.raises(ValueError, match="task 1"):
-        list(search_side_by_side(search, range(1000)))
+        list(search_concurrently(search, range(1000)))
     assert len(begun) < 1000

@@ -107,7 +107,7 @@ def test_leaving_a_batch_changes_nothing(
     translations: list[Translation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(length_batching, "_ROWS_LEFT", 3)
+    monkeypatch.setattr(length_batching, "_SHRUNK_ROWS", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
     assert "take_rows" in {name for name, *_ in translator._batches._compiled}
@@ -183,12 +183,12 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
         found[1].log_prob / ((5 + found[1].length) / 6) ** config.decoding.alpha
     )
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "1 of 2 sentences have more than 12 sub-words: translated in pieces"
+        "1 of 2 sentences have more than 12 sub-words; they are translated in pieces"
     ]
 
 
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length_batching, "_FULL_ROWS_UP_TO", 16)
+    monkeypatch.setattr(length_batching, "_FULL_BATCH_LENGTH", 16)
     batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))
     assert batches == [(64, 2, [4, 2]), (32, 2, [5, 3]), (16, 2, [1, 0])]
     assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 4, [1, 2, 0])]

@@ -1,14 +1,14 @@
-"""Which models there are in CTranslate2; that they agree is in `test_against_ctranslate2.py`."""
+"""Models that CTranslate2 supports; `test_against_ctranslate2.py` compares their outputs."""
 
 import dataclasses
 
 import pytest
 
 from t2t.config.fields import ConfigError, ModelConfig
-from t2t.interop.ctranslate2_export import IGNORED, SUPPORTED, WRITTEN, check_support
+from t2t.interop.ctranslate2_export import EXPORTED, IGNORED, SUPPORTED, check_support
 
 
-def test_the_papers_model_is_there() -> None:
+def test_the_papers_model_is_supported() -> None:
     check_support(ModelConfig())
 
 
@@ -17,25 +17,25 @@ def test_the_papers_model_is_there() -> None:
     [
         (
             ModelConfig(kind="rnn"),
-            "model.kind='rnn' is nothing that CTranslate2 has; it has transformer",
+            "model.kind='rnn' is not supported by CTranslate2; it supports transformer",
         ),
         (
             ModelConfig(position="alibi"),
-            "model.position='alibi' is nothing that CTranslate2 has; "
-            "it has sinusoidal, learned, rotary",
+            "model.position='alibi' is not supported by CTranslate2; "
+            "it supports sinusoidal, learned, rotary",
         ),
     ],
     ids=["kind", "position"],
 )
-def test_model_that_is_not_there_is_refused(config: ModelConfig, message: str) -> None:
+def test_unsupported_model_is_refused(config: ModelConfig, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_support(config)
     assert str(caught.value) == message
 
 
-def test_every_field_of_the_model_is_written_ignored_or_restricted() -> None:
+def test_every_field_of_the_model_is_exported_ignored_or_restricted() -> None:
     names = [field.name for field in dataclasses.fields(ModelConfig)]
-    assert sorted([*SUPPORTED, *WRITTEN, *IGNORED]) == sorted(names)
+    assert sorted([*SUPPORTED, *EXPORTED, *IGNORED]) == sorted(names)
 
 
 def test_variant_that_the_export_does_not_know_is_refused() -> None:
@@ -44,5 +44,5 @@ def test_variant_that_the_export_does_not_know_is_refused() -> None:
         logit_cap: float = 0.0
 
     check_support(Variant())
-    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not known .*=0\.0 alone$"):
+    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported by .*=0\.0$"):
         check_support(Variant(logit_cap=30.0))

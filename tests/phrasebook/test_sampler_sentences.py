@@ -16,7 +16,9 @@ def sampler() -> SentenceSampler:
 
 
 def test_question_words_take_the_case_of_the_verb(sampler: SentenceSampler) -> None:
-    whom = [sampler.asked(Complement(HE, verb(v).frames[0][0])) for v in ("sehen", "helfen")]
+    whom = [
+        sampler.question_word(Complement(HE, verb(v).frames[0][0])) for v in ("sehen", "helfen")
+    ]
     assert whom == [("whom", "wen"), ("whom", "wem")]
 
 
