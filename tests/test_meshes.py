@@ -114,6 +114,6 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
 def test_model_that_the_mesh_cannot_cut_is_refused_before_any_work(
     config: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"model.num_heads=4 cannot be cut into mesh.tensor=8"):
+    with pytest.raises(ConfigError, match=r"model.num_heads=4 cannot be split into mesh.tensor=8"):
         train_on(8, MeshConfig(data=1, tensor=8), config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

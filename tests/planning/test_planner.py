@@ -169,5 +169,5 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
 def test_mesh_that_cannot_cut_the_model_is_refused_before_compiling() -> None:
     model = dataclasses.replace(CONFIG.model, d_model=36)
     config = dataclasses.replace(CONFIG, model=model, mesh=MeshConfig(1, 8, 1))
-    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be cut into mesh\.fsdp=8"):
+    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be split into mesh\.fsdp=8"):
         plan_mesh(config, open_topology("cpu:8"))

@@ -1,4 +1,4 @@
-"""Whole files and folders: nothing half written, nothing left behind, writers that do not meet."""
+"""Atomic writes: no partial files, nothing left behind, concurrent writers do not interfere."""
 
 import threading
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
-    """With one name for all drafts a half file was installed, or its rename failed."""
+    """If all drafts had one name, a partial file could be installed, or a rename could fail."""
     path = tmp_path / "test.src.txt"
     with drafting(path) as slow:
         slow.write_text("half")
