@@ -165,9 +165,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
     ],
 )
-def test_error_is_one_line(
-    folder: Path, action: str, status: int, message: str
-) -> None:
+def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:
     found = call(folder, "--config=recipe.py", f"--workdir={action}")
     assert found == (status, "", message)
 
