@@ -1,4 +1,4 @@
-"""Training on any mesh: the same losses as on one device, and a run may change its mesh."""
+"""Training on any mesh has the losses of one device, and a run can change its mesh."""
 
 import functools
 from pathlib import Path
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Config:
-    """Two epochs and a half: 5 steps, then others for a continuation."""
+    """A config of 10 steps, two and a half epochs."""
     steps = {"steps": 10, "log_every": 1, "validate_every": 5, "bleu_every": 5}
     return change(make_config(folder), training=steps)
 
@@ -41,7 +41,7 @@ def config(folder: Path) -> Config:
 def train_on(
     devices: int, mesh: MeshConfig, config: Config, workdir: Path, steps: int = 10
 ) -> None:
-    """Up to step `steps`."""
+    """Trains up to step `steps`."""
 
     def make_mesh_of_some(sizes: MeshConfig) -> Mesh:
         return make_mesh(sizes, jax.devices()[:devices])
@@ -59,7 +59,7 @@ def on_one_device(config: Config, folder: Path) -> Path:
 
 
 def assert_same_losses(workdir: Path, other: Path, steps: int = 10) -> None:
-    """At every step of `other` up to `steps`."""
+    """Compares at every step of `other` up to `steps`."""
     for prefix, names in (
         ("train/", ("train/loss", "train/gradient_norm", "train/padding_share")),
         ("validation/", ("validation/loss", "validation/bleu")),
