@@ -16,7 +16,7 @@ KEPT_DAYS = 30  # programs not used for this many days are removed
 SHORTEST = 0.1  # seconds: programs that compile faster are not kept
 
 
-def keep_compiled() -> None:
+def enable_compilation_cache() -> None:
     """Enables JAX's persistent compilation cache; call it before anything is compiled.
 
     If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other

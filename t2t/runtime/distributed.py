@@ -48,20 +48,20 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def first_alone(work: Callable[[], T]) -> T:
+def process_0_first(work: Callable[[], T]) -> T:
     """Runs `work` in process 0 first, then in all others, which find the files that it wrote.
 
     If it raises in process 0, that process ends, and so do the others.
     """
     if not is_first():
-        multihost_utils.sync_global_devices("first alone")
+        multihost_utils.sync_global_devices("process 0 first")
     result = work()
     if is_first():
-        multihost_utils.sync_global_devices("first alone")
+        multihost_utils.sync_global_devices("process 0 first")
     return result
 
 
-def first_decides(fact: bool) -> bool:
+def broadcast_from_process_0(fact: bool) -> bool:
     """Returns process 0's `fact` on all processes.
 
     Processes that look for a file at different times may disagree on whether it exists.

@@ -33,7 +33,7 @@ def spec(*names: str | None) -> PartitionSpec | None:
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 
-def keep_whole(weights: jax.Array) -> jax.Array:
+def replicate_for_loop(weights: jax.Array) -> jax.Array:
     """Replicates weights that a loop uses, and sums their gradients over devices after the loop.
 
     Otherwise every iteration of the loop would gather the weights and sum the gradients.
@@ -45,7 +45,7 @@ def keep_whole(weights: jax.Array) -> jax.Array:
     return gathered
 
 
-def share(weights: jax.Array) -> jax.Array:
+def shard_over_data(weights: jax.Array) -> jax.Array:
     """Shards an array over `data` too, if it is not yet, in the first dimension that allows it.
 
     Used for the optimiser's update, which would be the same on every copy of the weights: each

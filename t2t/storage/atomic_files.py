@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def drafting(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`, which is renamed to `path` when the block ends.
 
     The block creates a file, link or folder there. Its name is unique, so processes that write the
@@ -40,7 +40,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     Raises:
         OSError: it cannot be written; an existing file is unchanged.
     """
-    with drafting(path) as draft:
+    with atomic_path(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from t2t.runtime import compilation_cache
-from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, keep_compiled
+from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, enable_compilation_cache
 from tests.tiny_training import STEPS, make_config, read_state, write_recipe
 
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == str(folder)
     assert list(folder.iterdir()) == []
 
@@ -40,7 +40,7 @@ def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
 def test_environment_is_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     monkeypatch.setenv(VARIABLE, other)
     before = jax.config.values["jax_compilation_cache_dir"]
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     assert not folder.exists()
 
@@ -50,7 +50,7 @@ def test_folder_that_cannot_be_written_is_only_a_warning(
 ) -> None:
     folder.parent.write_text("in the way")
     before = jax.config.values["jax_compilation_cache_dir"]
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     (message,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert message == (
@@ -65,7 +65,7 @@ def test_program_that_nobody_asks_for_any_more_is_removed(folder: Path) -> None:
         (folder / name).touch()
         then = time.time() - days * 24 * 3600
         os.utime(folder / name, (then, then))
-    keep_compiled()
+    enable_compilation_cache()
     assert sorted(path.name for path in folder.iterdir()) == ["new-cache", "other"]
 
 

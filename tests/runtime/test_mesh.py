@@ -16,7 +16,14 @@ from t2t.data.batch import Batch, HostBatch
 from t2t.data.batch_sharding import find_row_shards, put_batch
 from t2t.model.build import describe_model, init_model, merge
 from t2t.model.interface import Params
-from t2t.runtime.mesh import RULES, check_divisibility, make_mesh, reshard_like, share, spec
+from t2t.runtime.mesh import (
+    RULES,
+    check_divisibility,
+    make_mesh,
+    reshard_like,
+    shard_over_data,
+    spec,
+)
 from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.step import score
 from tests.model.small_models import VARIANTS, vary
@@ -222,7 +229,7 @@ def test_update_is_sharded_over_copies(
 ) -> None:
     with jax.set_mesh(make_mesh(MESHES[ALL_AXES])):
         weights = jnp.zeros(shape, out_sharding=spec(*names))
-        shared = share(weights)
+        shared = shard_over_data(weights)
         assert shared.sharding.shard_shape(shape) == part
         assert reshard_like(shared, weights).sharding == weights.sharding
 
