@@ -30,11 +30,13 @@ class ModelConfig:
     d_v: int | None = None  # width of a value; None: d_model / num_heads
     attention: str = "dot_product"  # dot_product (equation 1), or a registered variant
     attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
-    position: str = "sinusoidal"  # sinusoidal | learned | rotary | relative | alibi | none
-    # rows of the learned position table, and so the longest sentence in sub-words with EOS; only
-    # with position="learned", the other kinds have no limit
+    # kind of positions: sinusoidal (the paper's) | learned | rotary (Su et al. 2021) | relative
+    # (Raffel et al. 2020) | alibi (Press et al. 2022) | none
+    position: str = "sinusoidal"
+    # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
+    # with position="learned", since the other kinds have no limit
     max_positions: int = 1024
-    norm: str = "layer"  # layer | rms | none
+    norm: str = "layer"  # layer (layer normalisation) | rms (root mean square) | none
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none, or a registered variant
@@ -42,13 +44,13 @@ class ModelConfig:
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # none: three tables
     tie_embeddings: str = "all"
-    # rate in [0, 1) on every sub-layer's output and on the sums of embeddings and positions
+    # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
     dropout: float = 0.1
     attention_dropout: float = 0.0  # dropout rate of the attention weights, in [0, 1)
     feed_forward_dropout: float = 0.0  # dropout rate of the feed-forward's hidden layer, in [0, 1)
-    # of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU) | float32 |
-    # bfloat16 | mixed (float32, but products with weights have bfloat16 operands: twice as fast on
-    # CPUs with bfloat16 instructions); parameters are always float32
+    # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU) |
+    # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: twice
+    # as fast on CPUs with bfloat16 instructions); parameters are always float32
     dtype: str = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the formulas in t2t/model and
     # t2t/training as they are written
@@ -121,8 +123,8 @@ class DataConfig:
     # without effect with packed_length, which has one shape
     num_shapes: int = 12
     length_multiple: int = 1  # source and target lengths of batch shapes are multiples of this
-    # rows of a batch are a multiple of this; a multiple of the devices that share a batch leaves no
-    # empty rows
+    # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
+    # training.accumulation_steps, empty rows are added to batches
     rows_multiple: int = 8
 
 
@@ -172,15 +174,15 @@ class CheckpointConfig:
     every: int = 1000  # steps between checkpoints
     keep_last: int = 5  # keep this many of the newest checkpoints
     keep_every: int = 0  # also keep checkpoints whose step is a multiple of this; 0: none
-    keep_best: int = 1  # also keep the best this many checkpoints by best_metric; 0: none
-    best_metric: str = "loss"  # loss | bleu, both on the validation split
+    keep_best: int = 1  # also keep this many checkpoints that are best by best_metric; 0: none
+    best_metric: str = "loss"  # loss | bleu (needs training.bleu_every); on the validation split
 
 
 @dataclasses.dataclass
 class MeshConfig:
     """Sizes of the device mesh; their product is the number of devices.
 
-    One of them may be -1, which takes the devices that the others leave.
+    One of them may be -1: the number of devices divided by the other sizes.
     """
 
     data: int = -1  # data parallelism: parts of a batch, each with a copy of the parameters
@@ -195,8 +197,8 @@ class DecodingConfig:
     beam_size: int = 4  # hypotheses per sentence
     alpha: float = 0.6  # exponent of the length penalty ((5 + length) / 6) ** alpha
     max_extra_length: int = 50  # an output has at most source length + this many sub-words
-    # sentences of up to 64 sub-words that are searched together; fewer of longer ones; one device
-    # searches two batches at a time
+    # sentences per batch of beam search if they have up to 64 sub-words, half as many for twice the
+    # length; a device searches two batches at a time
     batch_size: int = 64
 
 
@@ -212,7 +214,7 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     seed: int = 0  # of the initial parameters, of dropout and of the order of the data
-    plugins: tuple[str, ...] = ()  # modules that register variants (t2t/config/variants.py)
+    plugins: tuple[str, ...] = ()  # Python modules that register variants (t2t/config/variants.py)
 
 
 def flatten(config: Config) -> dict[str, Any]:
