@@ -52,8 +52,8 @@ class ModelConfig:
     # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: twice
     # as fast on CPUs with bfloat16 instructions); parameters are always float32
     dtype: str = "auto"
-    # auto: the fast implementations in t2t/ops | textbook: the formulas in t2t/model and
-    # t2t/training as they are written
+    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model and
+    # t2t/training
     kernels: str = "auto"
 
     @property

@@ -71,7 +71,7 @@ class MeshPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether all compiled shapes fit into memory."""
+        """True if all compiled shapes fit into memory."""
         return all(one.fits for one in self.compiled)
 
 
