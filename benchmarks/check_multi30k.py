@@ -1,8 +1,9 @@
-"""The whole path on real text, small: `python -m benchmarks.check_multi30k FOLDER`.
+"""A short end-to-end check on real text: `python -m benchmarks.check_multi30k FOLDER`.
 
-Plans an epoch of `configs/multi30k.py:en-de` as it stands, then trains a smaller model for a few
-steps with an interruption, and evaluates it on the first test sentences. FOLDER holds Multi30k.
-It checks that things fit together, not that the model is good: that takes an hour, see README.md.
+Trains a small model for a few steps, with an interruption, checks the batches of an epoch of
+`configs/multi30k.py:en-de`, and evaluates the model on the first test sentences. FOLDER contains
+Multi30k. It checks that the parts work together, not the quality of the model, which needs an hour
+of training (see README.md).
 """
 
 import gzip
@@ -25,13 +26,13 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.program import INTERRUPTED
 
 STEPS = 40
-NUM_SHAPES = 4  # each is compiled, which takes most of the time here
+NUM_SHAPES = 4  # few, since compiling them takes most of the time here
 NUM_SENTENCES = 50
-MAX_PADDING = 0.1  # of the target positions, over an epoch
+MAX_PADDING = 0.1  # share of the target positions of an epoch
 
 
 def main(folder: Path) -> None:
-    """Raises `SystemExit` with what is wrong."""
+    """Runs all checks; raises `SystemExit` with the first failure."""
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "run"
         interrupt_and_resume(folder, run)
@@ -40,7 +41,7 @@ def main(folder: Path) -> None:
 
 
 def interrupt_and_resume(folder: Path, run: Path) -> None:
-    """Stops training at its first report; the same command has to finish it."""
+    """Stops training after its first report, and finishes it by the same command."""
     command = [
         *(sys.executable, "-m", "t2t.train", f"--workdir={run}"),
         "--config=configs/multi30k.py:en-de",
@@ -67,7 +68,7 @@ def interrupt_and_resume(folder: Path, run: Path) -> None:
 
 
 def check_plan(run: Path) -> None:
-    """Every pair that no rule drops is in an epoch once, with little padding."""
+    """Checks that an epoch uses every pair once, except dropped ones, with little padding."""
     config = load_config(run / "config.json")
     config.data.num_shapes = get_config("en-de").data.num_shapes
     corpus = open_split(config.data, "train")
@@ -77,14 +78,14 @@ def check_plan(run: Path) -> None:
     used = np.concatenate([plan.batch(step).indices for step in range(plan.steps_per_epoch)])
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))
-    expect(bool((counts == 1).all()), "an epoch does not hold every pair once")
+    expect(bool((counts == 1).all()), "an epoch does not use every pair exactly once")
     padding = plan.padding_share()
     expect(padding <= MAX_PADDING, f"{padding:.1%} of the target positions are padding")
     print(f"{len(used)} pairs, {len(dropped)} dropped, {padding:.1%} padding")
 
 
 def check_scores(folder: Path, run: Path) -> None:
-    """Every sentence of the test set gets a translation and counts."""
+    """Checks that every sentence of the test set is translated and scored."""
     for language in ("en", "de"):
         with gzip.open(folder / f"test_2016_flickr.{language}.gz", "rt", encoding="utf-8") as text:
             lines = [next(text) for _ in range(NUM_SENTENCES)]
@@ -94,8 +95,11 @@ def check_scores(folder: Path, run: Path) -> None:
     command = [sys.executable, "-m", "t2t.evaluate", f"--workdir={run}", *files]
     subprocess.run([*command, f"--output={output}"], check=True)
     scores = json.loads(output.read_text("utf-8"))
-    expect(scores["num_sentences"] == NUM_SENTENCES, f"{scores['num_sentences']} sentences")
-    expect(0 <= scores["bleu"] <= 100, f"a BLEU of {scores['bleu']}")
+    expect(
+        scores["num_sentences"] == NUM_SENTENCES,
+        f"{scores['num_sentences']} sentences were scored, not {NUM_SENTENCES}",
+    )
+    expect(0 <= scores["bleu"] <= 100, f"a BLEU of {scores['bleu']} is impossible")
 
 
 def expect(holds: bool, otherwise: str) -> None:

@@ -1,6 +1,6 @@
-"""Programs side by side: they take turns, so that a machine's moods strike all of them alike.
+"""Compares programs; they run in turns, so that changes of the machine's speed affect all alike.
 
-A contestant is a command that prints one JSON line, in whatever environment it needs.
+A contestant is a command that prints one line of JSON; it may use a Python environment of its own.
 """
 
 import dataclasses
@@ -21,19 +21,19 @@ import tqdm
 from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
-LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as launch/quickstart.sh sets it
+LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as in launch/quickstart.sh
 
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A program with its settings."""
+    """A program and its settings."""
 
     name: str
-    command: Sequence[str]  # from the project's root
+    command: Sequence[str]  # run in the root of the repository
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
-        """The figures of one turn.
+        """Runs the program once and returns its figures.
 
         Raises:
             SystemExit: the program failed.
@@ -50,7 +50,7 @@ class Contestant:
 
 
 def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Contestant -> its figures, one of each round."""
+    """Runs all contestants in turns; returns name -> figures, one entry per round."""
     results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in contestants}
     with tqdm.tqdm(total=rounds * len(contestants), disable=not sys.stderr.isatty()) as bar:
         for _ in range(rounds):
@@ -64,7 +64,10 @@ def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list
 def compare(
     results: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, ours: str
 ) -> list[dict[str, Any]]:
-    """Median and spread of a figure, the best first, and our ratio to each, round by round."""
+    """Compares one figure; returns median, minimum, maximum and ratio, the best contestant first.
+
+    The ratio is the median over rounds of `ours` divided by the contestant.
+    """
     rows = []
     for name, turns in results.items():
         values = [turn[figure] for turn in turns]
@@ -82,7 +85,7 @@ def compare(
 
 
 def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
-    """The comparison as a table, the ratio first."""
+    """Formats the comparison as a table, with the ratio first."""
     lines = [
         [
             f"{row['ours_over_this']:.2f}",
@@ -95,8 +98,8 @@ def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
-    """The result as JSON, with the machine and the command that gave it."""
-    # Where the peers' interpreter lies is of no use elsewhere.
+    """Writes the result as JSON, with the machine and the command."""
+    # The path of the peers' interpreter means nothing on other machines.
     given = [re.sub("^--peer_python=.*", "--peer_python=PYTHON", flag) for flag in sys.argv[1:]]
     command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     machine = {
@@ -110,7 +113,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def _name_processor() -> str:
-    """As the kernel calls it."""
+    """Returns the kernel's name of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

@@ -1,12 +1,14 @@
-"""Decoding beside its peers: `python -m benchmarks.decoding --peer_python=PYTHON`.
+"""Compares decoding speed with its peers: `python -m benchmarks.decoding --peer_python=PYTHON`.
 
-PYTHON is an interpreter with torch and transformers (CPU builds will do); without it Hugging Face
-is left out. Beam 4, outputs forced to the references' lengths. All sentences are there from the
-start: t2t makes its own batches; for the others those of a batch have outputs of one length, which
-is their best case. CTranslate2 has the same parameters; those of Hugging Face are random too.
-Seconds of the CPU stand beside those of the clock, which say little where others work on the same
-cores; there the peers' threads also wait for each other, at full speed, so that their turns with
-one thread are the ones to compare.
+PYTHON is an interpreter with torch and transformers (CPU builds suffice); without it Hugging Face
+is left out. All programs use beam 4 and outputs forced to the lengths of references. All sentences
+are known from the start: t2t forms its own batches; the others get batches whose outputs have equal
+length, which is their best case. CTranslate2 has the same random parameters as t2t, Hugging Face
+random ones of its own.
+
+Throughput is given per second of wall-clock time and of CPU time, since the former says little if
+other programs use the same cores. On such a machine the peers' threads also spin while they wait
+for each other, so compare with their runs on one thread.
 """
 
 import argparse
@@ -20,7 +22,7 @@ FIGURES = {"tokens_per_second": "tokens/s", "tokens_per_cpu_second": "tokens/CPU
 
 
 def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contestant]:
-    """Ours first."""
+    """Lists the contestants, t2t first."""
 
     def make(name: str, python: str, program: str, *options: str) -> Contestant:
         turn = [f"--size={size}", f"--sentences={sentences}", *options]
@@ -42,11 +44,13 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
 
 
 def main() -> None:
-    """Prints two tables for each size, and writes all figures."""
+    """Prints two tables for each size and writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="tiny,base")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sentences", type=int, help=f"of each size; else {SENTENCES}")
+    parser.add_argument(
+        "--sentences", type=int, help=f"sentences of each size; default: {SENTENCES}"
+    )
     parser.add_argument("--peer_python", default="")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/decoding-cpu.json"))
     arguments = parser.parse_args()

@@ -1,8 +1,9 @@
-"""How cost grows: `python -m benchmarks.growth`.
+"""Measures how cost grows with each dimension: `python -m benchmarks.growth`.
 
-One dimension at a time, all others as in `MODEL`: a training step against the closed form of its
-FLOPs, on rows without padding; a search against beam, length and sentences, each hypothesis as long
-as its limit. Seconds are of the CPU that the process used, on a GPU or TPU of the clock.
+One dimension varies at a time; the others are those of `MODEL`. The time of a training step, on
+rows without padding, is compared with the closed form of its FLOPs. The time of a beam search is
+compared with beam size, length and number of sentences; every hypothesis is as long as its limit.
+Times are CPU seconds of the process, on a GPU or TPU wall-clock seconds.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from t2t.training.step import make_train_step
 
 VOCAB_SIZE = 4_000
 MODEL = ModelConfig(d_model=256, d_ff=1024, num_heads=4, num_layers=3)
-POSITIONS, LENGTH = 2_048, 64  # of a batch, each side, and of a row
+POSITIONS, LENGTH = 2_048, 64  # positions of a batch per side, and of a row
 
 STEPS: dict[str, list[int]] = {
     "positions of a batch": [512, 1024, 2048, 4096],
@@ -53,7 +54,7 @@ SEARCHES: dict[str, list[int]] = {
 
 
 def time_once(run: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of some runs, after one that compiles."""
+    """Seconds of the fastest of several runs, after one that compiles."""
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     run()
     seconds = []
@@ -65,7 +66,7 @@ def time_once(run: Callable[[], Any], repeats: int) -> float:
 
 
 def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
-    """One step of training."""
+    """Measures one training step."""
     positions = value if dimension == "positions of a batch" else POSITIONS
     length = value if dimension == "length of a row" else LENGTH
     model = MODEL
@@ -94,7 +95,7 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
 
 
 def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]:
-    """One search."""
+    """Measures one beam search."""
     size = Size(
         MODEL.d_model, MODEL.d_ff, MODEL.num_heads, MODEL.num_layers, VOCAB_SIZE, "multi30k"
     )
@@ -116,7 +117,7 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """A panel for each dimension, both axes logarithmic; dashed is growth in proportion."""
+    """Plots a panel per dimension, both axes logarithmic; a dashed line is proportional growth."""
     panels = {**result["training"], **result["decoding"]}
     figure = Figure(figsize=(14, 6), layout="constrained")
     for axes, (dimension, points) in zip(figure.subplots(2, 4).flat, panels.items(), strict=False):
@@ -125,10 +126,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes.loglog(values, seconds, "o-", label="measured")
         work = [point.get("flops", point["value"]) for point in points]
         ideal = [seconds[-1] * amount / work[-1] for amount in work]
-        label = "in proportion to FLOPs" if "flops" in points[0] else "in proportion"
+        label = "proportional to FLOPs" if "flops" in points[0] else "proportional"
         axes.loglog(values, ideal, "--", label=label)
         kind = "step" if dimension in result["training"] else "search"
-        axes.set(xlabel=dimension, ylabel=f"seconds of a {kind}")
+        axes.set(xlabel=dimension, ylabel=f"seconds per {kind}")
         axes.set_xticks(values, [str(value) for value in values])
         axes.minorticks_off()
         axes.legend(fontsize="small")
@@ -137,7 +138,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Measures, prints, writes the file, draws the plot."""
+    """Measures, prints the figures, writes the file and the plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/growth.json"))

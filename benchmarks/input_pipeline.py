@@ -1,9 +1,9 @@
-"""The input pipeline alone: `python -m benchmarks.input_pipeline [--pairs=10000000]`.
+"""Measures the input pipeline alone: `python -m benchmarks.input_pipeline [--pairs=10000000]`.
 
-Measured are the cache (text to ids, by number of pairs), the plan of an epoch, and the batches
-(cache to host batches, one core), each in a process of its own, on generated pairs with lengths
-like WMT14's. Times are of the wall clock and of the CPU: on a busy machine only the latter says
-something. Memory is what cannot be given back to the system, unlike pages of files.
+The parts are the cache (text to ids), the plan of an epoch, and the batches (cache to host batches,
+on one core). Each runs in its own process, on generated pairs with lengths like WMT14's. Times are
+wall-clock and CPU seconds; on a busy machine only CPU seconds are meaningful. Memory is anonymous
+memory, without pages of files, which the system can reclaim.
 """
 
 import argparse
@@ -32,16 +32,16 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.batch_shapes import draw_lengths
 from t2t.training.provenance import find_versions
 
-DATA = DataConfig(num_shapes=16)  # 25,000 positions a batch, as the paper's base model
+DATA = DataConfig(num_shapes=16)  # 25,000 positions per batch, as for the paper's base model
 VOCAB_SIZE = 32_000
 MEAN_LENGTH = 27
-STEPS = 400
-WORDS_A_LINE = 6  # of the text: short lines, since ten million are many
+STEPS = 400  # batches that are timed
+WORDS_A_LINE = 6  # few, to keep a text of ten million lines small
 PACKAGES = ("numpy", "sentencepiece")
 
 
 class Clock:
-    """Seconds of the wall clock and of the CPU since it was made, and the most memory by then."""
+    """Measures wall-clock and CPU seconds, and the peak of memory, from its creation to `stop`."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
@@ -51,7 +51,7 @@ class Clock:
         self._watch.start()
 
     def stop(self) -> dict[str, float]:
-        """The figures."""
+        """Stops the clock and returns the figures."""
         wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
         self._stopped.set()
         self._watch.join()
@@ -63,14 +63,14 @@ class Clock:
 
 
 def read_memory() -> int:
-    """Bytes of this process that are no pages of files."""
+    """Bytes of anonymous memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     [kilobytes] = [line.split()[1] for line in lines if line.startswith("RssAnon")]
     return 1024 * int(kilobytes)
 
 
 def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
-    """From two text files to the cache, beside SentencePiece alone on a part of the same text."""
+    """Measures tokenisation of two files into the cache, and SentencePiece alone on a sample."""
     for side in ("src", "tgt"):
         with (folder / side).open("w") as file:
             file.writelines(write_lines(pairs, seed=len(side + side[0])))
@@ -96,7 +96,7 @@ def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
 
 
 def write_lines(count: int, seed: int) -> Iterator[str]:
-    """Words of made-up syllables; frequent ones are frequent."""
+    """Generates lines of words made of random syllables; word frequencies follow a Zipf law."""
     random = np.random.default_rng(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ei", "ä")]
     words = np.array(["".join(random.choice(syllables, 1 + n % 4)) for n in range(20_000)])
@@ -106,7 +106,7 @@ def write_lines(count: int, seed: int) -> Iterator[str]:
 
 
 def time_sentencepiece(vocabulary: Vocabulary, path: Path) -> float:
-    """Megabytes per second of CPU of the tokenizer's own work."""
+    """Megabytes per CPU second of SentencePiece."""
     lines = path.read_text().splitlines()
     started = time.process_time()
     vocabulary.src.encode(lines)
@@ -114,7 +114,7 @@ def time_sentencepiece(vocabulary: Vocabulary, path: Path) -> float:
 
 
 def measure_plan(pairs: int, _: Path) -> dict[str, float]:
-    """From lengths to the first epoch, and the second."""
+    """Measures the plan of the first epoch from sentence lengths, and of the second epoch."""
     src, tgt = (x.astype(np.int32) for x in draw_lengths(DATA, MEAN_LENGTH, pairs=pairs))
     clock = Clock()
     plan = BatchPlan([(src, tgt)], DATA, seed=0)
@@ -129,13 +129,13 @@ def measure_plan(pairs: int, _: Path) -> dict[str, float]:
 
 
 def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
-    """From memory-mapped ids to host batches, on one core, with the thread that training uses."""
+    """Measures host batches from memory-mapped ids, on one core, with training's loader thread."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = write_ids(pairs, folder)
     plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
     loader = Loader(plan, [corpus], row_multiple=8)
-    for _ in loader.iterate(0, 20):  # reads the code
+    for _ in loader.iterate(0, 20):  # warms up
         pass
     steps = range(20, min(20 + STEPS, plan.steps_per_epoch))
     clock = Clock()
@@ -149,7 +149,7 @@ def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
 
 
 def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
-    """A cache's arrays, without a text."""
+    """Writes the arrays of a cache, with arbitrary ids instead of tokenised text."""
     sides = []
     lengths = draw_lengths(DATA, MEAN_LENGTH, pairs=pairs)
     for name, own in zip(("src", "tgt"), lengths, strict=True):
@@ -166,7 +166,7 @@ PARTS = {"cache": measure_cache, "plan": measure_plan, "batches": measure_batche
 
 
 def measure_apart(part: str, pairs: int) -> dict[str, Any]:
-    """One measurement in a new process."""
+    """Runs one measurement in a new process."""
     command = [sys.executable, "-m", "benchmarks.input_pipeline", f"--part={part}"]
     done = subprocess.run(
         [*command, f"--pairs={pairs}"], stdout=subprocess.PIPE, text=True, check=True
@@ -177,12 +177,12 @@ def measure_apart(part: str, pairs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures all parts and writes the file, or one part and prints it."""
+    """Measures all parts and writes the file, or measures one part and prints it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10_000_000, help="the most; also a tenth")
-    parser.add_argument("--part", choices=PARTS, help="only this, printed as JSON")
+    parser.add_argument("--pairs", type=int, default=10_000_000, help="pairs; also a tenth of it")
+    parser.add_argument("--part", choices=PARTS, help="measure only this part and print JSON")
     default = Path("benchmarks/results/input-pipeline.json")
-    parser.add_argument("--output", type=Path, default=default, help="the file")
+    parser.add_argument("--output", type=Path, default=default, help="output file")
     flags = parser.parse_args()
     if flags.part:
         with tempfile.TemporaryDirectory() as folder:

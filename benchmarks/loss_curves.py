@@ -1,7 +1,7 @@
-"""Whether narrow products learn as float32 does: `python -m benchmarks.loss_curves`.
+"""Compares loss curves of low precision and float32: `python -m benchmarks.loss_curves`.
 
-The quickstart's recipe from the same start on the same batches, in float32 and in the dtype asked
-for, and once more in float32 from another seed, as a measure of how far two curves may lie apart.
+Trains the quickstart recipe from the same initial parameters on the same batches in float32 and in
+another dtype, and once more in float32 with another seed, as a scale for the difference.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from benchmarks.contest import write
 from t2t.training.provenance import find_versions
 
-EVERY = 10  # steps whose losses are averaged
+EVERY = 10  # losses are means over this many steps
 SEED = "another seed"
 
 
 def train(folder: Path, steps: int, dtype: str, seed: int) -> dict[int, float]:
-    """Step -> training loss in nats a sub-word, mean of the `EVERY` steps up to there."""
+    """Trains; returns step -> training loss in nats per sub-word, mean of `EVERY` steps."""
     workdir = folder / f"{dtype}-{seed}"
     options = {
         "model.dtype": dtype,
@@ -48,7 +48,7 @@ def train(folder: Path, steps: int, dtype: str, seed: int) -> dict[int, float]:
 
 
 def draw(curves: dict[str, dict[int, float]], path: Path) -> None:
-    """The losses, and how far they lie from those of float32."""
+    """Plots the losses and their differences from float32."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     wide = curves["float32"]
@@ -56,15 +56,15 @@ def draw(curves: dict[str, dict[int, float]], path: Path) -> None:
         left.plot(list(curve), list(curve.values()), label=name)
         if curve is not wide:
             right.plot(list(curve), [loss - wide[step] for step, loss in curve.items()], label=name)
-    left.set(xlabel="step", ylabel="training loss, nats a sub-word")
-    right.set(xlabel="step", ylabel="loss above that of float32")
+    left.set(xlabel="step", ylabel="training loss, nats per sub-word")
+    right.set(xlabel="step", ylabel="loss minus loss in float32")
     left.legend()
     right.legend()
     figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    """Trains three times, prints the largest differences, writes figures and plot."""
+    """Trains three times, prints the largest differences, writes the file and the plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     narrow = "mixed" if jax.default_backend() == "cpu" else "bfloat16"
     parser.add_argument("--dtype", default=narrow)
@@ -85,7 +85,7 @@ def main() -> None:
         "curves": curves,
     }
     for run, difference in result["largest_difference"].items():
-        print(f"{run:12} at most {difference:.4f} nats from float32 (means of {EVERY} steps)")
+        print(f"{run:12} at most {difference:.4f} nats away from float32 (means of {EVERY} steps)")
     write(flags.output, result)
     draw(curves, flags.output.with_suffix(".svg"))
 

@@ -1,8 +1,8 @@
-"""Beam search over a test set of newstest2014's size: `python -m benchmarks.newstest`.
+"""Measures beam search on a test set of newstest2014's size: `python -m benchmarks.newstest`.
 
-3,003 sources with WMT-like lengths, in one process under jit. The first search compiles, the others
-are timed: of the whole set, of parts of it, and of sentences of about one length. Parameters are
-random, so each hypothesis is made as long as its reference.
+The set has 3,003 sources with WMT-like lengths. The first search compiles; the later ones are
+timed: on the whole set, on parts of it, and on sentences of similar length. Parameters are random,
+so every hypothesis is forced to the length of its reference.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from benchmarks.workload import SIZES, draw_pairs
 from t2t.model.interface import Params
 from t2t.training.provenance import find_versions
 
-PART = 384  # sentences of about one length
+PART = 384  # sentences of similar length per search
 
 
 def measure(
     translator: ForcedTranslator, params: Params, sources: list[ForcedSource]
 ) -> dict[str, float]:
-    """One search of all sources."""
+    """Measures one search over all sources."""
     compiled, started = translator.compile_seconds, time.perf_counter()
     translator.search(params, sources, 1, (0.6,), progress=sys.stderr.isatty())
     compiling = translator.compile_seconds - compiled
@@ -49,26 +49,26 @@ def measure(
 
 
 def draw(runs: list[dict[str, float]], parts: list[dict[str, float]], path: Path) -> None:
-    """Cost of a sentence against the number of sentences, and against their length."""
+    """Plots the time per sentence against the number of sentences and against their length."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_count, by_length = figure.subplots(1, 2)
     means = [run["milliseconds_per_sentence"] for run in runs]
     by_count.plot([run["sentences"] for run in runs], means, "o-")
     by_count.set(
-        xlabel="sentences", ylabel="milliseconds a sentence", xlim=0, ylim=(0, 1.2 * max(means))
+        xlabel="sentences", ylabel="milliseconds per sentence", xlim=0, ylim=(0, 1.2 * max(means))
     )
     lengths = np.array([part["tokens"] / part["sentences"] for part in parts])
     costs = np.array([part["milliseconds_per_sentence"] for part in parts])
-    by_length.plot(lengths, costs, "o", label=f"{PART} sentences of about one length")
+    by_length.plot(lengths, costs, "o", label=f"{PART} sentences of similar length")
     slope = (lengths * costs).sum() / (lengths**2).sum()
-    by_length.plot([0, lengths.max()], [0, slope * lengths.max()], "--", label="in proportion")
-    by_length.set(xlabel="tokens a sentence", ylabel="milliseconds a sentence", xlim=0, ylim=0)
+    by_length.plot([0, lengths.max()], [0, slope * lengths.max()], "--", label="proportional")
+    by_length.set(xlabel="tokens per sentence", ylabel="milliseconds per sentence", xlim=0, ylim=0)
     by_length.legend()
     figure.savefig(path, metadata={"Date": None})
 
 
 def parse_counts(text: str) -> list[int]:
-    """Numbers of sentences, in ascending order."""
+    """Parses numbers of sentences; returns them in ascending order."""
     counts = sorted(int(count) for count in text.split(","))
     if counts[0] < 1:
         raise ValueError(text)
@@ -76,7 +76,7 @@ def parse_counts(text: str) -> list[int]:
 
 
 def main() -> None:
-    """Measures, prints, writes the file, draws the plot."""
+    """Measures, prints the figures, writes the file and the plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--dtype", default="auto")
@@ -94,7 +94,7 @@ def main() -> None:
         print(
             f"{name:10} {found['sentences']:5} sentences of {found['tokens'] / len(chosen):5.1f} "
             f"tokens: {found['seconds']:7.1f} s of search, "
-            f"{found['milliseconds_per_sentence']:6.1f} ms a sentence, "
+            f"{found['milliseconds_per_sentence']:6.1f} ms per sentence, "
             f"{found['tokens_per_second']:6.0f} tokens/s; "
             f"{found['compile_seconds']:5.1f} s of compiling",
             flush=True,

@@ -1,8 +1,8 @@
-"""From the start of the process to the first training step: `python -m benchmarks.startup`.
+"""Measures the time from process start to the first training step: `python -m benchmarks.startup`.
 
-The quickstart's recipe is started with 1, 4 and 16 batch shapes, with an empty compilation cache
-(cold) and with a filled one (warm), and runs until it has met every shape. The tokenised corpus is
-there in both cases.
+Starts the quickstart recipe with 1, 4 and 16 batch shapes, with an empty compilation cache (cold)
+and with a filled one (warm), and trains until every shape has occurred. The tokenised corpus is
+cached in both cases.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint")
 
 
 def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:
-    """The step by which every shape has been met."""
+    """Returns the number of steps after which every shape has occurred."""
     config = get_config()
     config.data.num_shapes = num_shapes
     corpus = tokenize_corpus(open_split(config.data, "train"), vocabulary, folder / "cache")
@@ -42,13 +42,13 @@ def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:
         met.add(plan.batch(step).shape)
         if met == set(plan.shapes):
             return step + 1
-    return plan.steps_per_epoch  # a shape whose pairs never fill a batch
+    return plan.steps_per_epoch  # some shape has too few pairs for a batch
 
 
 def start(
     num_shapes: int, steps: int, vocabulary: Vocabulary, folder: Path, programs: Path
 ) -> dict[str, float]:
-    """Seconds of one start, as the run's own log has them."""
+    """Starts training once; returns seconds from the run's own metrics."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         run = Path(name)
         vocabulary.save(run / "vocab")
@@ -73,7 +73,7 @@ def start(
 
 
 def measure(num_shapes: int, repeats: int, vocabulary: Vocabulary, folder: Path) -> dict[str, Any]:
-    """Medians, and all that was measured, cold and warm in turns."""
+    """Measures cold and warm starts in turns; returns medians and all figures."""
     steps = find_steps(num_shapes, vocabulary, folder)
     runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
     for _ in range(repeats):
@@ -89,7 +89,7 @@ def measure(num_shapes: int, repeats: int, vocabulary: Vocabulary, folder: Path)
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Seconds against shapes."""
+    """Plots seconds against the number of shapes."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     shapes = [entry["num_shapes"] for entry in result["starts"]]
@@ -98,17 +98,17 @@ def draw(result: dict[str, Any], path: Path) -> None:
             seconds = [entry["medians"][kind][name] for entry in result["starts"]]
             label = f"{kind}, {name.replace('_', ' ')}"
             axes.plot(shapes, seconds, line, marker=marker, label=label)
-    axes.set(xlabel="batch shapes", ylabel="seconds from the start of the process", ylim=(0, None))
+    axes.set(xlabel="batch shapes", ylabel="seconds since process start", ylim=(0, None))
     axes.legend()
     figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    """Measures, writes the file, draws the plot."""
+    """Measures, writes the file and the plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path("benchmarks/results/startup.json")
-    parser.add_argument("--output", type=Path, default=default, help="the file")
-    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
+    parser.add_argument("--output", type=Path, default=default, help="output file")
+    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind, cold and warm")
     flags = parser.parse_args()
     result: dict[str, Any] = {"versions": find_versions(PACKAGES)}
     with tempfile.TemporaryDirectory() as name:

@@ -1,9 +1,10 @@
-"""Attention alone, compiled for a TPU, the kernel beside XLA: `python -m benchmarks.tpu_attention`.
+"""Compares the TPU attention kernel with XLA's code: `python -m benchmarks.tpu_attention`.
 
-Forward and backward, 8,192 positions on each device of v5e:2x2, heads 64 wide, in bfloat16, with a
-mask as of packed rows. Compiled by the TPU's own compiler on a CPU (requirements-tpu.txt), whose
-estimates these cycles are: of the kernel it makes one where it is asked for a profile of its
-schedules. For the products of a feed-forward both kinds of estimate agree within 2%.
+Compiles the forward and backward pass of one attention for v5e:2x2: 8,192 positions per device,
+heads of width 64, bfloat16, a mask as for packed rows. The TPU compiler runs on a CPU
+(requirements-tpu.txt). Cycles are its estimates; it estimates a kernel only when it writes a
+profile of its schedules. For the products of a feed-forward the two kinds of estimate agree within
+2%.
 """
 
 import argparse
@@ -34,7 +35,7 @@ POSITIONS, WIDTH = 8192, 64
 
 
 def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> jax.stages.Compiled:
-    """Results and gradients of one attention."""
+    """Compiles the results and gradients of one attention."""
     rows = POSITIONS // length * mesh.devices.size
     twin = (tpu_attention if fused else recomputed_attention).dot_product_attention
 
@@ -58,12 +59,12 @@ def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> ja
 
 
 def measure(length: int, heads: int, *, fused: bool) -> dict[str, Any]:
-    """Cycles and bytes of each device, what is around a kernel included."""
+    """Returns cycles and bytes per device, including operations around the kernel."""
     topology = open_topology("v5e:2x2")
     mesh = make_mesh(MeshConfig(), topology.devices)
     cost = measure_cost(str(compile_attention(mesh, length, heads, fused=fused).as_text()))
     kernel = sum(one.cycles for one in cost.operations.values() if one.name.endswith("pallas_call"))
-    products = 2 + 5  # forward, backward; all of length x length x width
+    products = 2 + 5  # forward + backward; each length x length x width
     flops = 2 * products * POSITIONS * length * heads * WIDTH
     found: dict[str, Any] = {
         "cycles": cost.cycles,
@@ -76,19 +77,19 @@ def measure(length: int, heads: int, *, fused: bool) -> dict[str, Any]:
 
 
 def start_process(flags: str) -> ProcessPoolExecutor:
-    """One with these flags for the compiler, which reads them once."""
+    """Starts a process with these compiler flags, since the compiler reads them only once."""
     return ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), initializer=set_flags, initargs=(flags,)
     )
 
 
 def set_flags(flags: str) -> None:
-    """Before the compiler is loaded."""
+    """Sets the compiler flags; runs before the compiler is loaded."""
     os.environ["LIBTPU_INIT_ARGS"] = flags
 
 
 def main() -> None:
-    """Prints the table, and writes all figures."""
+    """Prints the tables and writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", default="128,256,512")
     parser.add_argument("--heads", default="8,16")
@@ -109,7 +110,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as profiles,
         start_process(f"--xla_jf_dump_static_llo_profile_to={profiles}") as with_profiles,
-        start_process("") as without,  # for what is no kernel profiles take minutes
+        start_process("") as without,  # profiles of XLA's code take minutes
     ):
         for length in lengths:
             rows = []

@@ -1,11 +1,11 @@
-"""What the step costs on a TPU, beside the Flax WMT example: `python -m benchmarks.tpu_step`.
+"""Compares the cost of a step on a TPU with the Flax WMT example: `python -m benchmarks.tpu_step`.
 
-Compiled by the TPU's own compiler on a CPU (requirements-tpu.txt), for v5e:2x2, data parallel, with
-8,192 source and 8,192 target positions on each device as 32 packed rows of 256, dropout as in the
-recipe, V = 32,000. Cycles are the compiler's estimate, bytes those between HBM and chip, both read
-off the optimised program (`t2t/planning/hlo_traffic.py`); collectives are in neither. A token is a
-real target token: padding counts against us, by the fill that WMT-like lengths give. With
---accumulation_steps=1,2,4 the same step also in parts, one after the other, which need less memory.
+The TPU compiler runs on a CPU (requirements-tpu.txt), for v5e:2x2 with data parallelism: 8,192
+source and 8,192 target positions per device, as 32 packed rows of 256; dropout of the recipe;
+V = 32,000. Cycles are the compiler's estimate, bytes the traffic between HBM and chip, both from
+the optimised program (`t2t/planning/hlo_traffic.py`), without collectives. They are divided by the
+target tokens without padding, whose share follows from WMT-like lengths.
+--accumulation_steps=1,2,4 also measures gradient accumulation, which needs less memory.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh
 from t2t.runtime.text_tables import format_table
 
-ROWS, LENGTH = 32, 256  # of each device
+ROWS, LENGTH = 32, 256  # per device
 
-# The example of flax 0.12 (examples/wmt, linen), dropout 0.1 everywhere, on the same shape by the
-# same compiler (jax 0.10.2, libtpu 0.0.42.1); it packs, and its rows are taken to be full.
+# The example of flax 0.12 (examples/wmt, linen) with dropout 0.1 everywhere, for the same shape and
+# by the same compiler (jax 0.10.2, libtpu 0.0.42.1). It packs; its rows are assumed to be full.
 FLAX = {
     "base": {"cycles": 14_890, "hbm_bytes": 1.44e6, "temporary_bytes": 2_534e6},
     "big": {"cycles": 33_750, "hbm_bytes": 4.21e6, "temporary_bytes": 4_446e6},
@@ -37,7 +37,7 @@ FLAX = {
 
 
 def measure(config: Config, parts: int) -> dict[str, Any]:
-    """The figures of one recipe, its step in so many parts."""
+    """Measures one recipe with `parts` accumulation steps."""
     config.training.accumulation_steps = parts
     topology = open_topology("v5e:2x2")
     devices = len(topology.devices)
@@ -67,7 +67,7 @@ def measure(config: Config, parts: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the table, and writes all figures."""
+    """Prints the tables and writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="base,big")
     parser.add_argument("--accumulation_steps", default="1")
@@ -85,7 +85,7 @@ def main() -> None:
             for name, theirs in FLAX[model].items():
                 figures = f"{own[name]:,.0f}", f"{theirs:,.0f}", f"{own[name] / theirs:.2f}"
                 rows.append([model, name, parts, *figures])
-        header = ["", "per real target token", "parts of a step", "t2t", "Flax", "t2t / Flax"]
+        header = ["", "per target token", "accumulation steps", "t2t", "Flax", "t2t / Flax"]
         print(format_table(rows, header, align="llrrrr"), flush=True)
     write(arguments.output, result)
 

@@ -1,9 +1,8 @@
-"""Training throughput beside its peers: `python -m benchmarks.training --peer_python=PYTHON`.
+"""Compares training speed with PyTorch: `python -m benchmarks.training --peer_python=PYTHON`.
 
-PYTHON is an interpreter with torch and transformers (CPU builds will do); without it t2t runs
-alone.
-Throughput counts real target tokens through forward pass, backward pass and Adam, never padding.
-Large pages of memory help some and not others, so the fastest programs are there with and without.
+PYTHON is an interpreter with torch and transformers (CPU builds suffice); without it t2t runs
+alone. Throughput counts target tokens without padding, through forward pass, backward pass and
+Adam. Large memory pages help some programs only, so the fastest run with and without them.
 """
 
 import argparse
@@ -16,7 +15,7 @@ from benchmarks.workload import SIZES
 
 
 def list_contestants(size: str, seconds: float, peer_python: str) -> list[Contestant]:
-    """Ours first."""
+    """Lists the contestants, t2t first."""
     turn = [f"--size={size}", f"--seconds={seconds:g}"]
     ours = [sys.executable, "-m", "benchmarks.contestants.train_t2t", *turn]
     found = [
@@ -46,14 +45,14 @@ def list_contestants(size: str, seconds: float, peer_python: str) -> list[Contes
 
 
 def main() -> None:
-    """Prints a table for each size, and writes all figures."""
+    """Prints a table for each size and writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default=",".join(SIZES), help="of: " + ", ".join(SIZES))
+    parser.add_argument("--sizes", default=",".join(SIZES), help="some of " + ", ".join(SIZES))
     parser.add_argument(
-        "--only", default="", help="contestants whose names match, as an expression"
+        "--only", default="", help="regular expression that the names of contestants must match"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8, help="of a turn, without warm-up")
+    parser.add_argument("--seconds", type=float, default=8, help="of a turn, without its warm-up")
     parser.add_argument("--peer_python", default="")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/training-cpu.json"))
     arguments = parser.parse_args()

@@ -1,8 +1,7 @@
-"""What every contestant works on: synthetic sentence pairs and three sizes of the Transformer.
+"""The workload of all contestants: synthetic sentence pairs and three sizes of the Transformer.
 
-Needs nothing but NumPy, so that a contestant can be another program in another environment.
-Lengths count sub-words with EOS, which are the target tokens that throughput counts:
-padding never does.
+Needs only NumPy, so that a contestant can be another program in another environment. Lengths are
+in sub-words with EOS. Throughput counts these target tokens, never padding.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ FIRST_WORD = 4
 
 Ids = np.ndarray  # int n
 Pair = tuple[Ids, Ids]
-Outputs = tuple[int, list[Ids]]  # what is to become of these sources: outputs of this length
+Outputs = tuple[int, list[Ids]]  # (output length, sources): a batch for decoding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +27,13 @@ class Size:
     d_model: int
     d_ff: int
     num_heads: int
-    num_layers: int  # of the encoder and of the decoder
+    num_layers: int  # of the encoder, and of the decoder
     vocab_size: int
-    lengths: str  # multi30k | wmt
+    lengths: str  # distribution of sentence lengths: multi30k | wmt
 
     @property
     def output_multiple(self) -> int:
-        """To what the lengths of outputs are rounded, so that their batches are not too small."""
+        """Output lengths are rounded to a multiple of this, so that batches are large enough."""
         return 4 if self.lengths == "multi30k" else 8
 
 
@@ -46,7 +45,7 @@ SIZES = {
 
 
 def draw_lengths(kind: str, count: int, random: np.random.Generator) -> tuple[Ids, Ids]:
-    """(source, target) lengths.
+    """Draws (source, target) lengths.
 
     multi30k: normal, mean 14, deviation 4.5, correlation 0.75, from 4 to 40. wmt: log-normal, mean
     27, deviation of the logarithm 0.6, the target a log-normal multiple (0.18), from 4 to 128.
@@ -62,7 +61,7 @@ def draw_lengths(kind: str, count: int, random: np.random.Generator) -> tuple[Id
 
 
 def draw_pairs(size: Size, count: int, seed: int = 0) -> list[Pair]:
-    """Sentence pairs of independent words, whose frequencies follow Zipf's law."""
+    """Draws sentence pairs of independent words, whose frequencies follow Zipf's law."""
     random = np.random.default_rng(seed)
     frequencies = 1 / np.arange(1, size.vocab_size - FIRST_WORD + 1)
     ranks = np.cumsum(frequencies / frequencies.sum())
@@ -76,9 +75,10 @@ def draw_pairs(size: Size, count: int, seed: int = 0) -> list[Pair]:
 
 
 def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[list[Pair]]:
-    """Batches of at most so many padded source and target positions together, hardly any padding.
+    """Forms batches of at most `max_tokens` positions, source plus target, including padding.
 
-    Each has a shape of its own, as suits a program that need not be compiled for it.
+    Pairs are sorted by length, so there is little padding, and every batch has its own shape, which
+    suits programs that do not compile for shapes.
     """
     batches: list[list[Pair]] = [[]]
     longest = (0, 0)
@@ -93,10 +93,10 @@ def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[l
 
 
 def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:
-    """Batches for decoding.
+    """Forms batches for decoding.
 
-    The outputs have the references' lengths, rounded to a multiple, and a batch outputs of one
-    length, since some programs have one limit for a whole batch. The longest sources come first.
+    Outputs have the lengths of the references, rounded. All outputs of a batch have the same
+    length, since some programs have one limit for a whole batch. Longer sources come first.
     """
     groups: dict[int, list[Ids]] = {}
     multiple, pairs = size.output_multiple, draw_pairs(size, count, seed=1)
@@ -113,7 +113,7 @@ def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:
 def time_translation(
     batches: Sequence[Outputs], translate: Callable[[Sequence[Outputs]], None]
 ) -> dict[str, Any]:
-    """What it takes to translate all of these."""
+    """Times the translation of all batches."""
     tokens = sum(length * len(sources) for length, sources in batches)
     sentences = sum(len(sources) for _, sources in batches)
     started, cpu_started = time.perf_counter(), time.process_time()
@@ -131,7 +131,7 @@ def time_translation(
 
 
 def repeat_for(seconds: float, steps: Iterator[int], run: Callable[[int], int]) -> dict[str, Any]:
-    """Runs step after step for a time; what `run` returns are the tokens of the step."""
+    """Runs steps for `seconds`, at least three; `run(step)` returns the tokens of the step."""
     tokens = count = 0
     started, cpu_started = time.perf_counter(), time.process_time()
     while (elapsed := time.perf_counter() - started) < seconds or count < 3:

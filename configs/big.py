@@ -5,7 +5,7 @@
     python -m t2t.evaluate --workdir=runs/big --split=test --checkpoint=avg:20
 
 The paper: 300,000 steps in 3.5 days on 8 P100; 28.4 tokenised BLEU on newstest2014 English-German
-and 41.8 on English-French (`configs/big.py:en-fr`). Not trained here yet.
+and 41.8 on English-French (`configs/big.py:en-fr`). t2t has not trained it yet.
 """
 
 from t2t.config import (
@@ -23,7 +23,7 @@ from t2t.config import (
 def get_config(pair: str = "en-de") -> Config:
     """`pair` is "en-de" or "en-fr"."""
     if pair not in ("en-de", "en-fr"):
-        raise ConfigError(f"configs/big.py:{pair}: WMT14 is here for en-de and en-fr")
+        raise ConfigError(f"configs/big.py:{pair}: unknown pair; use en-de or en-fr")
     src_language, tgt_language = pair.split("-")
     return Config(
         model=ModelConfig(
@@ -53,7 +53,7 @@ def get_config(pair: str = "en-de") -> Config:
             adam_eps=1e-9,
             label_smoothing=0.1,
         ),
-        # The paper averages the last 20 checkpoints, written every 10 minutes: 600 steps.
+        # The paper averages the last 20 checkpoints, written every 10 minutes (about 600 steps).
         checkpoints=CheckpointConfig(every=1000, keep_last=20, keep_best=1),
         decoding=DecodingConfig(beam_size=4, alpha=0.6, max_extra_length=50),
     )

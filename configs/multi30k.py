@@ -1,14 +1,15 @@
 """Multi30k (Elliott et al. 2016): 29,000 image captions in English, German and French.
 
-For research and education, not for commercial use.
+The data are for research and education, not for commercial use.
 
     python -m t2t.train --config=configs/multi30k.py:en-de --workdir=runs/en-de
     python -m t2t.evaluate --workdir=runs/en-de --split=test --checkpoint=avg:10
 
-One seed, 57 minutes on two shared x86-64 cores (14,000 steps, 25 epochs), test_2016_flickr: 39.8
-sacreBLEU; 40.2 in the measure of Wu et al. (2021), whose 2.6M parameters reach 41.02 with more
-training. Unlike theirs and the paper's the model is pre-norm and rotary: it learns within minutes
-to look at the source, where post-norm took most of the hour (benchmarks/LOG.md).
+Result on test_2016_flickr (one seed, 14,000 steps or 25 epochs, 57 minutes on two shared x86-64
+cores): 39.8 sacreBLEU, and 40.2 by the measure of Wu et al. (2021), whose model of 2.6M parameters
+reaches 41.02 with more training. Unlike theirs and the paper's, this model has pre-norm and rotary
+positions: its cross-attention learns to use the source within minutes; with post-norm this takes
+most of an hour (benchmarks/LOG.md).
 """
 
 from t2t.config import (
@@ -27,7 +28,7 @@ def get_config(pair: str = "en-de") -> Config:
     """`pair` is two of en, de, fr: "en-de"."""
     src_language, dash, tgt_language = pair.partition("-")
     if not dash:
-        raise ConfigError(f"configs/multi30k.py:{pair}: name two languages, as en-de")
+        raise ConfigError(f"configs/multi30k.py:{pair}: name two languages, such as en-de")
     return Config(
         model=ModelConfig(
             num_layers=4,

@@ -1,13 +1,13 @@
-"""What came before the Transformer, on Multi30k: a GRU with additive attention, 2.6M parameters.
+"""A recurrent baseline on Multi30k: GRU with additive attention, 2.6M parameters.
 
     python -m t2t.train --config=configs/multi30k_rnn.py:en-de --workdir=runs/rnn-en-de
     python -m t2t.evaluate --workdir=runs/rnn-en-de --split=test --checkpoint=avg:10
 
-Data, vocabulary, batches, number of updates and number of parameters (2,622,144; the Transformer's
-are 2,599,424) are those of configs/multi30k.py; both spend most of them on the table of words,
-which one layer of 192 leaves as much room as the Transformer's eight of 128. Gradients are clipped
-at 1, since recurrence makes them explode (Pascanu et al. 2013). Not trained to its end here yet:
-of its start see benchmarks/LOG.md.
+Data, vocabulary, batches and number of updates are those of configs/multi30k.py. The number of
+parameters is nearly the same (2,622,144; the Transformer has 2,599,424). Most are in the embedding
+table; the others are in one layer of width 192 per side, instead of four of width 128. The norm of
+the gradient is clipped at 1, since recurrence makes gradients explode (Pascanu et al. 2013). t2t
+has not trained it to the end yet; benchmarks/LOG.md has its first steps.
 """
 
 from t2t.config import (
@@ -26,7 +26,7 @@ def get_config(pair: str = "en-de") -> Config:
     """`pair` is two of en, de, fr: "en-de"."""
     src_language, dash, tgt_language = pair.partition("-")
     if not dash:
-        raise ConfigError(f"configs/multi30k_rnn.py:{pair}: name two languages, as en-de")
+        raise ConfigError(f"configs/multi30k_rnn.py:{pair}: name two languages, such as en-de")
     return Config(
         model=ModelConfig(kind="rnn", rnn_cell="gru", num_layers=1, d_model=192, dropout=0.2),
         data=DataConfig(

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Resolves requirements-dev.txt anew for each supported Python: launch/constraints.sh
+# Resolves requirements-dev.txt again for each supported Python: launch/constraints.sh
 #
-#   launch/constraints/python3.N.txt          the newest versions, which the launchers install
-#   launch/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests it
+#   launch/constraints/python3.N.txt          the newest versions; the launchers install them
+#   launch/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests them
 #
-# Needs uv (pip install uv). Before the files are committed, launch/quickstart.sh and
-# launch/test.sh have to pass with each of them; .ci/run covers the oldest and the newest.
+# Needs uv (pip install uv). Before you commit the files, launch/quickstart.sh and launch/test.sh
+# must pass with each of them; .ci/run covers the oldest and the newest.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Makes and reuses .venv; sourced by the scripts beside it.
+# Creates and reuses the virtual environment .venv; the scripts in this folder source it.
 #
-# After `make_environment requirements.txt`, "$python" is an interpreter that has what the file
-# names, in the versions that were tested with it (launch/constraints/).
+# After `make_environment requirements.txt`, "$python" is an interpreter with the packages of that
+# file, in the tested versions (launch/constraints/).
 #
-#   PYTHON=/path/to/python   makes the environment with this interpreter
-#   T2T_ENVIRONMENT=FOLDER   makes it there instead of in .venv
-#   T2T_CONSTRAINTS=FILE     installs the versions in FILE; empty: the newest in requirements.txt's ranges
+#   PYTHON=/path/to/python   creates the environment with this interpreter
+#   T2T_ENVIRONMENT=FOLDER   creates it in FOLDER instead of .venv
+#   T2T_CONSTRAINTS=FILE     installs the versions in FILE; empty: the newest that requirements.txt allows
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment=${T2T_ENVIRONMENT:-$repository/.venv}
@@ -18,7 +18,7 @@ fail() {
     exit 1
 }
 
-# Version managers put commands on the path that only print an error: each candidate is tried.
+# Runs the candidate: version managers put commands on the PATH that only print an error.
 is_recent() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
@@ -45,7 +45,7 @@ apt install python3-venv), or name another interpreter: PYTHON=/path/to/python $
 PYTHON=/path/to/python $0"
 }
 
-# The file of tested versions for "$python"; nothing, with a warning, where there is none.
+# Prints the file of tested versions for "$python"; if there is none, warns and prints nothing.
 find_constraints() {
     local version file
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -55,12 +55,12 @@ find_constraints() {
     elif [[ ${T2T_CONSTRAINTS:-} ]]; then
         fail "T2T_CONSTRAINTS=$T2T_CONSTRAINTS is no file"
     else
-        printf 'warning: t2t was not tested with Python %s; PYTHON=python3.13 chooses another\n' \
+        printf 'warning: t2t was not tested with Python %s; choose another with PYTHON=python3.13\n' \
             "$version" >&2
     fi
 }
 
-# What was installed, as far as it can be told without asking pip.
+# Prints a fingerprint of the installation (interpreter, requirements, versions) without running pip.
 describe_installation() {
     "$python" -VV && cat "$repository/requirements.txt" "$repository/$1" ${2:+"$2"}
 }
@@ -73,7 +73,7 @@ make_environment() {
     if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
         [[ ${PYTHON:-} && $("$PYTHON" -VV) != "$("$python" -VV)" ]]; then
         base=$(find_python)
-        echo "Making ${environment#"$PWD/"} with $("$base" --version)"
+        echo "Creating ${environment#"$PWD/"} with $("$base" --version)"
         "$base" -m venv --clear "$environment"
     fi
     constraints=$(find_constraints)
@@ -86,7 +86,7 @@ make_environment() {
         --requirement "$repository/$requirements" ${constraints:+--constraint "$constraints"} \
         >"$log" 2>&1; then
         tail -n 20 "$log" >&2
-        fail "pip could not install $requirements; the whole log is in $log"
+        fail "pip could not install $requirements; the full log is in $log"
     fi
     describe_installation "$requirements" "$constraints" >"$stamp" # last, so that an interrupted run installs again
     echo "Installed in ${SECONDS} s"

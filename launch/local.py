@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Several processes of one program on this machine.
+"""Runs a program in several processes on this machine.
 
     launch/local.py --processes=2 --devices=2 -- python -m t2t.train --config=... --workdir=...
 
-Each gets the flags that let them find each other. Ctrl-C and SIGTERM go to all of them. When one
-fails, the others have a minute to notice before they are ended, and its status is returned.
+Each process gets the flags to find the others. Ctrl-C and SIGTERM are passed on to all of them. If
+one fails, the others get a minute to stop by themselves before they are killed; the launcher exits
+with the status of the one that failed.
 """
 
 import argparse
@@ -18,17 +19,17 @@ import time
 import types
 from typing import IO
 
-PATIENCE = 60  # seconds
+PATIENCE = 60  # seconds from the first failure until the other processes are killed
 
 
 def main() -> int:
-    """Starts, waits, returns the first status that is not 0."""
+    """Starts the processes and waits for them; returns the first status that is not 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--processes", type=int, required=True, help="how many")
-    parser.add_argument("--devices", type=int, help="CPU devices that each makes; else its own")
-    parser.add_argument("command", nargs="+", help="a program of t2t, after --")
+    parser.add_argument("--processes", type=int, required=True, help="number of processes")
+    parser.add_argument("--devices", type=int, help="fake CPU devices per process")
+    parser.add_argument("command", nargs="+", help="the command of a t2t program, after --")
     arguments = parser.parse_args()
     environment = dict(os.environ)
     if arguments.devices:
@@ -58,7 +59,7 @@ def main() -> int:
 
 
 def find_port() -> int:
-    """One that is free now."""
+    """Returns a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port: int = probe.getsockname()[1]
@@ -66,14 +67,14 @@ def find_port() -> int:
 
 
 def copy_lines(number: int, source: IO[bytes], target: IO[bytes]) -> None:
-    """Each line with the number of its process."""
+    """Copies lines, each with the number of its process in front."""
     for line in source:
         target.write(b"[%d] %s" % (number, line))
         target.flush()
 
 
 def wait(processes: list[subprocess.Popen[bytes]]) -> int:
-    """Until all have ended, by themselves or a while after the first failure."""
+    """Waits for all processes; kills the others some time after the first failure."""
     failed, deadline = 0, float("inf")
     while any(process.poll() is None for process in processes):
         time.sleep(0.1)

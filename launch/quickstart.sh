@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # From a fresh clone to translations in about ten minutes: launch/quickstart.sh [RUN [FLAG ...]]
 #
-# Makes an environment, trains on the embedded English-German phrasebook, evaluates on sentences
-# that the model has never seen, and translates; a first time with the first checkpoint, beside
-# training, which ends early if that fails. RUN is the run directory, runs/quickstart if not given,
-# FLAG one of t2t.train. The same command again goes on where it was stopped.
+# Creates an environment, trains on the embedded English-German phrasebook, evaluates on sentences
+# that the model has never seen, and translates. It also translates once with the first checkpoint,
+# while training goes on, and stops training if that fails. RUN is the run directory (default:
+# runs/quickstart), FLAG a flag of t2t.train. The same command again continues a stopped run.
 #
-# T2T_REQUIREMENTS=requirements-cuda.txt (or -tpu) installs JAX for other hardware than the CPU.
+# T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh
@@ -18,14 +18,14 @@ shift $(($# > 0))
 cd "$repository"
 make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
 
-# Large pages for large buffers: training on a CPU is faster (README, "Flags of the runtime").
+# Large memory pages make training on a CPU faster (README, "Flags of the runtime").
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 
 announce() {
     printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
-# translate COUNT [FLAG ...]: so many unseen sentences, their translations and their references.
+# translate COUNT [FLAG ...]: prints COUNT unseen sentences with their translations and references.
 translate() {
     local pairs sources translations
     pairs=$("$python" -c '
@@ -50,8 +50,8 @@ translate_first_checkpoint() {
     local found
     until [[ $(list_checkpoints) ]]; do sleep 1; done
     if found=$(translate 3 --checkpoint=last); then
-        printf '\n\nWith the first checkpoint, beside training:\n\n%s\n' "$found"
-    else # training obeys this behind its next checkpoint
+        printf '\n\nTranslations by the first checkpoint, while training goes on:\n\n%s\n' "$found"
+    else # training reads this file after its next checkpoint, and stops
         echo '{"reason": "launch/quickstart.sh could not translate with the first checkpoint"}' \
             >"$run/stop.json"
     fi

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Any program of t2t on SLURM, one process a GPU:
+# Runs any t2t program on SLURM, one process per GPU:
 #
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it in the checkout, with its environment (.venv) made. The run directory and the checkout
-# have to be seen by all nodes. Five minutes before the time limit, and when the job is preempted,
-# training saves and ends with status 75; the job then goes back to the queue and continues there.
+# Submit it from the checkout, after its environment (.venv) was created. All nodes must see the run
+# directory and the checkout. Five minutes before the time limit, and when the job is preempted,
+# training saves and exits with status 75; the job then returns to the queue and continues later.
 #SBATCH --job-name=t2t
 #SBATCH --requeue
 #SBATCH --open-mode=append

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Lint, types and tests, in an environment of their own making: launch/test.sh [PYTEST ARGUMENT ...]
+# Runs lint, type checks and tests, in an environment that it creates: launch/test.sh [PYTEST ARGUMENT ...]
 #
-#   launch/test.sh -m 'slow or not slow'  also the tests with several processes, kills, real compilers
-#   launch/test.sh tests/model -k cache   some tests only
+#   launch/test.sh -m 'slow or not slow'  also slow tests: several processes, kills, real compilers
+#   launch/test.sh tests/model -k cache   only some tests
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh

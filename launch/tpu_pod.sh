@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Any program of t2t on all hosts of a Cloud TPU slice:
+# Runs any t2t program on all hosts of a Cloud TPU slice:
 #
 #   launch/tpu_pod.sh NAME ZONE t2t.train --config=configs/big.py --workdir=/mnt/runs/big
 #
-# Copies this checkout's last commit to the hosts, makes the environment there, and starts. The same command
-# again continues the run. The run directory has to be seen by all hosts: a mounted bucket or NFS.
+# Copies this checkout's last commit to the hosts, creates the environment there and starts the
+# program. The same command again continues the run. All hosts must see the run directory, for
+# example in a mounted bucket or on NFS.
 set -euo pipefail
 
 if (($# < 3)); then
@@ -17,7 +18,7 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 archive=$(mktemp --suffix=.tar.gz)
 trap 'rm -f "$archive"' EXIT
 if [[ $(git -C "$repository" status --porcelain) ]]; then
-    echo "warning: changes that are not committed are not shipped" >&2
+    echo "warning: uncommitted changes are not copied" >&2
 fi
 git -C "$repository" archive --format=tar.gz --output="$archive" HEAD
 

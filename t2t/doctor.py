@@ -31,8 +31,8 @@ from t2t.config.flags import define_config, read_config
 from t2t.config.recipes import RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import keep_compiled
-from t2t.runtime.distributed import first_alone, is_first, join
+from t2t.runtime.compilation_cache import enable_compilation_cache
+from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.runtime.mesh import make_mesh
 from t2t.training.disk_space import measure_space
 
@@ -235,7 +235,7 @@ def find_shared(workdir: Path) -> Finding:
             return path.read_text()
         return ""
 
-    found = first_alone(look)
+    found = process_0_first(look)
     multihost_utils.sync_global_devices("all have looked")
     if is_first() and found:
         path.unlink()
@@ -247,7 +247,7 @@ def find_shared(workdir: Path) -> Finding:
 
 def main(show: Callable[[str], None] = print) -> int:
     """Prints the findings of this process; the exit status."""
-    keep_compiled()
+    enable_compilation_cache()
     join(**program.read_hosts())
     workdir = flags.FLAGS.workdir
     config = read_config() if flags.FLAGS["config"].value else None

@@ -24,9 +24,9 @@ from t2t.evaluation.saved_evaluations import format_measures
 from t2t.evaluation.scores import MEASURES
 from t2t.model.interface import Params
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import keep_compiled
-from t2t.runtime.distributed import first_alone, is_first, join
-from t2t.storage.atomic_files import drafting
+from t2t.runtime.compilation_cache import enable_compilation_cache
+from t2t.runtime.distributed import is_first, join, process_0_first
+from t2t.storage.atomic_files import atomic_path
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.run_directory import RunError
 
@@ -46,7 +46,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     params, label = restore_params(request.workdir, request.checkpoint)
     evaluator.prepare_output(label)
     if request.save_params:
-        first_alone(lambda: save_run(request, params, label))
+        process_0_first(lambda: save_run(request, params, label))
     [evaluation] = evaluator.evaluate(params, label)
     return dict(evaluation.result), evaluation.path
 
@@ -58,7 +58,7 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with drafting(target) as draft:
+        with atomic_path(target) as draft:
             save_params(request.workdir, draft, params, step=int(label.split("-")[-1]))
     except OSError as error:
         raise RunError(f"--save_params={target} cannot be written: {error.strerror}") from None
@@ -148,7 +148,7 @@ def check_flags(values: Mapping[str, Any]) -> None:
 def main() -> int:
     """Evaluates what the flags say, and prints the summary; the exit status."""
     values = flags.FLAGS.flag_values_dict()
-    keep_compiled()
+    enable_compilation_cache()
     join(**program.read_hosts())
     check_flags(values)
     chooses = any(values[name] for name in _MODES)

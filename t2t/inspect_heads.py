@@ -37,7 +37,7 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import RESAMPLES
 from t2t.model.interface import Params
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import write_file
 from t2t.training.checkpoint import restore_params
@@ -219,7 +219,7 @@ def write_page(path: Path, html: str) -> None:
 def main(operands: Sequence[str]) -> None:
     """Shows what the flags ask for; the sentence may be given as several words."""
     values = flags.FLAGS
-    keep_compiled()
+    enable_compilation_cache()
     request = HeadRequest(
         program.read_workdir(),
         " ".join(operands),

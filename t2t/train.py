@@ -25,8 +25,8 @@ from t2t.evaluation.scores import make_measure, score_bleu
 from t2t.model.interface import Params
 from t2t.ops.choose import describe_choice
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import keep_compiled
-from t2t.runtime.distributed import first_alone, join
+from t2t.runtime.compilation_cache import enable_compilation_cache
+from t2t.runtime.distributed import join, process_0_first
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
@@ -73,7 +73,7 @@ def train_on_mesh(
     validation: Corpus | None,
 ) -> bool:
     """Everything between an open run directory and its last checkpoint."""
-    vocabulary = first_alone(lambda: make_vocabulary(config, workdir, corpora))
+    vocabulary = process_0_first(lambda: make_vocabulary(config, workdir, corpora))
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
@@ -202,7 +202,7 @@ def make_validate(
 
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """From the cache, or into it."""
-    return first_alone(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
+    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
 
 
 def count_parameters(params: Params) -> int:
@@ -213,7 +213,7 @@ def count_parameters(params: Params) -> int:
 def run() -> int:
     """Trains as the flags say; the exit status."""
     config, workdir = read_config(), program.read_workdir()
-    keep_compiled()
+    enable_compilation_cache()
     join(**program.read_hosts())
     if main(config, workdir):
         return 0

@@ -26,7 +26,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translator import Translation
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import keep_compiled
+from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 
@@ -118,7 +118,7 @@ def prompt_lines() -> Iterator[bytes]:
 def main() -> int:
     """Translates as the flags say; 1 where the reader of the output went away."""
     values = flags.FLAGS
-    keep_compiled()
+    enable_compilation_cache()
     interactive = sys.stdin.isatty()
     translations = translate_lines(
         program.read_workdir(),

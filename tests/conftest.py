@@ -1,6 +1,6 @@
-"""What holds in every test: eight devices on the CPU, and shapes checked against signatures.
+"""Settings of all tests: eight fake CPU devices, and array shapes checked against signatures.
 
-The environment is set before anything imports JAX; programs that tests start inherit it.
+The environment is set before anything imports JAX, and programs that tests start inherit it.
 """
 
 import os
@@ -14,18 +14,18 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Most of a test's time is compilation, and these flags nearly halve it. Users have others:
-# T2T_TEST_FLAGS=user leaves XLA as they have it, for the tests that are marked `equality`.
+# Most of a test's time is compilation, which these flags nearly halve. T2T_TEST_FLAGS=user keeps
+# XLA's defaults, which users have, for tests that are marked `equality`.
 flags = ["--xla_force_host_platform_device_count=8"]
 if os.environ.get("T2T_TEST_FLAGS") != "user":
     flags += ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-    if jaxlib.version.__version_info__ < (0, 11):  # later versions have no other emitters
+    if jaxlib.version.__version_info__ < (0, 11):  # the flag does not exist in later versions
         flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join(flags)
 
-# A property is tried on the same few examples each time; --hypothesis-profile=random draws others.
+# Property tests use the same few examples each time; --hypothesis-profile=random draws new ones.
 ALWAYS: dict[str, Any] = {
     "deadline": None,
     "database": None,
@@ -35,13 +35,13 @@ settings.register_profile("quick", derandomize=True, max_examples=25, **ALWAYS)
 settings.register_profile("random", max_examples=200, print_blob=True, **ALWAYS)
 settings.load_profile("quick")
 
-# What is compiled is kept: a second run of the suite is several times as fast.
+# The compilation cache makes a second run of the suite several times as fast.
 CACHE = ROOT / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
-# The phrasebook holds no arrays, and its grammar calls many small functions: eight times slower.
+# The phrasebook has no arrays, and type checks would slow its many small functions down 8 times.
 UNCHECKED = ROOT / "t2t" / "phrasebook"
 CHECKED = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -1,7 +1,7 @@
-"""Signals at chosen moments: when a process is about to touch a certain file.
+"""Sends a process a signal at a chosen moment: when it is about to touch a certain file.
 
 `python -m tests.moments SIGKILL os.rename 'checkpoints/10$' t2t.train --config=... --workdir=...`
-runs a program that is killed where it gives checkpoint 10 its name.
+runs a program that is killed just before it renames checkpoint 10 to its final name.
 """
 
 import os
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 
 class Moment(NamedTuple):
-    """An event of Python's audit (open, os.rename, os.mkdir, os.remove) on a path."""
+    """An audit event of Python (open, os.rename, os.mkdir, os.remove) on a path."""
 
     event: str
     path: str  # regular expression
 
 
 def signal_at(moment: Moment, number: signal.Signals) -> None:
-    """This process sends itself the signal once, right before the first such event."""
+    """Makes this process send itself the signal once, right before the first such event."""
     waiting = [moment]
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A program that says which share of a recipe's parameters its process holds."""
+"""A program that prints the share of a recipe's parameters that its process holds."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""Naive versions of what the model and the loss compute, for the tests to compare with.
+"""Naive implementations of the model and the loss, as references for the tests.
 
-NumPy in float64; one sentence at a time, without padding; one head, one query, one token at a
-time. They are written from the papers' formulas, and share with t2t only the names and the
-shapes of the parameters.
+They use NumPy in float64 and process one sentence without padding, one head, one query and one
+token at a time. They follow the papers' formulas and share only the names and shapes of parameters
+with t2t.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 
-Parameters = dict[str, Any]  # as init_model gives them, as NumPy arrays
-Rows = np.ndarray  # positions x width
+Parameters = dict[str, Any]  # those of init_model, as NumPy arrays
+Rows = np.ndarray  # (positions, width)
 
 
 def softmax(scores: Rows) -> Rows:
@@ -31,7 +31,7 @@ def attend(
     bias: Rows | None = None,
     scaled: bool = True,
 ) -> Rows:
-    """One head of equation 1; `visible` and `bias` are queries x keys."""
+    """One head of equation 1; `visible` and `bias` have shape (queries, keys)."""
     result = np.zeros((len(query), values.shape[1]))
     divisor = math.sqrt(query.shape[1]) if scaled else 1.0
     for t in range(len(query)):
@@ -52,7 +52,7 @@ def multi_head_attention(
     visible: Rows,
     bias: Rows | None = None,
 ) -> Rows:
-    """Section 3.2.2; rotary positions turn queries and keys of self-attention."""
+    """Section 3.2.2; rotary positions rotate queries and keys of self-attention."""
     result = np.zeros_like(x)
     for head in range(config.num_heads):
         w_query, w_key, w_value = split_projections(parameters, config, head)
@@ -69,7 +69,7 @@ def multi_head_attention(
 def split_projections(
     parameters: Parameters, config: ModelConfig, head: int
 ) -> tuple[Rows, Rows, Rows]:
-    """W^Q, W^K and W^V of one head; heads of one group follow each other and share W^K and W^V."""
+    """W^Q, W^K and W^V of one head; the consecutive heads of a group share W^K and W^V."""
     shared_by = config.num_heads // config.kv_heads
     group, own = divmod(head, shared_by)
     d_k, d_v = config.key_width, config.value_width
@@ -83,19 +83,19 @@ def split_projections(
 
 
 def rotate(x: Rows) -> Rows:
-    """Su et al. 2021; pair i is made of the dimensions i and i + d_k/2."""
+    """Rotary positions (Su et al. 2021); pair i consists of dimensions i and i + d_k/2."""
     half = x.shape[1] // 2
     result = np.empty_like(x)
     for position in range(len(x)):
         for i in range(half):
             angle = position / 10_000 ** (2 * i / x.shape[1])
-            turned = complex(x[position, i], x[position, half + i]) * np.exp(1j * angle)
-            result[position, i], result[position, half + i] = turned.real, turned.imag
+            rotated = complex(x[position, i], x[position, half + i]) * np.exp(1j * angle)
+            result[position, i], result[position, half + i] = rotated.real, rotated.imag
     return result
 
 
 def encode_sinusoidal(position: int, d_model: int) -> Rows:
-    """Section 3.5."""
+    """Sinusoidal positions, section 3.5."""
     result = np.empty(d_model)
     for i in range(d_model // 2):
         angle = position / 10_000 ** (2 * i / d_model)
@@ -104,7 +104,7 @@ def encode_sinusoidal(position: int, d_model: int) -> Rows:
 
 
 def find_relative_bucket(offset: int, causal: bool, buckets: int = 32, furthest: int = 128) -> int:
-    """Raffel et al. 2020, in whole numbers; `offset` is the key's position less the query's."""
+    """Raffel et al. 2020 in integer arithmetic; `offset` is key position minus query position."""
     if causal:
         first, distance = 0, max(-offset, 0)
     else:
@@ -114,7 +114,7 @@ def find_relative_bucket(offset: int, causal: bool, buckets: int = 32, furthest:
     if distance < exact:
         return first + distance
     steps, step = buckets - exact, 0
-    # The last step whose start, exact * (furthest / exact)^(step / steps), is not beyond distance.
+    # Finds the last step with exact * (furthest / exact)^(step / steps) <= distance.
     while step + 1 < steps and (
         distance**steps * exact ** (step + 1) >= furthest ** (step + 1) * exact**steps
     ):
@@ -123,7 +123,7 @@ def find_relative_bucket(offset: int, causal: bool, buckets: int = 32, furthest:
 
 
 def make_bias(table: Rows | None, config: ModelConfig, length: int, causal: bool) -> Rows | None:
-    """Added to the scores of self-attention: heads x queries x keys."""
+    """Bias of the scores of self-attention, of shape (heads, queries, keys)."""
     bias = np.zeros((config.num_heads, length, length))
     for head, t, s in np.ndindex(*bias.shape):
         match config.position:
@@ -138,7 +138,7 @@ def make_bias(table: Rows | None, config: ModelConfig, length: int, causal: bool
 
 
 def normalize(parameters: Parameters | None, kind: str, x: Rows) -> Rows:
-    """Each row by itself; no parameters, no norm."""
+    """Normalizes each row; without parameters returns x unchanged."""
     if not parameters:
         return x
     result = np.empty_like(x)
@@ -155,7 +155,7 @@ def activate(kind: str, x: float) -> float:
     match kind:
         case "relu":
             return max(x, 0.0)
-        case "gelu" | "geglu":  # the approximation by tanh of Hendrycks and Gimpel (2016)
+        case "gelu" | "geglu":  # the tanh approximation of Hendrycks and Gimpel (2016)
             return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
         case "swiglu":
             return x / (1 + math.exp(-x))
@@ -164,7 +164,7 @@ def activate(kind: str, x: float) -> float:
 
 
 def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
-    """Equation 2, or its gated forms (Shazeer 2020)."""
+    """Equation 2, or its gated variants (Shazeer 2020)."""
     result = np.empty((len(x), parameters["outer"].shape[1]))
     for t, row in enumerate(x):
         halves = [
@@ -181,7 +181,7 @@ def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
 def add_residual(
     parameters: Parameters, config: ModelConfig, x: Rows, sublayer: Callable[[Rows], Rows]
 ) -> Rows:
-    """Section 3.1: norm(x + f(x)); before the sub-layer instead (pre-norm): x + f(norm(x))."""
+    """Section 3.1: norm(x + f(x)), or x + f(norm(x)) with pre-norm."""
     norm, carried = parameters.get("norm"), x if config.residual else np.zeros_like(x)
     if config.norm_position == "post":
         return normalize(norm, config.norm, carried + sublayer(x))
@@ -190,7 +190,7 @@ def add_residual(
 
 
 def embed(parameters: Parameters, side: str, config: ModelConfig, ids: list[int]) -> Rows:
-    """Sections 3.4 and 3.5."""
+    """Scaled embeddings plus positions, sections 3.4 and 3.5."""
     tied = side == "tgt" or config.tie_embeddings == "all"
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
@@ -255,13 +255,13 @@ def add_feed_forward(layer: Parameters, config: ModelConfig, x: Rows) -> Rows:
 def transform(
     parameters: Parameters, config: ModelConfig, src: list[int], tgt_in: list[int]
 ) -> Rows:
-    """Figure 1: logits at each target position."""
+    """The whole model, figure 1: logits at each target position."""
     hidden = decode(parameters, config, encode(parameters, config, src), tgt_in)
     return project(parameters, config, hidden)
 
 
 def project(parameters: Parameters, config: ModelConfig, hidden: Rows) -> Rows:
-    """Logits from the decoder's outputs."""
+    """Logits from the outputs of the decoder."""
     untied = config.tie_embeddings == "none"
     table = parameters["own_output_embedding" if untied else "tgt_embedding"]["table"]
     return np.array([[row @ weights for weights in table] for row in hidden])
@@ -270,7 +270,7 @@ def project(parameters: Parameters, config: ModelConfig, hidden: Rows) -> Rows:
 def sum_cross_entropies(
     hidden: np.ndarray, table: Rows, targets: Rows, weights: Rows, smoothing: float
 ) -> float:
-    """Cross-entropies from the smoothed distribution, which is written out, to the model's."""
+    """Weighted sum of cross-entropies between the smoothed targets and the model's distribution."""
     total = 0.0
     for b, t in np.ndindex(*targets.shape):
         wanted = np.full(len(table), smoothing / len(table))
@@ -280,6 +280,6 @@ def sum_cross_entropies(
 
 
 def noam_rate(step: int, d_model: int, warmup_steps: int) -> float:
-    """Equation 3."""
+    """The learning rate of equation 3."""
     rate: float = d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
     return rate

@@ -1,6 +1,6 @@
-"""Naive version of the recurrent model, for the tests to compare with: see `reference.py`.
+"""A naive implementation of the recurrent model, as a reference for the tests.
 
-NumPy in float64; one sentence, one position, one gate at a time.
+It uses NumPy in float64 and processes one sentence, one position and one gate at a time.
 """
 
 import math
@@ -10,7 +10,7 @@ import numpy as np
 from t2t.config.fields import ModelConfig
 from tests.reference import Parameters, Rows, project, softmax
 
-State = tuple[Rows, Rows]  # output, and content of an LSTM
+State = tuple[Rows, Rows]  # hidden state h, and cell state c of an LSTM
 
 
 def sigmoid(x: Rows) -> Rows:
@@ -18,7 +18,7 @@ def sigmoid(x: Rows) -> Rows:
 
 
 def advance(cell: str, from_input: Rows, from_state: Rows, state: State) -> State:
-    """One cell's next state; inputs are gates x units."""
+    """The next state of a cell; `from_input` and `from_state` have shape (gates, units)."""
     hidden, content = state
     both = [a + b for a, b in zip(from_input, from_state, strict=True)]
     if cell == "gru":
@@ -31,12 +31,12 @@ def advance(cell: str, from_input: Rows, from_state: Rows, state: State) -> Stat
 
 
 def to_gates(x: Rows, weights: Rows) -> Rows:
-    """Weights are inputs x gates x units."""
+    """Pre-activations of the gates; `weights` have shape (inputs, gates, units)."""
     return np.array([x @ weights[:, gate] for gate in range(weights.shape[1])])
 
 
 def read_one_way(layer: Parameters, cell: str, x: Rows, way: int) -> Rows:
-    """The outputs at all positions, in their order, of one of the two ways."""
+    """Outputs of one direction (0 forward, 1 backward) at all positions, in order."""
     width = layer["state"].shape[1]
     state: State = np.zeros(width), np.zeros(width)
     outputs = np.zeros((len(x), width))
@@ -48,7 +48,7 @@ def read_one_way(layer: Parameters, cell: str, x: Rows, way: int) -> Rows:
 
 
 def attend(attention: Parameters, state: Rows, memory: Rows) -> Rows:
-    """Bahdanau et al. 2015, section 3.1."""
+    """Additive attention, Bahdanau et al. 2015, section 3.1."""
     scores = [
         attention["score"] @ np.tanh(state @ attention["query"] + word @ attention["key"])
         for word in memory
@@ -75,7 +75,7 @@ def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:
 
 
 def start(parameters: Parameters, memory: Rows) -> list[State]:
-    """Each layer's first state, from what the way back ends with."""
+    """The initial state of each layer, from the last output of the backward direction."""
     weights, biases = parameters["start"], parameters["start_bias"]
     end = memory[0, -len(weights) :]
     parts = [[np.tanh(end @ weights[:, n, x] + bias) for x, bias in enumerate(biases[n])]

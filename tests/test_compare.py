@@ -1,4 +1,4 @@
-"""The report that people get of runs side by side."""
+"""The report that t2t.compare prints about runs."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.evaluation.saved_evaluations import save, spoil
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Base with two seeds, a clearly worse system with one, and one that differs by a sentence."""
+    """A base with two seeds, a clearly worse system, and one that differs in one sentence."""
     folder = tmp_path_factory.mktemp("runs")
     save(folder / "base-0", spoil(8))
     save(folder / "base-1", spoil(9), config={"seed": 1})
@@ -74,7 +74,7 @@ def test_fewer_errors_are_better(runs: Path) -> None:
     assert "one_head is worse than base-0: +" in report(runs, "base-0", "one_head", measure="ter")
 
 
-def test_what_does_not_compare_is_refused(runs: Path, tmp_path: Path) -> None:
+def test_invalid_comparison_is_refused(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a system is given twice"):
         report(runs, "base-0", "base-0")
     with pytest.raises(ConfigError, match=r"--plot=plot\.txt must end in one of \.svg, \.png"):

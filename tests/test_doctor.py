@@ -1,3 +1,5 @@
+"""t2t.doctor: what it finds out about a machine."""
+
 import importlib.metadata
 import os
 import shutil
@@ -20,7 +22,7 @@ def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_what_is_wrong_is_said_and_is_the_exit_status(tmp_path: Path) -> None:
+def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = subprocess.run(
         [
@@ -75,7 +77,7 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.find_devices().problem == ""  # JAX_PLATFORMS=cpu: it was asked for
+    assert doctor.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")
     assert "requirements-cuda.txt" in doctor.find_devices().problem
 

@@ -1,4 +1,4 @@
-"""The evaluation of a run directory, from its files to the JSON."""
+"""Evaluating a run directory, from its files to the JSON of scores."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_scores_are_traced_to_run_text_and_code(
     evaluation: tuple[dict[str, Any], Path],
 ) -> None:
     result, path = evaluation
-    assert result["run"] is None  # its training kept no ledger
+    assert result["run"] is None  # the tiny run has no ledger
     assert result["config"]["model.d_model"] == 16
     assert result["date"].endswith("Z")
     assert {"revision", "changed", "versions"} <= result.keys()
@@ -160,7 +160,7 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
 
 
 def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
-    """`test.en` is not the split `test`, nor one year's news the other's."""
+    """A file `test.en` is not taken for the split `test`, nor for a file in another folder."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
     split = run / "evaluations" / "test-300-beam1-alpha0.6.json"
     greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
@@ -237,7 +237,7 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
         ({"decoding": {"beam_size": 0}}, ConfigError, "decoding.beam_size=0 must be positive"),
     ],
 )
-def test_what_is_not_there_is_named(
+def test_invalid_request_is_refused(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

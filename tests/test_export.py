@@ -1,4 +1,4 @@
-"""The export program: what it writes, and what it refuses."""
+"""t2t.export: what it writes, and what it refuses."""
 
 import errno
 import json
@@ -28,11 +28,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def translate(directory: Path, **options: str) -> str:
-    """As a user of the exported model would, greedily and with what lies in the directory."""
+    """Translates greedily with only the exported directory, as its user would."""
     vocabulary = Vocabulary.load(directory / "vocab")
     translator = ctranslate2.Translator(str(directory), intra_threads=1, **options)
     [ids] = vocabulary.src.encode([LINE])
-    limit = len(ids) + 5  # the run's config allows 6 more, EOS among them
+    limit = len(ids) + 5  # the config allows 6 more than the source, EOS included
     [result] = translator.translate_batch(
         [vocabulary.src.pieces(ids)], beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )

@@ -1,3 +1,5 @@
+"""t2t.inspect_data: its counts, its report and its output file."""
+
 import json
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""From a run directory to the page, and the page in a browser."""
+"""t2t.inspect_heads: the page that it writes, and the page in a browser."""
 
 import dataclasses
 import json
@@ -40,8 +40,8 @@ BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), ""
 )
 HOSTILE = '<img src=x onerror=alert(1)> </script> "A girl" & {{ climbs }}'
-# Added to the page: what it draws for printing (a browser without a screen does not always tell
-# what comes into view), read back after a click on the first column's header.
+# A script added to the page. It triggers drawing as for printing, since a headless browser does not
+# always report what comes into view, sorts by the first column, and reads the pixels back.
 PROBE = """
 function read(canvas) {
   const { queries, keys, cell, left, top } = placeOf(canvas), scale = devicePixelRatio;
@@ -65,12 +65,12 @@ addEventListener("load", () => setTimeout(() => {
   document.body.append(result);
 }, 500));
 """
-HEADS = 6  # of a run with one layer a side and two heads
+HEADS = 6  # of a run with one layer per side and two heads
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a validation split: its test split."""
+    """A run whose validation split is its test split."""
     workdir = make_run(tmp_path_factory.mktemp("runs") / "run")
     config = load_config(workdir / "config.json")
     config.data.validation_src, config.data.validation_tgt = (
@@ -83,7 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(run: Path) -> str:
-    """Of a sentence that tries to be more than text."""
+    """The page of a sentence that contains HTML and template syntax."""
     return show_attention(HeadRequest(run, HOSTILE, importance=3)).read_text("utf-8")
 
 
@@ -149,8 +149,8 @@ def test_sample_is_drawn_by_its_seed_from_the_whole_split(run: Path) -> None:
     assert draw(9, 1) == (*PAIRS,)
 
 
-def test_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
-    """Sentences of random length and loss; the head's true worth is 0.05 nats a sub-word."""
+def test_interval_of_a_change_covers_the_truth_in_95_percent() -> None:
+    """Draws sentences of random length and loss; the true change is 0.05 nats per sub-word."""
     rng, held, tries, sentences = np.random.default_rng(1), 0, 200, 100
     head = Head("cross", 0, 0)
     for _ in range(tries):
@@ -162,13 +162,13 @@ def test_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
         low, high = changes[head].interval
         held += low <= 0.05 <= high
         assert changes[head].value == pytest.approx(gain.sum() / tokens.sum())
-        assert high - low < 0.12  # paired: the losses alone scatter five times as much
-    assert 0.89 <= held / tries <= 0.985  # 94% of 3,000 tries
+        assert high - low < 0.12  # paired: the losses themselves vary five times as much
+    assert 0.89 <= held / tries <= 0.985  # measured: 94% of 3,000 tries
 
 
 @pytest.mark.slow
-def test_importance_is_what_the_loss_gains(run: Path) -> None:
-    """By log-probabilities of whole sentences, one at a time."""
+def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
+    """Computes the reference from log-probabilities of single sentences."""
     config, translator, params, sample = open_run(run)
     found = measure_importance(config, translator, params, sample, "loss")
     assert list(found.changes) == list(list_heads(config.model))
@@ -196,7 +196,7 @@ def test_importance_is_what_the_loss_gains(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_importance_can_be_what_bleu_loses(run: Path) -> None:
+def test_importance_can_be_the_decrease_of_bleu(run: Path) -> None:
     config, translator, params, sample = open_run(run)
     found = measure_importance(config, translator, params, sample, "bleu")
     assert len(found.changes) == HEADS
@@ -284,7 +284,7 @@ def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> N
 @pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, theme: str) -> None:
-    """Each cell's colour, read back from the screen, lies between ground and heat by its weight."""
+    """The colour of each pixel read back is a mix of background and heat colour by its weight."""
     path = show_attention(
         HeadRequest(run, HOSTILE, importance=2, output=str(tmp_path / "page.html"))
     )

@@ -1,4 +1,4 @@
-"""What is in launch/: as far as it can be run without a cluster."""
+"""The scripts in launch/, as far as they run without a cluster."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from tests.tiny_training import change, make_config, read_figures, write_recipe
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
 
-# As srun does: tasks with SLURM's variables, which get the signals that SLURM sends.
+# A stub of srun: starts tasks with SLURM's variables and passes on the signals that SLURM sends.
 SRUN = """#!/usr/bin/env bash
 export SLURM_STEP_NODELIST=localhost SLURM_NTASKS=2 SLURM_STEP_NUM_NODES=1
 for task in 0 1; do
@@ -37,8 +37,8 @@ for pid in "${pids[@]}"; do
 done
 exit "$status"
 """
-# The environment's Python, with programs that do nothing: training waits until its checkpoint was
-# translated, or until it is told to stop.
+# A stub of the environment's Python, whose programs do nothing: training waits until its checkpoint
+# was translated, or until it is told to stop.
 PYTHON = """#!/usr/bin/env bash
 case "$*" in
 *phrasebook*) printf 'The dog runs.\\tDer Hund rennt.\\n' ;;
@@ -75,7 +75,7 @@ def test_tpu_pod_script_says_how_it_is_called() -> None:
     assert done.stderr.startswith("usage: ")
 
 
-# A host to which the archive is copied, and where it is unpacked.
+# A stub of gcloud: copies the archive to a folder that serves as the host, and unpacks it there.
 GCLOUD = """#!/usr/bin/env bash
 [[ $4 == scp ]] && mkdir -p "$STUBS/host" && tar -xzf "$5" -C "$STUBS/host"
 echo "$@" >>"$STUBS/gcloud.log"
@@ -106,7 +106,7 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "warning: changes that are not committed are not shipped\n"
+    assert done.stderr == "warning: uncommitted changes are not copied\n"
     assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path / "host")
     assert provenance.find_revision() == expected | {"changed": None}
@@ -156,7 +156,7 @@ def test_quickstart_translates_with_the_first_checkpoint(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
     _, training, _, translations, _ = re.split(r"\n== .*\n", done.stdout)
     example = "source       The dog runs.\ntranslation  Der Hund läuft.\n"
-    assert f"With the first checkpoint, beside training:\n\n{example}" in training
+    assert f"by the first checkpoint, while training goes on:\n\n{example}" in training
     assert translations.startswith(example)
     assert (tmp_path / "train.log").read_text().endswith("/run --config.training.steps=100\n")
     again = run_quickstart(tmp_path)
@@ -207,7 +207,7 @@ make_environment requirements.txt"""
 
 
 def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
-    """Its long version holds brackets, which bash takes for a pattern unless they are quoted."""
+    """The output of `python -VV` may contain brackets, a pattern in bash unless it is quoted."""
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text(PYTHON)

@@ -1,4 +1,4 @@
-"""Contracts between the parts of t2t (pyproject.toml), and what import-linter cannot say."""
+"""The import contracts in pyproject.toml, and rules that import-linter cannot express."""
 
 import ast
 import re
@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("t2t", "configs", "launch", "benchmarks", "tests")
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
-# Requirements that no file imports, with the one that does.
+# Requirements that t2t does not import -> the package that does.
 INDIRECT_REQUIREMENTS = {
     "array-record": "tensorflow_datasets",
     "importlib-resources": "tensorflow_datasets",
 }
 
-# What one program needs that not everybody runs; it says how to install it, or does without.
-OPTIONAL_REQUIREMENTS = {"ctranslate2"}  # another engine
+# Imported packages that are no requirement; their users say how to install them, or work without.
+OPTIONAL_REQUIREMENTS = {"ctranslate2"}
 
 
 def find_files(*folders: str) -> list[Path]:
@@ -31,7 +31,7 @@ def parse(path: Path) -> list[ast.AST]:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Dotted names of the modules that the file imports, anywhere in it."""
+    """Dotted names of all modules that the file imports, at any level."""
     for node in parse(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -52,7 +52,7 @@ def test_recipes_import_only_the_config() -> None:
 
 
 def test_modules_of_flax_stay_in_the_model() -> None:
-    """Elsewhere parameters are a plain tree, and the structure is opaque."""
+    """Other folders see parameters as a plain tree, and the structure as an opaque GraphDef."""
     used = {
         (path.name, node.attr)
         for path in find_files("t2t")
@@ -65,7 +65,7 @@ def test_modules_of_flax_stay_in_the_model() -> None:
     assert {name for _, name in used} <= {"GraphDef"}, used
 
 
-def test_packages_hold_nothing_but_what_they_offer_of_their_files() -> None:
+def test_packages_contain_only_docstrings_and_imports() -> None:
     bodies = {p: ast.parse(p.read_text("utf-8")).body for p in FILES if p.name == "__init__.py"}
     assert [path for path, body in bodies.items() if any(map(is_code, body))] == []
 
@@ -78,7 +78,7 @@ def is_code(node: ast.stmt) -> bool:
 
 
 def test_formulas_are_plain() -> None:
-    """What is done for speed alone is in t2t/ops; nothing here asks for the platform."""
+    """Formulas contain no speed-ups, which are in t2t/ops, and do not depend on the platform."""
     tricks = re.compile(
         r"custom_vjp|custom_jvp|optimization_barrier|pallas|platform\(|checkpoint\("
     )
@@ -120,5 +120,5 @@ def test_requirements_are_what_is_imported() -> None:
 
 
 def normalise(distribution: str) -> str:
-    """PyPI's rule: ml_collections is ml-collections."""
+    """Normalises a name by PyPI's rule: ml_collections -> ml-collections."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

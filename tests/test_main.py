@@ -1,4 +1,4 @@
-"""`t2t NAME` starts a program from any folder."""
+"""The command `t2t NAME`, which starts a program from any folder."""
 
 import os
 import runpy
@@ -15,7 +15,7 @@ PROGRAMS = {path.stem for path in (ROOT / "t2t").glob("[!_]*.py")}
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`t2t WORD ...` of an installed t2t, in this folder."""
+    """Runs `t2t WORD ...` in this folder, as if t2t were installed."""
     return subprocess.run(
         [sys.executable, "-m", "t2t", *words],
         cwd=folder,
@@ -80,7 +80,7 @@ def test_program_does_what_python_m_does(tmp_path: Path, flags: tuple[str, ...])
 
 
 def test_program_is_the_same_process_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So signals reach it, and its exit status is that of `t2t`."""
+    """The process is replaced, so signals reach the program and its exit status is returned."""
     started: list[tuple[str, list[str]]] = []
 
     def stop(path: str, words: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Training on any mesh: the same losses as on one device, and a run may change its mesh."""
+"""Training on any mesh has the losses of one device, and a run can change its mesh."""
 
 import functools
 from pathlib import Path
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Config:
-    """Two epochs and a half: 5 steps, then others for a continuation."""
+    """A config of 10 steps, two and a half epochs."""
     steps = {"steps": 10, "log_every": 1, "validate_every": 5, "bleu_every": 5}
     return change(make_config(folder), training=steps)
 
@@ -41,7 +41,7 @@ def config(folder: Path) -> Config:
 def train_on(
     devices: int, mesh: MeshConfig, config: Config, workdir: Path, steps: int = 10
 ) -> None:
-    """Up to step `steps`."""
+    """Trains up to step `steps`."""
 
     def make_mesh_of_some(sizes: MeshConfig) -> Mesh:
         return make_mesh(sizes, jax.devices()[:devices])
@@ -59,7 +59,7 @@ def on_one_device(config: Config, folder: Path) -> Path:
 
 
 def assert_same_losses(workdir: Path, other: Path, steps: int = 10) -> None:
-    """At every step of `other` up to `steps`."""
+    """Compares at every step of `other` up to `steps`."""
     for prefix, names in (
         ("train/", ("train/loss", "train/gradient_norm", "train/padding_share")),
         ("validation/", ("validation/loss", "validation/bleu")),
@@ -114,6 +114,6 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
 def test_model_that_the_mesh_cannot_cut_is_refused_before_any_work(
     config: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"model.num_heads=4 cannot be cut into mesh.tensor=8"):
+    with pytest.raises(ConfigError, match=r"model.num_heads=4 cannot be split into mesh.tensor=8"):
         train_on(8, MeshConfig(data=1, tensor=8), config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

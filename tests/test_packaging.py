@@ -1,4 +1,4 @@
-"""The wheel holds the package, its recipes and nothing else."""
+"""The wheel contains the package and its recipes, nothing else."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def test_every_folder_of_the_package_that_holds_code_is_a_package() -> None:
-    """Others would be left out of the wheel, or be namespaces."""
+    """Without `__init__.py` a folder is left out of the wheel, or becomes a namespace package."""
     folders = {path.parent for path in (ROOT / "t2t").rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 

@@ -1,4 +1,4 @@
-"""The program: its flags, its file, its errors; and the real TPU compiler where it is installed."""
+"""t2t.plan: its flags, output file and errors; with the TPU compiler where it is installed."""
 
 import json
 import os

@@ -1,3 +1,5 @@
+"""t2t.prepare: datasets of TFDS, and checks of text files."""
+
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
     data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
         corpus_sources.open_split(data, "test")
-    for _ in range(2):  # the second time there is nothing to do
+    for _ in range(2):  # the second call does nothing
         prepare.main(data)
         assert (
             "test: 4 pairs (tiny_translation/1.0.0, test)" in capsys.readouterr().out.splitlines()

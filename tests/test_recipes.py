@@ -1,4 +1,4 @@
-"""Configs as a program sees them: overridden on the command line, and every recipe as shipped."""
+"""Configs that programs read: overrides on the command line, and all recipes of t2t."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 
 
 def parse_flags(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Config:
-    """The config as a program sees it that was called with these arguments."""
+    """Returns the config of a program that is called with these arguments."""
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", flag_values=values)
     monkeypatch.setattr(sys, "argv", ["train", *arguments])
@@ -72,8 +72,8 @@ def test_command_line_rejects_a_wrong_type(monkeypatch: pytest.MonkeyPatch, reci
 
 
 def documented_commands(path: Path) -> list[Any]:
-    """The command lines that the recipe shows: each argument, and the overrides on its lines."""
-    text = re.sub(r"\\+\n", "", path.read_text("utf-8"))  # lines that end in a backslash go on
+    """Finds the commands in the recipe's docstring: their arguments and overrides."""
+    text = re.sub(r"\\+\n", "", path.read_text("utf-8"))  # joins lines that end in a backslash
     shown = re.findall(rf"configs/{path.name}(:[\w-]+)?(.*)", text)
     return [
         pytest.param(path, argument, re.findall(r"--config\.\S+", rest), id=path.name + argument)
@@ -97,7 +97,7 @@ def test_recipe_shows_its_command(path: Path) -> None:
     assert documented_commands(path), f"the docstring says how to call configs/{path.name}"
 
 
-def test_the_recurrent_baseline_differs_from_the_transformer_in_model_and_optimiser_alone() -> None:
+def test_recurrent_baseline_differs_from_the_transformer_only_in_model_and_optimiser() -> None:
     ours, theirs = (recipe.get_config("en-fr") for recipe in (multi30k, multi30k_rnn))
     differing = {line.split(":")[0] for line in differences(ours, theirs)}
     assert {name for name in differing if not name.startswith("model.")} == {

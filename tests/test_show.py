@@ -1,4 +1,4 @@
-"""What a run directory tells of itself."""
+"""t2t.show: the description of a run directory."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ START = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Stopped, continued on another machine, evaluated."""
+    """A run that was stopped, continued on another machine and evaluated."""
     save_config(Config(model=ModelConfig(num_heads=1), seed=7), tmp_path / "config.json")
     resumed = {
         "date": "2026-01-02T10:00:00Z",
@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> Path:
         {"step": 50, "time": 0.0, "validation/loss": 3.5, "validation/perplexity": 33.1},
         {"step": 60, "time": 0.0, "train/loss": None},
     ]
-    half = '{"step": 70, "ti'  # being written
+    half = '{"step": 70, "ti'  # a line that is being written
     text = "".join(f"{json.dumps(line)}\n" for line in figures) + half
     (tmp_path / "metrics.jsonl").write_text(text)
     for step in (40, 50):
@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def read_lines(run: Path) -> list[str]:
-    """The description with single blanks between words."""
+    """Returns the description with single spaces between words."""
     return [" ".join(line.split()) for line in describe_run(run).splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What is looked at when training starts: space on the disk, and whether text is as it was."""
+"""Checks at the start of training: free disk space, and unchanged text."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(tmp_path: Path) -> tuple[Config, Path]:
-    """A config with text of its own, and a run of its first steps."""
+    """A config with its own text files, and a run that trained a few steps."""
     config = change(make_config(tmp_path), training={"steps": 5})
     assert train.main(config, tmp_path / "run")
     return config, tmp_path / "run"
@@ -80,7 +80,7 @@ def test_disk_that_will_be_full_is_said_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # one checkpoint, but not two
+    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # room for one checkpoint, not two
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     config = make_config(tmp_path)
     assert train.main(change(config, training={"steps": 10}), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The sweep as a program: trained, killed and continued."""
+"""t2t.sweep as a program: trained, killed and continued."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def get_rows(base):
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """A sweep of two rows on the tiny recipe."""
+    """The command of a sweep with two rows on the tiny recipe."""
     config = make_config(tmp_path)
     test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
     write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
@@ -51,7 +51,7 @@ def finish(command: list[str]) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
-    """What a killed sweep leaves running keeps others out until it has ended."""
+    """Training that outlives a killed sweep blocks other sweeps until it ends."""
     score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
     with start(command) as process:
         while not score.exists():

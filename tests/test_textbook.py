@@ -1,4 +1,4 @@
-"""`model.kernels=textbook`: programs that compute with the formulas of t2t/model alone."""
+"""`model.kernels=textbook`: programs that compute only with the formulas."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training from text to checkpoint: resumed bit for bit, however it was stopped."""
+"""Training from text to checkpoint; a stopped run resumes with bitwise equal results."""
 
 import multiprocessing
 import os
@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The text, and the cache of its ids."""
+    """The folder of the text files and the token cache."""
     return tmp_path_factory.mktemp("training")
 
 
@@ -54,8 +54,7 @@ def config(folder: Path) -> Config:
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_device() -> Iterator[None]:
-    """As a program has it that was started without more."""
-
+    """Trains on one device, like a program without the fake devices of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "make_mesh", make_small_mesh)
         yield
@@ -63,7 +62,7 @@ def _one_device() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(config: Config, folder: Path) -> Path:
-    """A run from beginning to end."""
+    """A run that was never stopped."""
     assert train.main(config, folder / "uninterrupted")
     return folder / "uninterrupted"
 
@@ -93,7 +92,7 @@ def test_loss_falls(uninterrupted: Path) -> None:
 def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And where there is a checkpoint, no other state is made before it is read."""
+    """Also checks that a resumed run does not initialise a state before it reads its checkpoint."""
     for steps in (STEPS // 2, STEPS):
         assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
         monkeypatch.setattr(train, "init_state", None)
@@ -109,7 +108,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """98 would push 95 out of the last two, and become a part of the average of two."""
+    """Naively, checkpoint 98 would push 95 out of the last two, and enter averages of two."""
     workdir = tmp_path / "run"
     for preempted_at in (13, 98):
         with monkeypatch.context() as patch:
@@ -129,8 +128,8 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_recurrent_model_goes_the_same_way(config: Config, tmp_path: Path, cell: str) -> None:
-    """Stopped and continued, validated, searched and scored."""
+def test_recurrent_model_trains_and_continues(config: Config, tmp_path: Path, cell: str) -> None:
+    """Stops and continues training, with validation and BLEU."""
     model = ModelConfig(kind="rnn", rnn_cell=cell, num_layers=1, d_model=16, dropout=0.1)
     for steps in (STEPS // 2, STEPS):
         training = {"steps": steps, "bleu_every": STEPS // 2}
@@ -157,7 +156,7 @@ def test_stopped_run_goes_on_when_the_request_is_removed(
     workdir, short = tmp_path / "run", change(config, training={"steps": 5})
     assert train.main(short, workdir)
     request_stop(workdir, "enough")
-    assert train.main(short, workdir)  # it was at its end before
+    assert train.main(short, workdir)  # was already finished
     with caplog.at_level("INFO"):
         assert not train.main(change(config, training={"steps": 10}), workdir)
     assert f"stopped early after step 5: enough; remove {workdir}/stop.json" in caplog.text
@@ -197,7 +196,7 @@ def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -
 def test_run_stopped_by_signals_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:
-    """While a checkpoint is given its name, and while one is begun."""
+    """Signals arrive while one checkpoint is renamed, and while another is begun."""
     write_recipe(config, tmp_path / "recipe.py")
     flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/run"]
     for signal_and_moment in (
@@ -220,7 +219,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
 
 
 def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
-    """What a process does that is to be killed, at this moment if one is given."""
+    """Trains in a process that is to be killed, by itself at the given moment if there is one."""
     if moment:
         signal_at(Moment(*moment), signal.SIGKILL)
     with mock.patch.object(train, "make_mesh", make_small_mesh):
@@ -229,22 +228,22 @@ def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Processes that have imported everything."""
+    """A context for processes that have imported everything already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
 
 
-# In the order in which a run comes to them.
+# In the order in which they occur in a run.
 KILLS = [
     ("os.rename", r"run/config\.json$"),
     ("os.rename", r"vocab/joint\.model$"),
     ("open", r"cache/.*/tgt\.ids$"),  # in the middle of a cache
     ("os.rename", r"cache/\w+$"),
-    ("os.mkdir", r"checkpoints/10\..*/training"),  # begun
+    ("os.mkdir", r"checkpoints/10\..*/training"),  # being created
     ("open", r"checkpoints/15\..*/params.*/commit_success"),  # written, not yet complete
-    ("os.rename", r"checkpoints/20$"),  # complete, without its name
-    ("shutil.rmtree", r"checkpoints/15$"),  # removed for a newer one
+    ("os.rename", r"checkpoints/20$"),  # complete, but not renamed
+    ("shutil.rmtree", r"checkpoints/15$"),  # being removed for a newer one
     ("open", r"metrics\.jsonl$"),
 ]
 
@@ -253,7 +252,7 @@ KILLS = [
 def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
 ) -> None:
-    """Each start is killed at the next moment, and the last one comes to the end."""
+    """Kills each start at the next moment of the list, and lets the last one finish."""
     config = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     newest = 0
     for moment in KILLS:
@@ -274,7 +273,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
 def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
 ) -> None:
-    """T2T_SEED=... repeats the moments that a failure printed, as far as the machine does."""
+    """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))
     print(f"T2T_SEED={seed}")
     draw, newest = random.Random(seed), 0

@@ -1,4 +1,4 @@
-"""Validation in the course of training: what it scores, and that it never costs a run."""
+"""Validation during training: what it scores, and that it never ends a run."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest.fixture(autouse=True)
 def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a program has it that was started without more."""
+    """Trains on one device, like a program without the fake devices of the tests."""
     monkeypatch.setattr(train, "make_mesh", make_small_mesh)
 
 

@@ -1,4 +1,4 @@
-"""One line out for each line in."""
+"""t2t.translate: one line of output for each line of input."""
 
 import io
 import logging
@@ -23,7 +23,7 @@ LINES = [
     b"\n",
     b"A girl \xff\xfe climbs.\n",
     "🙂\t日本語\u2028 ½\r\n".encode(),
-    b"Dogs climb.",  # without a line end
+    b"Dogs climb.",  # no line end
 ]
 
 
@@ -89,7 +89,7 @@ def test_any_bytes_are_a_line_of_text_for_each_line(lines: list[bytes]) -> None:
 @example("\ufeffa\nb")
 @given(st.text("ab \n\r\x0b\x0c\x1e\x85\u2028\ufeff", min_size=1) | st.text(min_size=1))
 def test_standard_input_has_the_lines_that_a_file_has(tmp_path: Path, text: str) -> None:
-    """So that translating a test set by hand translates what its evaluation does."""
+    """Translating a file through a pipe thus gives the same lines as its evaluation."""
     path = tmp_path / "text.en"
     path.write_bytes(text.encode())
     file = TextFile(path)
@@ -115,7 +115,7 @@ def test_pipe_in_pipe_out(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_reader_that_goes_away_is_no_fault(run: Path) -> None:
+def test_closed_output_ends_without_a_traceback(run: Path) -> None:
     process = start(run)
     assert process.stdin
     assert process.stdout

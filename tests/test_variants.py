@@ -1,4 +1,4 @@
-"""Variants from outside the library, chosen by the config, trained on a mesh and decoded."""
+"""Registered variants, chosen by the config: training on a mesh, decoding and export."""
 
 import dataclasses
 import json
@@ -55,12 +55,12 @@ STEPS = 6
 
 @pytest.fixture(autouse=True)
 def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Removes what a test registers after the test."""
     monkeypatch.setattr(variants, "_registered", {})
 
 
 def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
-    """A few steps on eight devices, with some values changed."""
+    """Returns the config of a few steps on eight devices, with some values changed."""
     steps = {"steps": STEPS, "log_every": 1, "validate_every": STEPS}
     return override(
         make_config(folder),
@@ -71,7 +71,7 @@ def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
 
 
 def train_and_translate(config: Config, workdir: Path) -> list[dict[str, Any]]:
-    """Trains, and searches with the cache; the figures of each step."""
+    """Trains, translates with the key/value cache, and returns the figures of each step."""
     assert train.main(config, workdir)
     translator = Translator(
         load_config(workdir / "config.json"), Vocabulary.load(workdir / "vocab")
@@ -97,7 +97,7 @@ def register_soft_capped_attention() -> None:
         *,
         scaled: bool = True,
     ) -> Float[Array, "B T H V"]:
-        """Gemma 2 Team (2024): logits are at most 5, softly."""
+        """Soft-capped attention (Gemma 2 Team 2024): 5 tanh(logits / 5)."""
         keys, values = (repeat_heads(x, query.shape[2]) for x in (memory.keys, memory.values))
         logits = einsum("BTHK,BSHK->BHTS", query, keys) / query.shape[-1] ** (0.5 * scaled)
         logits = 5 * jnp.tanh(logits / 5) + (0 if bias is None else bias)
@@ -108,7 +108,7 @@ def register_soft_capped_attention() -> None:
 def register_squared_relu() -> None:
     @register("model.feed_forward", "squared_relu")
     class SquaredReLU(nnx.Module):
-        """So et al. (2021): relu(x W1)^2 W2."""
+        """Squared ReLU (So et al. 2021): relu(x W1)^2 W2."""
 
         def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
             self.policy, sizes = policy, (config.d_model, config.d_ff)
@@ -199,7 +199,7 @@ def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
     training = dataclasses.replace(constant, optimizer="sgd", clip_norm=0.5)
     optimizer = make_optimizer(Config(training=training))
     gradient = {"weight": jnp.array([3.0, 4.0])}
-    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)  # at the rate 0
+    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)  # learning rate 0
     updates, _ = optimizer.update(gradient, state, gradient)
     np.testing.assert_allclose(updates["weight"], [-0.3, -0.4], rtol=1e-6)
 
@@ -216,7 +216,7 @@ def register_json_lines() -> None:
 
 
 def write_json_lines(folder: Path) -> dict[str, Any]:
-    """Corpora of three splits, and the values of a config that reads them."""
+    """Writes corpora of three splits; returns the config values to read them."""
     splits = {"train": PAIRS[:300], "validation": PAIRS[300:308], "newstest": PAIRS[308:312]}
     for split, pairs in splits.items():
         lines = [json.dumps({"en": english, "de": german}) for english, german in pairs]

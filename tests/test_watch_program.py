@@ -1,4 +1,4 @@
-"""`python -m t2t.evaluate --watch` beside a trainer, both killed at any time."""
+"""`python -m t2t.evaluate --watch` while training runs, with either process killed."""
 
 import json
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def start(arguments: Sequence[str], messages: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program on one device, what it says in a file; killed if the test ends before it."""
+    """Runs a program on one device, its output in a file; kills it when the block ends."""
     with (
         messages.open("wb") as file,
         subprocess.Popen(
@@ -44,7 +44,7 @@ def start(arguments: Sequence[str], messages: Path) -> Iterator["subprocess.Pope
 
 
 def train(config: Config, folder: Path, workdir: Path) -> list[str]:
-    """The arguments that train it."""
+    """Returns the arguments of the training program."""
     write_recipe(config, folder / "recipe.py")
     return ["t2t.train", f"--config={folder}/recipe.py", f"--workdir={workdir}"]
 
@@ -58,7 +58,7 @@ def wait_for_scores(workdir: Path, count: int, process: "subprocess.Popen[bytes]
         time.sleep(0.01)
 
 
-# In the order in which a watch comes to them, with the first checkpoint or the next ones.
+# In the order in which they occur in a watch, at the first checkpoint or later ones.
 KILLS = [
     ("os.rename", r"evaluations/[^/]*\.json$"),
     ("os.rename", r"watch-[^/]*/scores\.jsonl$"),
@@ -68,7 +68,7 @@ KILLS = [
 
 
 def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
-    """Of the trainer, too; retention keeps all here, so that the table has to be complete."""
+    """Kills both programs. All checkpoints are kept, so the table must be complete."""
     config = change(make_config(tmp_path), checkpoints={"every": 10, "keep_last": 10})
     workdir, messages = tmp_path / "run", tmp_path / "messages"
     training = train(config, tmp_path, workdir)
@@ -79,7 +79,7 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
         with start(training, tmp_path / "trainer"), start(killed, messages) as watch:
             assert watch.wait(timeout=300) == -signal.SIGKILL, messages.read_text()
         after = read_scores(workdir)
-        assert before.items() <= after.items()  # whole, and not made again
+        assert before.items() <= after.items()  # complete, and not written again
         assert all(json.loads(text)["measures"] for text in after.values())
         before = after
     with start(training, tmp_path / "trainer"), start(watching, messages) as watch:

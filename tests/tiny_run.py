@@ -1,4 +1,4 @@
-"""A run directory as training leaves it, but with random parameters and in a second."""
+"""Creates a run directory like one of training, but with random parameters, in a second."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ STEPS = {100: 3.0, 200: 1.0, 300: 2.0}  # checkpoints with their validation loss
 
 
 def make_run(workdir: Path) -> Path:
-    """config.json, vocab/, checkpoints/; the test split is two text files beside them."""
+    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split."""
     workdir.mkdir()
     src, tgt = workdir / "toy.en", workdir / "toy.de"
     for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):

@@ -1,4 +1,4 @@
-"""A training run that takes seconds, and what it leaves behind."""
+"""A training run that takes seconds, and functions that read its run directory."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ STEPS = 100
 
 
 def make_config(folder: Path) -> Config:
-    """Tiny, but with dropout, two corpora of which one counts for half, and validation."""
+    """A tiny config with dropout, validation, and two corpora, the second of weight 0.5."""
     parts = {"a": PAIRS[:200], "b": PAIRS[200:280], "validation": PAIRS[300:301] * 8}
     for name, pairs in parts.items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
@@ -60,7 +60,7 @@ def make_config(folder: Path) -> Config:
 
 
 def change(config: Config, **sections: dict[str, Any]) -> Config:
-    """A copy with some fields changed."""
+    """Returns a copy with some fields changed."""
     changed = {
         name: dataclasses.replace(getattr(config, name), **fields)
         for name, fields in sections.items()
@@ -69,7 +69,7 @@ def change(config: Config, **sections: dict[str, Any]) -> Config:
 
 
 def write_recipe(config: Config, path: Path) -> None:
-    """A recipe, as programs take it, that returns this config."""
+    """Writes a recipe file whose `get_config` returns this config."""
     saved = path.with_suffix(".json")
     save_config(config, saved)
     path.write_text(
@@ -80,12 +80,12 @@ def write_recipe(config: Config, path: Path) -> None:
 
 
 def make_small_mesh(sizes: MeshConfig) -> Mesh:
-    """Of the first device alone."""
+    """Makes a mesh of only the first device."""
     return make_mesh(sizes, jax.devices()[:1])
 
 
 def read_state(workdir: Path, step: int) -> list[np.ndarray]:
-    """All that training carries, from the newest checkpoint."""
+    """Reads all arrays of the training state from the newest checkpoint, which is of `step`."""
     config = load_config(workdir / "config.json")
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
@@ -98,7 +98,7 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
 
 
 def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
-    """The figures that do not depend on the clock."""
+    """Reads the figures from metrics.jsonl, except those that depend on time."""
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     of_the_clock = ("time", "train/tokens_per_second", "train/data_wait_share")
     return [

@@ -1,4 +1,4 @@
-"""The check that `conftest.py` puts around every function and dataclass of t2t."""
+"""The run-time type check that `conftest.py` adds to every function and dataclass of t2t."""
 
 from typing import TypeVar
 
@@ -9,12 +9,12 @@ from t2t.data.batch import Batch, DeviceBatch, HostBatch
 Checked = TypeVar("Checked")
 
 SETTINGS = BeartypeConf(
-    is_pep484_tower=True,  # as in mypy, an int serves where a float is declared
-    # beartype 0.23 knows no generic NamedTuple; the arrays in it are checked where they are used.
+    is_pep484_tower=True,  # like mypy, accepts an int where a float is declared
+    # beartype 0.23 does not support generic NamedTuples; their arrays are checked on use.
     hint_overrides=FrozenDict(dict.fromkeys((Batch, DeviceBatch, HostBatch), tuple)),
 )
 
 
 def check(checked: Checked) -> Checked:
-    """The function or class, its arguments and results checked at each call."""
+    """Wraps a function or class so that arguments and results are checked at each call."""
     return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload, no-any-return]

@@ -1,4 +1,4 @@
-"""Decoding by CTranslate2, with the parameters of `decode_t2t`: one JSON line."""
+"""Decodes with CTranslate2 and the parameters of `decode_t2t`; prints one line of JSON."""
 
 import argparse
 import json
@@ -14,12 +14,12 @@ from t2t.interop.ctranslate2_export import write_model
 
 
 def main() -> None:
-    """Measures a pass over all batches, after one for each worker as a warm-up."""
+    """Measures a pass over all batches, after a warm-up of one batch per worker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--sentences", type=int, default=600)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2, help="of each worker")
+    parser.add_argument("--threads", type=int, default=2, help="threads per worker")
     parser.add_argument("--compute_type", default="float32")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
@@ -35,7 +35,7 @@ def main() -> None:
         )
 
     def translate(batches: Sequence[Outputs]) -> None:
-        promises = [
+        futures = [
             translator.translate_batch(
                 [[names[number] for number in source] for source in sources],
                 beam_size=4,
@@ -45,8 +45,8 @@ def main() -> None:
             )
             for length, sources in batches
         ]
-        for (length, _), promised in zip(batches, promises, strict=True):
-            assert all(len(one.result().hypotheses[0]) == length for one in promised)
+        for (length, _), own_futures in zip(batches, futures, strict=True):
+            assert all(len(one.result().hypotheses[0]) == length for one in own_futures)
 
     batches = group_outputs(size, arguments.sentences)
     translate(batches[: arguments.workers])

@@ -1,4 +1,4 @@
-"""Decoding by the Marian of Hugging Face's transformers, with random parameters: one JSON line.
+"""Decodes with the Marian model of Hugging Face and random parameters; prints one line of JSON.
 
 Needs torch and transformers, not JAX.
 """
@@ -25,7 +25,7 @@ from benchmarks.workload import (
 
 
 def make_model(size: Size) -> transformers.MarianMTModel:
-    """Of the size, ready to generate."""
+    """Creates a model of this size, ready to generate."""
     both = {}
     for stack in ("encoder", "decoder"):
         both[f"{stack}_layers"] = size.num_layers
@@ -48,7 +48,7 @@ def make_model(size: Size) -> transformers.MarianMTModel:
 
 
 def main() -> None:
-    """Measures a pass over all batches, after one batch as a warm-up."""
+    """Measures a pass over all batches, after a warm-up of one batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--sentences", type=int, default=600)

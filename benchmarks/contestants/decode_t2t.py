@@ -1,4 +1,4 @@
-"""Decoding by t2t, with random parameters: one JSON line."""
+"""Decodes with t2t and random parameters; prints one line of JSON."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ from t2t.model.interface import Params
 
 
 def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
-    """The size as a recipe."""
+    """Returns the config for a size."""
     return Config(
         model=ModelConfig(
             num_layers=size.num_layers,
@@ -40,7 +40,7 @@ def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
 
 
 def draw_params(size: Size) -> Params:
-    """At random, but EOS comes never before the limit."""
+    """Draws random parameters under which EOS never comes before the length limit."""
     _, params = init_model(
         make_config(size).model, size.vocab_size, size.vocab_size, jax.random.key(0)
     )
@@ -53,16 +53,16 @@ def draw_params(size: Size) -> Params:
 
 
 class ForcedSource(list[int]):
-    """A source whose output shall have so many tokens."""
+    """A source with the length that its output must have."""
 
     def __init__(self, ids: Ids, output_length: int):
-        """Both with EOS."""
+        """`ids` and `output_length` include EOS."""
         super().__init__(ids.tolist())
         self.output_length = output_length
 
 
 class ForcedTranslator(Translator):
-    """Outputs token ids, as many as each `ForcedSource` says."""
+    """A translator whose outputs are token ids, of the length that each `ForcedSource` requires."""
 
     def _find_max_tokens(self, source: list[int]) -> int:
         assert isinstance(source, ForcedSource)
@@ -73,13 +73,13 @@ class ForcedTranslator(Translator):
 
 
 def make_vocabulary(size: Size) -> Vocabulary:
-    """Without words: a translator with it takes and gives ids."""
+    """Returns a vocabulary without words, for a translator from ids to ids."""
     tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
     return cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
 
 
 def main() -> None:
-    """Compiles all shapes in a first pass, then measures a second."""
+    """Compiles all shapes in a first pass, then measures a second pass."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--sentences", type=int, default=600)

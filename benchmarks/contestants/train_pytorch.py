@@ -1,7 +1,7 @@
-"""Training throughput of PyTorch on the workload: one JSON line.
+"""Measures the training throughput of PyTorch on the workload; prints one line of JSON.
 
-Three programs: PyTorch's own `nn.Transformer`, the same written by hand around its fused attention,
-and the Marian of Hugging Face's transformers. Needs torch (and transformers), not JAX.
+The three programs are PyTorch's own `nn.Transformer`, a Transformer written by hand with PyTorch's
+fused attention, and the Marian model of Hugging Face. Needs torch (and transformers), not JAX.
 """
 
 import argparse
@@ -30,18 +30,18 @@ from benchmarks.workload import (
 )
 
 DROPOUT = 0.1
-LONGEST = 512
+LONGEST = 512  # positions
 
 
 def sinusoids(d_model: int) -> Tensor:
-    """Positions as in the paper, interleaved."""
+    """Returns the sinusoidal positions of the paper, sines and cosines interleaved."""
     rates = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
     angles = torch.arange(LONGEST)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
 class Embedded(nn.Module):
-    """What both of our own have: one table for source, target and logits."""
+    """Embeddings of `Stock` and `ByHand`: one table for source, target and logits."""
 
     def __init__(self, size: Size):
         super().__init__()
@@ -51,13 +51,13 @@ class Embedded(nn.Module):
         self.register_buffer("positions", sinusoids(size.d_model))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Scaled, with positions and dropout."""
+        """Returns scaled embeddings plus positions, with dropout."""
         x = self.table(ids) * math.sqrt(self.size.d_model) + self.positions[: ids.shape[1]]
         return F.dropout(x, DROPOUT, self.training)
 
 
 class Stock(Embedded):
-    """`nn.Transformer` as it comes."""
+    """PyTorch's `nn.Transformer`, unchanged."""
 
     def __init__(self, size: Size):
         super().__init__(size)
@@ -65,7 +65,7 @@ class Stock(Embedded):
         self.transformer = nn.Transformer(*shape, DROPOUT, batch_first=True)
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
-        """The loss."""
+        """Returns the loss."""
         padding = src == PAD_ID
         length = tgt_in.shape[1]
         hidden = self.transformer(
@@ -81,7 +81,7 @@ class Stock(Embedded):
 
 
 class Attention(nn.Module):
-    """Queries, keys and values of self-attention from one product."""
+    """Multi-head attention; self-attention computes queries, keys and values in one product."""
 
     def __init__(self, size: Size, *, over_memory: bool):
         super().__init__()
@@ -92,7 +92,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The heads' results, joined."""
+        """Returns the output projection of all heads."""
         parts = self.joined(memory).chunk(2 if self.query else 3, -1)
         query, keys, values = (self.query(x), *parts) if self.query else parts
         heads = F.scaled_dot_product_attention(
@@ -101,12 +101,12 @@ class Attention(nn.Module):
         return self.output(heads.transpose(1, 2).flatten(2))
 
     def split(self, x: Tensor) -> Tensor:
-        """Heads before positions."""
+        """Splits the last dimension into heads and moves them before the positions."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 class Layer(nn.Module):
-    """Post-norm, of the encoder or of the decoder."""
+    """A post-norm layer of the encoder or the decoder."""
 
     def __init__(self, size: Size, *, decoder: bool):
         super().__init__()
@@ -117,7 +117,7 @@ class Layer(nn.Module):
         self.inner, self.outer = nn.Linear(width, size.d_ff), nn.Linear(size.d_ff, width)
 
     def forward(self, x: Tensor, mask: Tensor, memory: Tensor | None = None) -> Tensor:
-        """X after this layer."""
+        """Returns x after this layer."""
 
         def add(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
             return norm(x + F.dropout(y, DROPOUT, self.training))
@@ -130,7 +130,7 @@ class Layer(nn.Module):
 
 
 class ByHand(Embedded):
-    """Fused attention without dropout on its weights; no logits of padding."""
+    """A Transformer by hand: fused attention, no dropout of its weights, no logits for padding."""
 
     def __init__(self, size: Size):
         super().__init__(size)
@@ -139,7 +139,7 @@ class ByHand(Embedded):
         self.decoder = nn.ModuleList(Layer(size, decoder=True) for _ in number)
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
-        """The loss."""
+        """Returns the loss."""
         mask = (src != PAD_ID)[:, None, None, :]
         memory, hidden = self.embed(src), self.embed(tgt_in)
         for layer in self.encoder:
@@ -151,7 +151,7 @@ class ByHand(Embedded):
 
 
 class Marian(nn.Module):
-    """Of Hugging Face, with its own masks and positions."""
+    """The Marian model of Hugging Face, with its own masks and positions."""
 
     def __init__(self, size: Size):
         super().__init__()
@@ -178,7 +178,7 @@ class Marian(nn.Module):
         self.model = MarianMTModel._from_config(config, attn_implementation="sdpa")
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
-        """The loss."""
+        """Returns the loss."""
         seen = (src != PAD_ID).long()
         logits = self.model(
             input_ids=src, attention_mask=seen, decoder_input_ids=tgt_in, use_cache=False
@@ -194,12 +194,12 @@ PROGRAMS: dict[str, Callable[[Size], nn.Module]] = {
 
 
 def smoothed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Label smoothing 0.1, mean over real tokens."""
+    """Cross-entropy with label smoothing 0.1, mean over tokens without padding."""
     return F.cross_entropy(logits.float(), targets, ignore_index=PAD_ID, label_smoothing=0.1)
 
 
 def pad(batch: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
-    """(src, tgt_in, tgt_out)."""
+    """Pads a batch; returns (src, tgt_in, tgt_out)."""
 
     def stack(rows: list[np.ndarray]) -> Tensor:
         padded = [torch.as_tensor(row, dtype=torch.long) for row in rows]
@@ -210,13 +210,13 @@ def pad(batch: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def main() -> None:
-    """Trains for the time asked for, after a warm-up."""
+    """Trains for `--seconds`, after a warm-up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--program", choices=PROGRAMS, default="nn")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--positions", type=int, default=2048, help="of a batch, each side")
+    parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

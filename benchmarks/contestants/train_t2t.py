@@ -1,4 +1,4 @@
-"""Training throughput of t2t on the workload: one JSON line."""
+"""Measures the training throughput of t2t on the workload; prints one line of JSON."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ from t2t.training.step import make_train_step
 
 
 def make_config(size: Size, arguments: argparse.Namespace) -> Config:
-    """The size as a recipe."""
+    """Returns the config for a size."""
     return Config(
         model=ModelConfig(
             num_layers=size.num_layers,
@@ -42,17 +42,17 @@ def make_config(size: Size, arguments: argparse.Namespace) -> Config:
 
 
 def join_side(sentences: Sequence[np.ndarray]) -> Side:
-    """One language, as if from the cache."""
+    """Joins the sentences of one language as in the token cache."""
     lengths = np.array([len(ids) for ids in sentences], np.int32)
     return Side(np.concatenate(sentences).astype(np.uint16), lengths, np.cumsum(lengths))
 
 
 def main() -> None:
-    """Compiles the step, then trains for the time asked for."""
+    """Compiles the step, then trains for `--seconds`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--positions", type=int, default=2048, help="of a batch, each side")
+    parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]

@@ -1,10 +1,10 @@
-r"""What came after the paper, one change at a time.
+r"""Improvements published after the paper, one change per row.
 
     python -m t2t.sweep --sweep=configs/sweeps/modern.py --config=configs/multi30k.py:en-de \
         --workdir=runs/modern
 
-A row that the base has already is left out; sinusoidal positions and post-norm are the paper's, for
-bases that have others.
+Rows that equal the base are left out. The paper's own choices, sinusoidal positions and post-norm,
+are rows for base recipes that have others.
 """
 
 from t2t.config import Config
@@ -12,7 +12,7 @@ from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base: Config) -> list[Row]:
-    """One seed each."""
+    """Returns the rows, one seed each."""
     model = base.model
     encoder, decoder = model.depth
     return [
@@ -24,11 +24,11 @@ def get_rows(base: Config) -> list[Row]:
         Row("post_norm", {"model.norm_position": "post"}),
         Row("pre_norm", {"model.norm_position": "pre"}),  # Xiong et al. 2020
         Row("rms_norm", {"model.norm": "rms"}),  # Zhang and Sennrich 2019
-        # Shazeer 2020: three matrices instead of two, hence two thirds of the width.
+        # Shazeer 2020: three matrices instead of two, so two thirds of the width.
         Row("swiglu", {"model.feed_forward": "swiglu", "model.d_ff": model.d_ff // 12 * 8}),
         # Ainslie et al. 2023: two heads share a key and a value.
         Row("grouped_query", {"model.num_kv_heads": max(model.num_heads // 2, 1)}),
-        # Kasai et al. 2021: as many layers, but only one that decoding has to wait for.
+        # Kasai et al. 2021: the same number of layers, but decoding runs through only one.
         Row(
             "deep_encoder",
             {"model.encoder_layers": encoder + decoder - 1, "model.decoder_layers": 1},

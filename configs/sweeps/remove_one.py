@@ -1,9 +1,9 @@
-r"""The Transformer without one of its parts: what each of them is worth.
+r"""Ablations: the Transformer without one of its parts per row.
 
     python -m t2t.sweep --sweep=configs/sweeps/remove_one.py --config=configs/quickstart.py \
         --workdir=runs/remove_one
 
-The last row puts the norm where the base does not have it.
+The last row moves the norm: post-norm if the base has pre-norm, and the other way round.
 """
 
 from t2t.config import Config
@@ -11,7 +11,7 @@ from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base: Config) -> list[Row]:
-    """One seed each."""
+    """Returns the rows, one seed each."""
     model = base.model
     one_head = {
         "model.num_heads": 1,

@@ -1,14 +1,14 @@
-r"""Table 3 of the paper, rows A to E and big, on any base recipe; and recurrence beside it.
+r"""Table 3 of the paper, rows A to E and big, on any base recipe, and a recurrent model.
 
     python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/base.py \
         --workdir=runs/table3
     python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/multi30k.py:en-de \
         --workdir=runs/table3 --only=A,B
 
-Names are the paper's values. On a base of another size the sizes stand to it as they do in the
-paper: with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-N2 has 1 (rounded).
-A single head, and the rates of dropout and label smoothing, are as they are everywhere. Where
-d_model changes, the peak learning rate follows d_model^-0.5 whatever the schedule (equation 3).
+Rows are named by the paper's values. On a base of another size, sizes keep their ratio to the base:
+with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-N2 has 1 (rounded). The
+row with a single head and the rates of dropout and label smoothing do not scale. Where d_model
+changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
 """
 
 from t2t.config import Config, ModelConfig
@@ -16,7 +16,7 @@ from t2t.sweeps.sweep_rows import Paper, Row, widen_to_size_of
 
 
 def get_rows(base: Config) -> list[Row]:
-    """Base with three seeds, each other row with one."""
+    """Returns the rows: base with three seeds, every other row with one."""
     return [
         Row("base", {}, Paper(4.92, 25.8, 65), seeds=(0, 1, 2)),
         *split_heads(base.model),
@@ -30,7 +30,7 @@ def get_rows(base: Config) -> list[Row]:
 
 
 def split_heads(model: ModelConfig) -> list[Row]:
-    """A: all heads together stay as wide."""
+    """Rows A: number of heads, at constant total width of all heads."""
     papers = {
         1: Paper(5.29, 24.9),
         4: Paper(5.00, 25.5),
@@ -50,7 +50,7 @@ def split_heads(model: ModelConfig) -> list[Row]:
 
 
 def narrow_keys(model: ModelConfig) -> list[Row]:
-    """B: values stay as wide."""
+    """Rows B: d_k, at constant d_v."""
     papers = {16: Paper(5.16, 25.1, 58), 32: Paper(5.01, 25.4, 60)}
     return [
         Row(
@@ -63,7 +63,7 @@ def narrow_keys(model: ModelConfig) -> list[Row]:
 
 
 def change_size(base: Config) -> list[Row]:
-    """C: depth, width, inner width; as many heads, as wide as the model makes them."""
+    """Rows C: number of layers, d_model and d_ff, at a constant number of heads."""
     model = base.model
 
     def stack(number: int, paper: Paper) -> Row:
@@ -94,7 +94,7 @@ def change_size(base: Config) -> list[Row]:
 
 
 def change_width(base: Config, d_model: int) -> dict[str, float]:
-    """d_model, and the learning rate that goes with it; schedule noam sees to that itself."""
+    """Overrides d_model and scales the learning rate; the schedule noam scales it itself."""
     rate = base.training.learning_rate
     if base.training.schedule != "noam":
         rate = round(rate * (base.model.d_model / d_model) ** 0.5, 6)
@@ -102,7 +102,7 @@ def change_width(base: Config, d_model: int) -> dict[str, float]:
 
 
 def regularize() -> list[Row]:
-    """D: rates, whatever those of the base."""
+    """Rows D: rates of dropout and label smoothing, whatever the base has."""
     return [
         Row("D-dropout0.0", {"model.dropout": 0.0}, Paper(5.77, 24.6)),
         Row("D-dropout0.2", {"model.dropout": 0.2}, Paper(4.95, 25.5)),
@@ -112,17 +112,17 @@ def regularize() -> list[Row]:
 
 
 def learn_positions(base: Config) -> Row:
-    """E."""
+    """Row E: learned positions."""
     rows = max(base.model.max_positions, base.data.max_length)
     overrides = {"model.position": "learned", "model.max_positions": rows}
     return Row("E-learned", overrides, Paper(4.92, 25.7))
 
 
 def recur(base: Config) -> Row:
-    """Bahdanau et al. 2015: one layer of GRUs, so wide that it has as many parameters as the base.
+    """A recurrent row: one layer of GRUs (Bahdanau et al. 2015) with the base's parameter count.
 
-    The gradient is clipped, since recurrence makes it explode (Pascanu et al. 2013), and sentences
-    are not packed, since it would carry its state from one into the next.
+    The gradient is clipped, since recurrence makes it explode (Pascanu et al. 2013). Sentences are
+    not packed, since the state would be carried from one to the next.
     """
     before = base.model
     narrow = ModelConfig(
@@ -139,7 +139,7 @@ def recur(base: Config) -> Row:
 
 
 def enlarge(base: Config) -> Row:
-    """The last row: twice as wide, three times as long, with dropout 0.3."""
+    """Row big: twice the width, three times the steps, dropout 0.3."""
     overrides = {
         **change_width(base, 2 * base.model.d_model),
         "model.d_ff": 2 * base.model.d_ff,

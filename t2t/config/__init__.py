@@ -1,4 +1,4 @@
-"""What a recipe in `configs/` is made of; the fields are in `fields.py`, with a comment each."""
+"""The dataclasses that a recipe in `configs/` fills in; `fields.py` describes every field."""
 
 from t2t.config.fields import (
     CheckpointConfig,

@@ -1,7 +1,7 @@
-"""The typed configuration of a run: what can be chosen, and which choices fit together.
+"""The typed configuration of a run.
 
 A recipe in `configs/` returns a `Config`; the command line overrides single fields
-(`--config.model.num_heads=1`). What fits together is in `rules.py`. Nothing here imports
+(`--config.model.num_heads=1`). `rules.py` says which combinations are valid. Nothing here imports
 JAX.
 """
 
@@ -10,40 +10,51 @@ from typing import Any
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; the message names the field, the rule and the remedy."""
+    """An invalid configuration; the message names the field, the rule and the remedy."""
 
 
 @dataclasses.dataclass
 class ModelConfig:
     """The architecture; the defaults are the paper's base model (table 3)."""
 
-    kind: str = "transformer"  # transformer | rnn: recurrent with additive attention
-    num_layers: int = 6  # N, of the encoder and of the decoder
-    encoder_layers: int | None = None  # unset: num_layers
-    decoder_layers: int | None = None  # unset: num_layers
-    d_model: int = 512  # width of embeddings and of every sub-layer's output
-    d_ff: int = 2048  # inner width of the feed-forward
-    num_heads: int = 8  # h
-    num_kv_heads: int | None = None  # groups that share a key and a value; unset: num_heads
-    d_k: int | None = None  # width of a query and a key; unset: d_model / num_heads
-    d_v: int | None = None  # width of a value; unset: d_model / num_heads
-    attention: str = "dot_product"  # equation 1, or a variant that a plugin registers
-    attention_scale: bool = True  # False: Q K^T is not divided by sqrt(d_k)
-    position: str = "sinusoidal"  # sinusoidal | learned | rotary | relative | alibi | none
-    max_positions: int = 1024  # rows of the learned position table; other kinds have no limit
-    norm: str = "layer"  # layer | rms | none
-    norm_position: str = "post"  # post (the paper) | pre
-    residual: bool = True  # False: x -> f(x) instead of x + f(x)
-    feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none
-    rnn_cell: str = "gru"  # gru | lstm, of the kind rnn alone
-    tie_embeddings: str = "all"  # all: source, target, output | decoder: target, output | none
-    dropout: float = 0.1  # on every sub-layer's output and on the sums of embedding and position
-    attention_dropout: float = 0.0  # on the attention weights
-    feed_forward_dropout: float = 0.0  # on the inner activations of the feed-forward
-    # compute: auto (bfloat16 on GPU and TPU) | float32 | bfloat16 | mixed (float32, but products
-    # with weights have bfloat16 operands: twice as fast on CPUs that multiply them)
+    kind: str = "transformer"  # transformer | rnn (recurrent, with additive attention)
+    num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
+    encoder_layers: int | None = None  # layers of the encoder; None: num_layers
+    decoder_layers: int | None = None  # layers of the decoder; None: num_layers
+    d_model: int = 512  # width of the embeddings and of every sub-layer's output
+    d_ff: int = 2048  # width of the feed-forward's hidden layer
+    num_heads: int = 8  # h: attention heads
+    # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
+    num_kv_heads: int | None = None
+    d_k: int | None = None  # width of a query and of a key; None: d_model / num_heads
+    d_v: int | None = None  # width of a value; None: d_model / num_heads
+    attention: str = "dot_product"  # dot_product (equation 1), or a registered variant
+    attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
+    # kind of positions: sinusoidal (the paper's) | learned | rotary (Su et al. 2021) | relative
+    # (Raffel et al. 2020) | alibi (Press et al. 2022) | none
+    position: str = "sinusoidal"
+    # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
+    # with position="learned", since the other kinds have no limit
+    max_positions: int = 1024
+    norm: str = "layer"  # layer (layer normalisation) | rms (root mean square) | none
+    norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
+    residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
+    feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none, or a registered variant
+    rnn_cell: str = "gru"  # gru | lstm; only with kind="rnn"
+    # all: one table for source, target and output (logits) | decoder: one for target and output |
+    # none: three tables
+    tie_embeddings: str = "all"
+    # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
+    dropout: float = 0.1
+    attention_dropout: float = 0.0  # dropout rate of the attention weights, in [0, 1)
+    feed_forward_dropout: float = 0.0  # dropout rate of the feed-forward's hidden layer, in [0, 1)
+    # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU) |
+    # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: twice
+    # as fast on CPUs with bfloat16 instructions); parameters are always float32
     dtype: str = "auto"
-    kernels: str = "auto"  # auto: the fast twins in t2t/ops | textbook: the formulas alone
+    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model and
+    # t2t/training
+    kernels: str = "auto"
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -65,7 +76,7 @@ class ModelConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """The longest sentence that the model can take, EOS included; None: any."""
+        """The longest sentence that the model accepts, EOS included; None: no limit."""
         return self.max_positions if self.position == "learned" else None
 
     @property
@@ -76,28 +87,45 @@ class ModelConfig:
 
 @dataclasses.dataclass
 class DataConfig:
-    """Which text is read, and how it becomes batches."""
+    """The corpus, the pairs of it that are used, and the size of batches."""
 
-    source: str = "phrasebook"  # phrasebook | multi30k | tfds | text, or a registered one
-    src_language: str = "en"  # language code, the file suffix in multi30k and the key in tfds
-    tgt_language: str = "de"
-    directory: str = ""  # multi30k: its folder (empty: download); tfds: data_dir (empty: default)
-    tfds_name: str = "wmt14_translate/de-en"  # any TFDS translation dataset
-    train_src: tuple[str, ...] = ()  # text: files, plain or .gz, one sentence a line
-    train_tgt: tuple[str, ...] = ()
-    train_weights: tuple[float, ...] = ()  # text: uses of a pair per epoch, per file; empty: 1 each
-    validation_src: str = ""  # text
-    validation_tgt: str = ""
-    test_src: str = ""  # text
-    test_tgt: str = ""
-    cache_directory: str = "~/.cache/t2t"  # tokenised corpora, shared between runs
-    max_length: int = 256  # longer pairs (sub-words with EOS, either side) leave training
-    max_length_ratio: float = 0.0  # pairs whose lengths differ by more leave training; 0: no limit
-    batch_tokens: int = 25_000  # padded source and padded target positions per update, each
-    packed_length: int = 0  # rows of so many positions, with several pairs in each; 0: one a row
-    num_shapes: int = 12  # at most so many batch shapes, hence compilations
-    length_multiple: int = 1  # source and target lengths of a shape are multiples of this
-    rows_multiple: int = 8  # rows of a shape are a multiple of this: as many devices share a batch
+    # phrasebook (embedded, synthetic) | multi30k | tfds | text (your own files), or a registered
+    # source
+    source: str = "phrasebook"
+    src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
+    tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
+    # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
+    # default of TFDS)
+    directory: str = ""
+    tfds_name: str = "wmt14_translate/de-en"  # source="tfds": a TFDS translation dataset
+    # source="text": files of source sentences for training, one sentence per line, plain or .gz
+    train_src: tuple[str, ...] = ()
+    train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
+    # source="text": for each file of train_src, how often an epoch uses its pairs; 0.5: each epoch
+    # uses another half of them; empty: once
+    train_weights: tuple[float, ...] = ()
+    validation_src: str = ""  # source="text": source sentences of the validation split
+    validation_tgt: str = ""  # source="text": their translations
+    test_src: str = ""  # source="text": source sentences of the test split
+    test_tgt: str = ""  # source="text": their translations
+    cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
+    # training drops pairs with more sub-words than this on either side, EOS included
+    max_length: int = 256
+    # training drops pairs whose longer side has more than this times the sub-words of the shorter;
+    # 0: no limit
+    max_length_ratio: float = 0.0
+    # positions of a batch, padding included: at most this many source positions and at most this
+    # many target positions
+    batch_tokens: int = 25_000
+    # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
+    packed_length: int = 0
+    # batch shapes (rows, source length, target length), each compiled once: at most this many;
+    # without effect with packed_length, which has one shape
+    num_shapes: int = 12
+    length_multiple: int = 1  # source and target lengths of batch shapes are multiples of this
+    # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
+    # training.accumulation_steps, empty rows are added to batches
+    rows_multiple: int = 8
 
 
 @dataclasses.dataclass
@@ -105,67 +133,78 @@ class TokenizerConfig:
     """SentencePiece, trained on the training split only."""
 
     kind: str = "bpe"  # bpe | unigram
-    vocab_size: int = 37_000  # per vocabulary, special pieces included
-    shared: bool = True  # one vocabulary for both languages
-    character_coverage: float = 1.0  # share of characters kept as pieces
-    byte_fallback: bool = True  # spell unknown characters as UTF-8 bytes, so none is lost
+    vocab_size: int = 37_000  # sub-words per vocabulary, special tokens included
+    shared: bool = True  # one vocabulary for both languages; False: one per language
+    character_coverage: float = 1.0  # share of the text's characters that become sub-words
+    # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
+    byte_fallback: bool = True
 
 
 @dataclasses.dataclass
 class TrainingConfig:
-    """Section 5 of the paper: optimiser, schedule, regularisation, and how often to look."""
+    """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
-    steps: int = 100_000  # batches until the end
-    # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered one
+    steps: int = 100_000  # length of training in steps, one batch each
+    # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered schedule
     schedule: str = "noam"
-    warmup_steps: int = 4000
-    learning_rate: float = 1.0  # noam: factor on the paper's formula; others: the peak rate
-    optimizer: str = "adam"  # adam, or a registered one
-    adam_b1: float = 0.9
-    adam_b2: float = 0.98
-    adam_eps: float = 1e-9
+    warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
+    # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
+    learning_rate: float = 1.0
+    optimizer: str = "adam"  # adam, or a registered optimiser
+    adam_b1: float = 0.9  # beta_1 of Adam, in [0, 1)
+    adam_b2: float = 0.98  # beta_2 of Adam, in [0, 1)
+    adam_eps: float = 1e-9  # epsilon of Adam
+    # probability in [0, 1) that label smoothing spreads over the vocabulary
     label_smoothing: float = 0.1
-    clip_norm: float = 0.0  # limit of the gradient's global norm; 0: none
-    accumulation_steps: int = 1  # a batch is computed in so many parts
-    max_nonfinite_steps: int = 10  # so many skipped steps in a row end the run
-    log_every: int = 100  # steps; also TensorBoard
-    validate_every: int = 1000  # steps between validation losses
-    bleu_every: int = 0  # steps between validation BLEU by beam search; 0: never
+    clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
+    # gradient accumulation: split each batch into this many parts, computed one after the other
+    accumulation_steps: int = 1
+    # consecutive steps skipped for a non-finite loss or gradient after which training fails
+    max_nonfinite_steps: int = 10
+    log_every: int = 100  # steps between log lines and TensorBoard points
+    validate_every: int = 1000  # steps between computations of the validation loss
+    # steps between computations of the validation BLEU by beam search; 0: never
+    bleu_every: int = 0
 
 
 @dataclasses.dataclass
 class CheckpointConfig:
-    """Which checkpoints are written, and which are kept."""
+    """The checkpoints that are written, and those that are kept."""
 
-    every: int = 1000  # steps
-    keep_last: int = 5
-    keep_every: int = 0  # besides, keep each whose step is a multiple; 0: none
-    keep_best: int = 1  # besides, keep so many by `best_metric`
-    best_metric: str = "loss"  # loss | bleu, on the validation split
+    every: int = 1000  # steps between checkpoints
+    keep_last: int = 5  # keep this many of the newest checkpoints
+    keep_every: int = 0  # also keep checkpoints whose step is a multiple of this; 0: none
+    keep_best: int = 1  # also keep this many checkpoints that are best by best_metric; 0: none
+    best_metric: str = "loss"  # loss | bleu (needs training.bleu_every); on the validation split
 
 
 @dataclasses.dataclass
 class MeshConfig:
-    """Sizes of the device mesh; one may be -1 and takes what is left."""
+    """Sizes of the device mesh; their product is the number of devices.
 
-    data: int = -1
-    fsdp: int = 1
-    tensor: int = 1
+    One of them may be -1: the number of devices divided by the other sizes.
+    """
+
+    data: int = -1  # data parallelism: parts of a batch, each with a copy of the parameters
+    fsdp: int = 1  # fully sharded data parallelism: parts of a batch and of the parameters
+    tensor: int = 1  # tensor parallelism: parts of heads, feed-forward and vocabulary
 
 
 @dataclasses.dataclass
 class DecodingConfig:
-    """Section 6.1 of the paper."""
+    """Beam search, section 6.1 of the paper."""
 
-    beam_size: int = 4
-    alpha: float = 0.6  # length penalty ((5 + length) / 6) ** alpha
-    max_extra_length: int = 50  # output length is at most source length + this
-    batch_size: int = 64  # sentences searched together; one device searches two batches at a time
+    beam_size: int = 4  # hypotheses per sentence
+    alpha: float = 0.6  # exponent of the length penalty ((5 + length) / 6) ** alpha
+    max_extra_length: int = 50  # an output has at most source length + this many sub-words
+    # sentences per batch of beam search if they have up to 64 sub-words, half as many for twice the
+    # length; a device searches two batches at a time
+    batch_size: int = 64
 
 
 @dataclasses.dataclass
 class Config:
-    """Everything that makes a run."""
+    """The whole configuration of a run."""
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -174,12 +213,12 @@ class Config:
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    seed: int = 0  # initial parameters, dropout and data order
-    plugins: tuple[str, ...] = ()  # modules that register variants; see variants.py
+    seed: int = 0  # of the initial parameters, of dropout and of the order of the data
+    plugins: tuple[str, ...] = ()  # Python modules that register variants (t2t/config/variants.py)
 
 
 def flatten(config: Config) -> dict[str, Any]:
-    """{"model.d_model": 512, ...}."""
+    """The config as one flat dict: {"model.d_model": 512, ...}."""
     flat: dict[str, Any] = {}
     for section, fields in dataclasses.asdict(config).items():
         if isinstance(fields, dict):

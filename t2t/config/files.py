@@ -1,4 +1,4 @@
-"""A config as JSON in the run directory, and what differs between two of them."""
+"""Saves and loads a config as JSON, and compares two configs."""
 
 import dataclasses
 import json
@@ -19,16 +19,16 @@ def differences(old: Config, new: Config) -> list[str]:
 
 
 def overrides(config: Config) -> dict[str, Any]:
-    """The fields that differ from the defaults."""
+    """The fields whose values differ from the defaults."""
     defaults = flatten(Config())
     return {name: value for name, value in flatten(config).items() if value != defaults[name]}
 
 
 def override(config: Config, values: Mapping[str, Any]) -> Config:
-    """A copy with other values of some fields: {"model.num_heads": 1}.
+    """A copy of the config with the given values: {"model.num_heads": 1}.
 
     Raises:
-        ConfigError: there is no such field, or the value is of another type or breaks a rule.
+        ConfigError: a field does not exist, or its value has the wrong type or breaks a rule.
     """
     sections = dataclasses.asdict(config)
     for name, value in values.items():
@@ -41,12 +41,16 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Writes JSON, one field a line."""
+    """Writes the config as JSON, one field per line."""
     write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
 def load_config(path: Path) -> Config:
-    """Reads what `save_config` wrote; `ConfigError` names what does not fit this version."""
+    """Reads a config that `save_config` wrote.
+
+    Raises:
+        ConfigError: the file is missing or no JSON, or a field is unknown or breaks a rule.
+    """
     try:
         values = json.loads(path.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The `--config` flag: a recipe, and overrides of its fields."""
+"""The `--config` flag, which names a recipe and overrides its fields."""
 
 import dataclasses
 import sys
@@ -16,10 +16,10 @@ from t2t.config.type_checks import build_config
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
-    """Loads a recipe of the current folder, or one of t2t's own."""
+    """Loads a recipe from the current folder, or else one that comes with t2t."""
 
     def parse(self, recipe: str) -> Any:
-        """The result of the recipe's `get_config`."""
+        """Returns the result of the recipe's `get_config`."""
         return super().parse(find_recipe(recipe))
 
 
@@ -28,8 +28,9 @@ def define_config(required: bool = True) -> None:
     config_flags.DEFINE_config_file(
         "config",
         None,
-        "A recipe, as configs/base.py or configs/multi30k.py:en-de, of the current folder or else "
-        "one of t2t's own; --config.SECTION.FIELD=VALUE changes any field of t2t/config/fields.py.",
+        "A recipe, such as configs/base.py or configs/multi30k.py:en-de, from the current folder "
+        "or else from t2t itself; --config.SECTION.FIELD=VALUE overrides a field of "
+        "t2t/config/fields.py.",
     )
     flags.FLAGS["config"].parser = _RecipeParser("config")
     if required:
@@ -38,10 +39,10 @@ def define_config(required: bool = True) -> None:
 
 
 def read_config() -> Config:
-    """The recipe with its overrides, validated."""
+    """Returns the recipe with its overrides, validated."""
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
-        raise ConfigError(f"--config={recipe} is no file; name a recipe, as configs/base.py")
+        raise ConfigError(f"--config={recipe} is no file; name a recipe, such as configs/base.py")
     chosen = flags.FLAGS["config"].value
     if not isinstance(chosen, Config):
         raise ConfigError(
@@ -51,11 +52,11 @@ def read_config() -> Config:
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:
-    """As the command line names them: the recipe, and the fields that it overrides."""
+    """Returns the recipe and the overridden fields, as given on the command line."""
     flag = flags.FLAGS["config"]
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
 
 
 def show_in_help(name: str) -> None:
-    """`--help` lists the flags of the program's own module, and this is another."""
+    """Lists the flag in `--help`, which shows only flags of the program's own module."""
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])

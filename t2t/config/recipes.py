@@ -1,6 +1,6 @@
-"""Looks up recipes: files of the current folder, or those that come with t2t.
+"""Finds recipes in the current folder, or else among those that come with t2t.
 
-The latter are in `configs/`, beside the package in a checkout and inside the installed package.
+t2t's own are in `configs/`: beside the package in a checkout, inside it when it is installed.
 """
 
 from pathlib import Path
@@ -11,10 +11,10 @@ RECIPES = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent / "configs"
 
 
 def find_recipe(recipe: str) -> str:
-    """The recipe with the path of its file, for `--config=configs/multi30k.py:en-de`.
+    """Resolves the path in a recipe such as `configs/multi30k.py:en-de`; keeps the part after `:`.
 
-    A file of the current folder comes first, then the recipe of that name that comes with t2t. A
-    path that exists nowhere is returned as it is.
+    A file in the current folder comes first, then t2t's own recipe of that name. A path that exists
+    in neither place is returned unchanged.
     """
     path, colon, argument = recipe.partition(":")
     own = RECIPES.parent / path

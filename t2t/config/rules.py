@@ -1,6 +1,6 @@
-"""Which configs can be run: `validate` turns a bad value into one sentence.
+"""The rules that a config must satisfy; `validate` checks them before any device work.
 
-Each sentence names the field, the value, the rule and the remedy, before any device work.
+Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ import dataclasses
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
-# Fields that only one kind of model reads: for the others they keep their defaults.
+# Fields that only one kind of model reads; setting one for another kind is an error.
 _FIELDS_OF_KIND = {
     "transformer": """
         d_ff num_heads num_kv_heads d_k d_v attention attention_scale position
@@ -36,7 +36,11 @@ _PROBABILITIES = """
 
 
 def validate(config: Config) -> Config:
-    """The same config, or `ConfigError` with every rule that it breaks, one a line."""
+    """Returns the config unchanged.
+
+    Raises:
+        ConfigError: the config breaks rules; the message has one line for each.
+    """
     import_plugins(config.plugins)
     values = flatten(config)
     problems = [
@@ -47,7 +51,7 @@ def validate(config: Config) -> Config:
     problems += [
         f"{name}={values[name]!r} must be positive"
         for name in _POSITIVE
-        if values[name] is not None and not values[name] > 0  # NaN is not either
+        if values[name] is not None and not values[name] > 0  # `not >` also catches NaN
     ]
     problems += [
         f"{name}={values[name]!r} must not be negative"
@@ -71,7 +75,7 @@ def validate(config: Config) -> Config:
 def _model_problems(model: ModelConfig) -> list[str]:
     default = ModelConfig()
     problems = [
-        f"model.{name}={getattr(model, name)!r} means nothing to model.kind={model.kind!r}; "
+        f"model.{name}={getattr(model, name)!r} is not used by model.kind={model.kind!r}; "
         f"leave it at {getattr(default, name)!r}"
         for kind, names in _FIELDS_OF_KIND.items()
         for name in names
@@ -92,7 +96,7 @@ def _rnn_problems(model: ModelConfig) -> list[str]:
             "half as wide; use an even width"
         )
     if model.dtype == "mixed":
-        problems.append("model.dtype='mixed' is for model.kind='transformer' alone; use 'float32'")
+        problems.append("model.dtype='mixed' needs model.kind='transformer'; use 'float32'")
     return problems
 
 
@@ -117,7 +121,7 @@ def _transformer_problems(model: ModelConfig) -> list[str]:
         )
     if model.position == "rotary" and model.key_width % 2:
         problems.append(
-            f"model.d_k={model.key_width} is odd, but rotary positions turn pairs of dimensions; "
+            f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
             "use an even model.d_k or another model.position"
         )
     return problems
@@ -142,12 +146,12 @@ def _data_problems(data: DataConfig) -> list[str]:
     if length < data.max_length:
         problems.append(
             f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
-            "raise it to as much, or lower data.max_length"
+            "raise it to that value, or lower data.max_length"
         )
     if data.packed_length and any(weight % 1 for weight in data.train_weights):
         problems.append(
             f"data.train_weights={data.train_weights} must be whole numbers with "
-            "data.packed_length: which pairs share a row is the same in all epochs"
+            "data.packed_length, since all epochs use the same packed rows"
         )
     return problems
 
@@ -157,7 +161,7 @@ def _text_problems(data: DataConfig) -> list[str]:
     if not data.train_src or len(data.train_src) != len(data.train_tgt):
         problems.append(
             f"data.train_src has {len(data.train_src)} files and data.train_tgt "
-            f"{len(data.train_tgt)}; data.source='text' needs as many of each, at least one"
+            f"{len(data.train_tgt)}; data.source='text' needs equally many, at least one"
         )
     if data.train_weights and len(data.train_weights) != len(data.train_src):
         problems.append(
@@ -167,7 +171,7 @@ def _text_problems(data: DataConfig) -> list[str]:
     if any(weight <= 0 for weight in data.train_weights):
         problems.append(
             f"data.train_weights={data.train_weights} must all be positive; "
-            "leave a corpus out to give it no weight"
+            "to skip a corpus, remove its files"
         )
     for split in ("validation", "test"):
         src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
@@ -183,8 +187,8 @@ def _combination_problems(config: Config) -> list[str]:
     model, data, training = config.model, config.data, config.training
     if config.tokenizer.character_coverage > 1:
         problems.append(
-            f"tokenizer.character_coverage={config.tokenizer.character_coverage} is a share; "
-            "use at most 1"
+            f"tokenizer.character_coverage={config.tokenizer.character_coverage} is more than 1; "
+            "use the share of characters to cover, for example 1.0"
         )
     if model.tie_embeddings == "all" and not config.tokenizer.shared:
         problems.append(
@@ -193,8 +197,8 @@ def _combination_problems(config: Config) -> list[str]:
         )
     if model.kind == "rnn" and data.packed_length:
         problems.append(
-            f"data.packed_length={data.packed_length} puts several sentences into a row, and "
-            "model.kind='rnn' would carry its state across; set data.packed_length=0"
+            f"data.packed_length={data.packed_length} puts several sentences into a row, but "
+            "model.kind='rnn' would carry its state between them; set data.packed_length=0"
         )
     for name in ("max_length", "packed_length"):
         length = getattr(data, name)
@@ -220,7 +224,7 @@ def _combination_problems(config: Config) -> list[str]:
         field = "training.bleu_every" if best == "bleu" else "training.validate_every"
         problems.append(
             f"checkpoints.every={config.checkpoints.every} must be a multiple of "
-            f"{field}={measured}, so that checkpoints.keep_best knows each checkpoint's {best}; "
+            f"{field}={measured}, so that checkpoints.keep_best has a {best} for each checkpoint; "
             f"change one of them, or set checkpoints.keep_best=0"
         )
     sizes = dataclasses.astuple(config.mesh)

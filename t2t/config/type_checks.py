@@ -1,7 +1,7 @@
-"""A config from plain values, each checked against its field's type.
+"""Builds a config from plain values and checks each against its field's type.
 
-Recipes are code, the command line makes a tuple of anything, and JSON knows neither tuples nor
-floats without a fraction; so the values of all three pass through here.
+Values from recipes, the command line and JSON all pass through here: recipes are unchecked code,
+the command line accepts tuples of any type, and JSON has no tuples and writes 1.0 as 1 at times.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from t2t.config.fields import Config, ConfigError
 
-# Fields of earlier versions that changed no number; files that still have them can be read.
+# Fields of earlier versions that had no effect on results; config files may still contain them.
 REMOVED_FIELDS = frozenset({"model.attention_kernel"})
 
 
@@ -20,12 +20,13 @@ Section = TypeVar("Section")
 
 
 def build_config(values: Any, where: str = "") -> Config:
-    """A config from {"model": {"d_model": 512, ...}, "seed": 0, ...}; other fields have defaults.
+    """Builds a config from {"model": {"d_model": 512, ...}, "seed": 0, ...}.
 
-    Lists serve as tuples, and whole numbers as floats. `where` begins each message.
+    Missing fields get their defaults. Lists become tuples, and integers floats, where the field's
+    type asks for it. `where` is a prefix of every error message.
 
     Raises:
-        ConfigError: names every field that does not exist, or whose value is of another type.
+        ConfigError: names every field that does not exist or whose value has the wrong type.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}expected an object, found {values!r}")
@@ -58,7 +59,7 @@ def _build(
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """The value as a field of this type holds it; TypeError where it is of another."""
+    """Converts a value to the field type `hint`; raises TypeError if it cannot."""
     options = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
         if isinstance(value, list | tuple):

@@ -1,12 +1,12 @@
-"""Variants that a config chooses by name: those of the library, and those that others add.
+"""Variants that a config chooses by name: the library's own and registered ones.
 
-A module outside t2t adds one with a decorator, and the config names that module in `plugins`:
+A module outside t2t registers one with a decorator, and the config names that module in `plugins`:
 
     @register("training.schedule", "linear")
     def linear(training: TrainingConfig, d_model: int) -> optax.Schedule:
         return optax.linear_schedule(training.learning_rate, 0.0, training.steps)
 
-Runs keep `plugins` in their `config.json`, so every program that reads a run finds its variants.
+`plugins` is saved in a run's `config.json`, so every program that reads the run imports them.
 """
 
 import importlib
@@ -34,16 +34,16 @@ CHOICES = {
     "checkpoints.best_metric": ("loss", "bleu"),
 }
 
-# Fields that take variants from outside, with the signature that each registered function has.
+# Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
     "model.attention": "as t2t.model.attention.dot_product_attention",
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
-    # The corpus of one split, None where there is none. `list_splits` asks for train, validation
-    # and test; others can be evaluated.
+    # Returns the corpus of one split, or None if the source has no such split. Training asks for
+    # train, validation and test; any other split can be evaluated.
     "data.source": "(DataConfig, split: str) -> Corpus | None",
-    # `training.clip_norm` is applied before it.
+    # Gradients are clipped (`training.clip_norm`) before they reach it.
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
-    # From the number of updates made so far to the learning rate, warm-up included.
+    # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
 }
 
@@ -54,17 +54,17 @@ _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 def register(field: str, name: str) -> Callable[[Variant], Variant]:
     """Returns a decorator that makes `name` a value of a config field.
 
-    The same function may be registered again, as when a cell of a notebook is run twice.
+    A function may be registered again, for example when a notebook cell is run twice.
 
     Raises:
-        ConfigError: the field takes no variants, or the name is taken.
+        ConfigError: the field accepts no variants, or the name is taken.
     """
     if field not in EXTENSIBLE:
         raise ConfigError(
-            f"{field} takes no variants from outside; these fields do: {', '.join(EXTENSIBLE)}"
+            f"{field} accepts no registered variants; these fields do: {', '.join(EXTENSIBLE)}"
         )
     if name in CHOICES[field]:
-        raise ConfigError(f"{field}={name!r} is the library's own; choose another name")
+        raise ConfigError(f"{field}={name!r} is one of t2t's own variants; choose another name")
 
     def add(variant: Variant) -> Variant:
         owner = _qualified_name(_registered.get((field, name), variant))
@@ -77,20 +77,20 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
 
 
 def find_variant(field: str, name: str) -> Callable[..., Any]:
-    """The registered variant; `ConfigError` lists what there is instead."""
+    """Returns the registered variant; raises ConfigError with the known names if there is none."""
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
 
 
 def describe_unknown(field: str, name: str) -> str:
-    """The message for a value that a field does not have, with those that it has."""
+    """The error message for an unknown value of a field; it lists the known values."""
     remedy = ", or name the module that registers it in plugins" if field in EXTENSIBLE else ""
     return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
 
 def choices(field: str) -> tuple[str, ...]:
-    """All values of a field: the library's own, then the registered ones."""
+    """All values that a field can have: the library's own, then the registered ones."""
     return CHOICES[field] + tuple(name for owner, name in _registered if owner == field)
 
 
@@ -105,10 +105,10 @@ def import_plugins(modules: Sequence[str]) -> None:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
-                raise  # the module was found, and lacks another one
+                raise  # the module was found, but one that it imports was not
             raise ConfigError(
                 f"plugins: the module {module} cannot be imported ({error}); start the program "
-                "in the folder that holds it, or add that folder to PYTHONPATH"
+                "in the folder that contains it, or add that folder to PYTHONPATH"
             ) from None
 
 

@@ -20,7 +20,7 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import drafting, write_file
+from t2t.storage.atomic_files import atomic_path, write_file
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_path, read_stop_request, request_stop
 from t2t.training.run_directory import (
@@ -244,10 +244,10 @@ class Watch:
                 return
         if params is not None:
             shutil.rmtree(target, ignore_errors=True)
-            with drafting(target) as draft:
+            with atomic_path(target) as draft:
                 save_params(self._workdir, draft, params, best[0])
         if not is_kept:
-            with drafting(link) as draft:
+            with atomic_path(link) as draft:
                 draft.symlink_to(label)
         for path in self._folder.iterdir():
             if path.is_dir() and not path.is_symlink() and path != target:

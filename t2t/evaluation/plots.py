@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.storage.atomic_files import drafting
+from t2t.storage.atomic_files import atomic_path
 
 
 def plot_curve(
@@ -36,5 +36,5 @@ def plot_curve(
     axes.set_xlabel(varied)
     axes.set_ylabel(measure)
     axes.grid(alpha=0.3)
-    with drafting(path) as draft:
+    with atomic_path(path) as draft:
         figure.savefig(draft, format=path.suffix[1:])

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from t2t.evaluation.significance import ScoreOf, Statistics, SystemScore, score_system
-from t2t.storage.atomic_files import drafting
+from t2t.storage.atomic_files import atomic_path
 
 WIDTH = 10  # words of a bucket
 LAST = 5  # the bucket that holds all longer sentences
@@ -66,5 +66,5 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_ylabel(measure)
     axes.grid(alpha=0.3)
     axes.legend()
-    with drafting(path) as draft:
+    with atomic_path(path) as draft:
         figure.savefig(draft, format=path.suffix[1:])

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from t2t.config.fields import ModelConfig
 from t2t.model.initialization import init_glorot
 from t2t.model.precision import einsum
-from t2t.runtime.mesh import keep_whole, spec
+from t2t.runtime.mesh import replicate_for_loop, spec
 
 Layer = TypeVar("Layer", bound=nnx.Module)
 State = TypeVar("State")
@@ -194,7 +194,7 @@ def scan_positions(
     It has to take its weights from the layer that it is given: they are prepared for the loop.
     """
     structure, weights = nnx.split(layer)
-    weights = jax.tree.map(keep_whole, weights)
+    weights = jax.tree.map(replicate_for_loop, weights)
 
     def advance(state: State, here: Any) -> tuple[State, Outputs]:
         return step(nnx.merge(structure, weights), state, here)

@@ -1,6 +1,6 @@
-"""Which batch shapes a recipe will train on, and how often, without its data at hand.
+"""Predicts the batch shapes that a recipe trains on, and their frequencies, without its data.
 
-Lengths are drawn from a distribution like WMT14's, and grouped as training groups them.
+Sentence lengths are drawn from a distribution like WMT14's and grouped as training groups them.
 """
 
 import dataclasses
@@ -16,31 +16,31 @@ from t2t.model.flops import train_flops
 
 _PAIRS = 100_000
 _SPREAD = 0.6  # standard deviation of the logarithm of a source length
-_RATIO_SPREAD = 0.18  # and of the logarithm of target length / source length
-_LONGEST_MEANS = 4.75  # lengths beyond so many means are cut: 128 where the mean is 27
-_SHORTEST = 4
+_RATIO_SPREAD = 0.18  # standard deviation of the logarithm of target length / source length
+_LONGEST_MEANS = 4.75  # lengths are clipped to this many means: 128 if the mean is 27
+_SHORTEST = 4  # lengths are at least this
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedShape:
-    """A batch shape on a mesh, with what its batches hold on average; over all devices."""
+    """A batch shape and the average content of its batches, summed over all devices."""
 
-    rows: int  # empty ones included
+    rows: int  # including empty rows
     src_length: int
     tgt_length: int
-    share: float  # of the steps
-    filled_rows: int
-    tgt_tokens: float  # real ones in a batch
-    model_flops: float  # of real tokens, by the closed form
-    padded_flops: float  # of all positions, were each a token
+    share: float  # of the training steps
+    filled_rows: int  # rows that contain pairs
+    tgt_tokens: float  # per batch, without padding
+    model_flops: float  # per step by the closed form, without padding
+    padded_flops: float  # per step by the closed form, padding counted as tokens
 
 
 def draw_lengths(
     data: DataConfig, mean: float, seed: int = 0, pairs: int = _PAIRS
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """(source, target) lengths of sentence pairs, in sub-words with EOS.
+    """Draws (source, target) lengths of sentence pairs, in sub-words with EOS.
 
-    The source is log-normal about `mean`, the target's length a log-normal multiple of it.
+    Source lengths are log-normal with mean `mean`; target lengths are log-normal multiples of them.
     """
     random = np.random.default_rng(seed)
     longest = min(data.max_length, round(_LONGEST_MEANS * mean))
@@ -55,7 +55,13 @@ def draw_lengths(
 
 
 def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[PlannedShape]:
-    """The shapes that training would choose, the one with most work first."""
+    """Returns the shapes that training would choose, the one with the most FLOPs first.
+
+    Args:
+        config: The recipe.
+        row_shards: Number of parts into which the mesh splits the rows of a batch.
+        mean_length: Mean source length in sub-words.
+    """
     src, tgt = draw_lengths(config.data, mean_length)
     kept = np.ones(len(src), bool)
     for dropped in find_dropped(src, tgt, config.data).values():

@@ -1,4 +1,7 @@
-"""Compiles the train step for devices that are not here: shapes and shardings only, no arrays."""
+"""Compiles the train step ahead of time for devices that this machine need not have.
+
+Only shapes and shardings are used; no array is allocated.
+"""
 
 import dataclasses
 import math
@@ -24,30 +27,30 @@ class DeviceMemory:
     """Bytes on each device while a step runs."""
 
     parameters: int
-    optimizer: int  # Adam's moments, counters, key
+    optimizer: int  # Adam's moments, counters, random key
     batch: int
-    activations: int  # with gradients and all else that lives within a step
+    activations: int  # and gradients, and all other temporaries of a step
     code: int
-    other: int  # metrics, and padding of what is above to whole tiles
+    other: int  # metrics, and padding of the arrays above to whole tiles
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         return sum(dataclasses.astuple(self))
 
 
 @dataclasses.dataclass(frozen=True)
 class CompiledStep:
-    """The optimised step."""
+    """A compiled train step."""
 
-    text: str  # HLO
+    text: str  # optimised HLO
     memory: DeviceMemory
-    flops: float | None = None  # by XLA's own analysis, which enters the body of a loop once
-    coordinates: Sequence[Coordinates] | None = None  # of the devices in their torus, if it is one
+    flops: float | None = None  # by XLA's analysis, which counts the body of a loop once
+    coordinates: Sequence[Coordinates] | None = None  # of the devices in a torus; None: no torus
 
 
 class OutOfMemoryError(RuntimeError):
-    """The compiler found that the step does not fit; `num_bytes` is what it wants, if it says."""
+    """The step does not fit into memory; `num_bytes` is its size, if the compiler says it."""
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -57,10 +60,10 @@ class OutOfMemoryError(RuntimeError):
 def compile_step(
     config: Config, mesh: Mesh, rows: int, src_length: int, tgt_length: int
 ) -> CompiledStep:
-    """The step of training on batches of this shape, as compiled for the mesh's devices.
+    """Compiles the train step for batches of this shape and the devices of the mesh.
 
     Raises:
-        OutOfMemoryError: the compiler refuses, since the devices' memory is too small.
+        OutOfMemoryError: the step does not fit into the memory of the devices.
     """
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
@@ -86,7 +89,7 @@ def compile_step(
 def describe_batch(
     mesh: Mesh, rows: int, src_length: int, tgt_length: int
 ) -> Batch[jax.ShapeDtypeStruct]:
-    """A batch's shapes and shardings."""
+    """Returns the shapes and shardings of a batch."""
     sharding = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
 
     def describe(length: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
@@ -101,7 +104,7 @@ def describe_batch(
 
 
 def count_bytes(tree: Any) -> int:
-    """What one device holds of arrays with these shapes and shardings."""
+    """Bytes on one device of arrays with these shapes and shardings."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
@@ -128,6 +131,6 @@ def _divide_memory(
 
 
 def _read_size(message: str) -> int | None:
-    """From `Used 20.5G of 15.75G hbm`, or `HLO temporaries (64.00G)`."""
+    """Reads the bytes from `Used 20.5G of 15.75G hbm` or `HLO temporaries (64.00G)`."""
     found = re.search(r"(?:Used |temporaries \()([\d.]+)([KMGT])", message)
     return round(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None

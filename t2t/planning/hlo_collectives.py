@@ -1,4 +1,4 @@
-"""Communication between devices in optimised HLO: kinds, sizes, and who takes part."""
+"""Reads collectives from optimised HLO: their kinds, sizes and participating devices."""
 
 import dataclasses
 import re
@@ -15,30 +15,33 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """A communication between devices that is executed `times` times."""
+    """A collective operation that a program executes `times` times."""
 
     kind: str
-    num_bytes: int  # of a device's operand, or of the result where that is larger
-    members: tuple[int, ...]  # of the first group, as positions in the program's devices
+    num_bytes: int  # per device, of the operand or the result, whichever is larger
+    members: tuple[int, ...]  # devices of the first group, as indices into the program's
     times: int
-    overlaps: bool  # asynchronous: products that do not need it are computed meanwhile
+    overlaps: bool  # asynchronous: other operations run at the same time
 
     @property
     def sent_bytes(self) -> int:
-        """What a device sends in one execution, in a ring of n: a share (n - 1) / n, or twice."""
+        """Bytes that a device sends per execution.
+
+        In a ring of n devices it sends (n - 1) / n of the array, twice that in an all-reduce.
+        """
         n = len(self.members)
         if n == 1:
             return 0
         if self.kind in ("collective-permute", "collective-broadcast"):
             return self.num_bytes
-        passes = 2 if self.kind == "all-reduce" else 1  # a reduce-scatter, then an all-gather
+        passes = 2 if self.kind == "all-reduce" else 1  # all-reduce = reduce-scatter + all-gather
         return passes * self.num_bytes * (n - 1) // n
 
 
 def read_collective(
     own: Instruction, scope: Scope, num_devices: int, times: int, *, overlaps: bool = False
 ) -> Collective:
-    """The instruction's, which is one of `KINDS` or the `-start` of one."""
+    """Reads the collective of an instruction whose opcode is one of `KINDS` or its `-start`."""
     kind = own.opcode.removesuffix("-start")
     size = sum(scope[name].num_bytes for name in own.operands)
     members = _read_group(own, num_devices)
@@ -46,14 +49,14 @@ def read_collective(
         size *= len(members)
     root = next((i for i in scope.values() if i.is_root), own)
     if kind == "all-reduce" and root.opcode == "dynamic-slice":
-        kind = "reduce-scatter"  # a fusion that keeps this device's slice alone
-    # The TPU compiler cuts an asynchronous one into a chain of fusions with other work.
+        kind = "reduce-scatter"  # the fusion keeps only this device's slice
+    # The TPU compiler splits asynchronous collectives into chains of fusions with other work.
     overlaps |= own.opcode.endswith("-start") or "chain_id=" in own.attributes
     return Collective(kind, size, members, times, overlaps)
 
 
 def _read_group(collective: Instruction, num_devices: int) -> tuple[int, ...]:
-    """The first replica group, which the text may list, or cut out of a grid of devices."""
+    """Reads the first replica group, written as a list, as a grid or by mesh axes."""
     text = collective.attribute(r"(?:replica_groups|source_target_pairs)=(.*)") or ""
     if members := re.match(r"\{\{([\d,]+)\}", text):
         return tuple(map(int, members[1].split(",")))
@@ -65,14 +68,17 @@ def _read_group(collective: Instruction, num_devices: int) -> tuple[int, ...]:
 
 
 def _read_devices(text: str) -> np.ndarray:
-    """`[4,2]T(1,0)`: the numbers from 0 as an array of this shape, transposed; in one row."""
+    """Reads `[4,2]T(1,0)`: arange(8).reshape(4, 2).transpose(1, 0).ravel()."""
     shape, axes = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()  # type: ignore[union-attr]
     devices = np.arange(np.prod(_read_sizes(shape))).reshape(_read_sizes(shape))
     return devices.transpose(_read_sizes(axes) if axes else None).ravel()
 
 
 def _read_mesh_group(axes: str, devices: str | None, taken: str) -> tuple[int, ...]:
-    """`'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`: all of `a`, and of `b` 4 steps of what is 2 in."""
+    """Reads a group along mesh axes, such as `'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`.
+
+    `'b':(2)4` is a part of axis `b`: with the axis reshaped to (2, 4, rest), the dimension of 4.
+    """
     sizes = {name: int(size) for name, size in re.findall(r"'?([\w.\-]+)'?=(\d+)", axes)}
     shape: list[int] = []
     inside: list[bool] = []

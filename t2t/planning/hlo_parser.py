@@ -1,8 +1,8 @@
-"""Reads the text of optimised HLO, as `compiled.as_text()` gives it, into its instructions.
+"""Parses the text of optimised HLO, from `compiled.as_text()`, into instructions.
 
-jaxlib's own HloModule has neither types nor called computations of an instruction. What an
-instruction costs is in `hlo_cost.py`. Fields of the text that are not needed are skipped, so that
-other versions of the compiler, which write others, are read as well.
+jaxlib's own HloModule exposes neither the types nor the called computations of an instruction. The
+cost of instructions is in `hlo_traffic.py`. Unknown fields of the text are skipped, so that the
+output of other compiler versions can be read as well.
 """
 
 import dataclasses
@@ -26,52 +26,52 @@ _CALLED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class HloArray:
-    """An array of a result; without the padding of tiles."""
+    """An array in the result of an instruction, without the padding to tiles."""
 
     dtype: str
     num_elements: int
-    in_hbm: bool  # in the device's large memory, not on the chip
+    in_hbm: bool  # in the device's main memory (HBM), not in on-chip memory
 
     @property
     def num_bytes(self) -> int:
-        """Size; 0 where the dtype is not known."""
+        """Size in bytes; 0 if the dtype is unknown."""
         return self.num_elements * (count_bits(self.dtype) or 0) // 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line: `ROOT %name = type opcode(%operand, ...), attribute=value, ...`."""
+    """An instruction: `ROOT %name = type opcode(%operand, ...), attribute=value, ...`."""
 
     name: str
     opcode: str
     type: str
     operands: tuple[str, ...]
-    arguments: str  # between the parentheses
-    attributes: str  # after them
+    arguments: str  # text between the parentheses
+    attributes: str  # text after the parentheses
     is_root: bool
 
     @functools.cached_property
     def arrays(self) -> tuple[HloArray, ...]:
-        """The result, or the leaves of a tuple in order."""
+        """The result, or the leaves of a result tuple in order."""
         return tuple(_read_array(match) for match in _ARRAY.finditer(self.type))
 
     @property
     def num_bytes(self) -> int:
-        """Size of the result, wherever it is."""
+        """Size of the result in bytes, in any memory."""
         return sum(array.num_bytes for array in self.arrays)
 
     @property
     def hbm_bytes(self) -> list[int]:
-        """Bytes of each array of the result that are in HBM."""
+        """Bytes in HBM of each array of the result."""
         return [array.num_bytes * array.in_hbm for array in self.arrays]
 
     def attribute(self, pattern: str) -> str | None:
-        """The first group of `pattern` in the attributes."""
+        """The first group of the regular expression `pattern` in the attributes."""
         found = re.search(pattern, self.attributes)
         return found[1] if found else None
 
     def called(self, *roles: str) -> list[str]:
-        """Computations that it calls in these roles: calls, to_apply, body, condition ..."""
+        """Names of the computations called in these roles: calls, to_apply, body, condition, ..."""
         return [
             name.strip().lstrip("%")
             for match in _CALLED.finditer(self.attributes)
@@ -81,28 +81,28 @@ class Instruction:
 
     @property
     def origin(self) -> str:
-        """The line of the traced program that it comes from, as JAX names it; may be empty."""
+        """JAX's name of the traced operation that the instruction comes from; may be empty."""
         return self.attribute(r'op_name="([^"]*)"') or ""
 
 
-Scope = Mapping[str, Instruction]  # the instructions of a computation by name, in their order
+Scope = Mapping[str, Instruction]  # a computation: name -> instruction, in order
 
 
 @dataclasses.dataclass(frozen=True)
 class HloModule:
-    """A program."""
+    """A parsed HLO program."""
 
-    entry: str  # the computation that is executed
+    entry: str  # name of the computation that is executed
     computations: Mapping[str, Scope]
     num_devices: int
 
     def root(self, computation: str) -> Instruction:
-        """The instruction whose result is the computation's."""
+        """The instruction that yields the result of the computation."""
         return next(i for i in self.computations[computation].values() if i.is_root)
 
 
 def count_bits(dtype: str) -> int | None:
-    """Bits of an element, which XLA's names state (bf16, s4, f8e4m3fn); None: unknown."""
+    """Bits per element, read from XLA's name of the dtype (bf16, s4, f8e4m3fn); None: unknown."""
     if dtype in _NO_DATA:
         return 0
     found = re.fullmatch(r"(?:bf|[cfsu])(\d+)(?:e\d+m\d+\w*)?", dtype)
@@ -110,7 +110,11 @@ def count_bits(dtype: str) -> int | None:
 
 
 def parse_module(text: str) -> HloModule:
-    """Raises ValueError: the text has no entry computation, so it is no HLO module."""
+    """Parses the text of an HLO module.
+
+    Raises:
+        ValueError: the text has no ENTRY computation.
+    """
     computations: dict[str, dict[str, Instruction]] = {}
     entry, current = None, None
     for line in text.splitlines():
@@ -122,7 +126,7 @@ def parse_module(text: str) -> HloModule:
         elif current is not None and (instruction := _parse_line(line)):
             current[instruction.name] = instruction
     if entry is None:
-        raise ValueError("the text holds no ENTRY computation; it is no HLO module")
+        raise ValueError("the text has no ENTRY computation; it is no HLO module")
     header = text.split("\n", 1)[0]
     counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
     return HloModule(entry, computations, math.prod(map(int, counts)))

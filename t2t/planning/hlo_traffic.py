@@ -1,17 +1,18 @@
-"""Traffic, cycles and collectives of one execution of a compiled program, from its optimised HLO.
+"""Computes memory traffic, cycles and collectives of a compiled program from its optimised HLO.
 
-XLA's own analysis counts the body of a loop once and on-chip memory as traffic. Counted here are
+XLA's own analysis counts the body of a loop once, and counts on-chip memory as traffic. This module
+counts
 
-- bytes between the device's large memory (HBM) and the chip: operands and results of each
-  instruction outside of fusions, as far as they live there. What a fusion slices, or updates in
-  place, counts with the slice; an asynchronous operation at its end.
-- cycles: the TPU compiler's estimate of each instruction. A kernel without one counts with the
-  FLOPs that its author states, anything else without one with its traffic. Collectives and
+- bytes between the device's main memory (HBM) and the chip: the operands and results in HBM of each
+  instruction outside of fusions. Of an array that a fusion only slices, or updates in place, only
+  the slice counts. An asynchronous operation counts where it ends (`-done`).
+- cycles: the TPU compiler's estimate of each instruction. Without one, a kernel counts with the
+  FLOPs that its author stated, and any other instruction with its traffic. Collectives and
   asynchronous copies have no cycles.
-- collectives, by kind, with what a device sends in a ring.
+- collectives: kind, members and size.
 
-Bodies of loops count as often as they run, and of a conditional's branches the costliest. What is
-not known is listed in `Cost.remarks`.
+The body of a loop counts once per iteration, and a conditional counts as its costliest branch.
+`Cost.remarks` lists what is unknown or not counted.
 """
 
 import dataclasses
@@ -21,20 +22,20 @@ import re
 from t2t.planning.hlo_collectives import KINDS, Collective, read_collective
 from t2t.planning.hlo_parser import HloModule, Instruction, Scope, count_bits, parse_module
 
-# What moves no data: names for parts of other arrays.
+# Instructions that move no data: they only name other arrays or parts of them.
 _FREE = set(
     "parameter constant get-tuple-element tuple bitcast after-all add-dependency opt-barrier "
     "partition-id replica-id iota async-done async-update".split()
 )
-# Calls that only the compiler sees: they name memory, or assert something about indices.
+# Custom calls without run-time cost: they name memory or assert something about indices.
 _HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
-_SMALL = 1024  # bytes; less is no time
+_SMALL = 1024  # bytes; smaller results take negligible time
 
 
 @dataclasses.dataclass
 class Operation:
-    """All instructions that come from one operation of the traced program."""
+    """The cost of all instructions that come from one operation of the traced program."""
 
     name: str
     executions: int = 0
@@ -44,23 +45,24 @@ class Operation:
 
 @dataclasses.dataclass
 class Cost:
-    """Of one device and one execution."""
+    """The cost of one execution of a program, per device."""
 
-    has_cycles: bool  # the compiler estimates them
+    has_cycles: bool  # whether the compiler estimates cycles
     operations: dict[str, Operation] = dataclasses.field(default_factory=dict)
     collectives: list[Collective] = dataclasses.field(default_factory=list)
-    kernel_cycles: int = 0
-    unestimated: dict[str, int] = dataclasses.field(default_factory=dict)  # name -> cycles
-    remarks: set[str] = dataclasses.field(default_factory=set)  # what was not counted
+    kernel_cycles: int = 0  # of kernels, from the FLOPs that they state
+    # Operations without an estimate by the compiler: name -> cycles, from their traffic.
+    unestimated: dict[str, int] = dataclasses.field(default_factory=dict)
+    remarks: set[str] = dataclasses.field(default_factory=set)  # what is not counted exactly
 
     @property
     def hbm_bytes(self) -> int:
-        """Read and written."""
+        """Bytes read from and written to HBM."""
         return sum(operation.hbm_bytes for operation in self.operations.values())
 
     @property
     def cycles(self) -> int | None:
-        """Without collectives; None: the compiler makes no estimates."""
+        """Cycles without collectives; None: the compiler makes no estimates."""
         total = sum(operation.cycles for operation in self.operations.values())
         return total if self.has_cycles else None
 
@@ -68,9 +70,10 @@ class Cost:
 def measure_cost(
     text: str, kernel_flops_per_cycle: float = math.inf, bytes_per_cycle: float = math.inf
 ) -> Cost:
-    """The cost of the program in `text`, the optimised HLO.
+    """Computes the cost of the program in `text`, which is optimised HLO.
 
-    The speeds are for what the compiler makes no estimate of: kernels, and traffic with HBM.
+    The two speeds are used where the compiler has no estimate: the first for kernels, the second
+    for other instructions, by their HBM traffic.
     """
     walk = _Walk(parse_module(text), kernel_flops_per_cycle, bytes_per_cycle)
     walk.cost.has_cycles = '"estimated_cycles"' in text
@@ -79,7 +82,7 @@ def measure_cost(
 
 
 class _Walk:
-    """Goes through the computations in the order of execution, with the number of executions."""
+    """Visits the computations in execution order and counts how often each is executed."""
 
     def __init__(self, module: HloModule, kernel_flops_per_cycle: float, bytes_per_cycle: float):
         self.module = module
@@ -92,7 +95,7 @@ class _Walk:
         for own in scope.values():
             if own.opcode == "while":
                 for body in own.called("body"):
-                    self.visit(body, times * self._count_rounds(own))
+                    self.visit(body, times * self._count_iterations(own))
             elif own.opcode == "conditional":
                 self.visit(self._choose_branch(own), times)
             elif own.opcode in ("call", "async-start"):
@@ -106,7 +109,7 @@ class _Walk:
         for array in own.arrays:
             if count_bits(array.dtype) is None:
                 self.cost.remarks.add(
-                    f"arrays of dtype {array.dtype}, whose size is unknown, count nothing"
+                    f"arrays of dtype {array.dtype}, whose size is unknown, are not counted"
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
         operation = self.cost.operations.setdefault(name, Operation(name))
@@ -126,14 +129,14 @@ class _Walk:
             return cycles
         target = _call_target(own)
         if (
-            started is not None  # the network's time is no cycles
-            or own.opcode.endswith(("-start", "-done"))  # a copy goes on beside them
+            started is not None  # a collective: network time is not in cycles
+            or own.opcode.endswith(("-start", "-done"))  # an asynchronous copy overlaps other work
             or target in _HARMLESS_CALLS
         ):
             return 0
         if target:
             self.cost.remarks.add(
-                f"calls of {target} count with their traffic alone: it states no FLOPs"
+                f"calls of {target} count only with their HBM traffic: it states no FLOPs"
             )
         cycles = round(hbm_bytes / bytes_per_cycle)
         if self.cost.has_cycles and own.num_bytes >= _SMALL:
@@ -143,7 +146,11 @@ class _Walk:
     def _collect(
         self, own: Instruction, scope: Scope, times: int, chains: set[str], overlaps: bool
     ) -> bool | None:
-        """Whether a collective starts here, or goes on that has started before; None: neither."""
+        """Records a collective that starts in this instruction.
+
+        Returns True if one starts, False if the instruction continues one that started before, and
+        None if it contains no collective.
+        """
         scopes = [(own, scope)]
         if own.opcode == "fusion":
             fused = [self.module.computations[called] for called in own.called("calls")]
@@ -162,7 +169,7 @@ class _Walk:
         return found
 
     def _choose_branch(self, own: Instruction) -> str:
-        """The costliest."""
+        """Returns the branch with most cycles, or most bytes if there are no cycles."""
 
         def measure(branch: str) -> tuple[int, int]:
             walk = _Walk(self.module, *self.speeds)
@@ -171,14 +178,15 @@ class _Walk:
             sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
             return walk.cost.cycles or 0, walk.cost.hbm_bytes + sent
 
-        self.cost.remarks.add(
-            "of a conditional's branches the costliest counts, as if always taken"
-        )
+        self.cost.remarks.add("a conditional counts as if its costliest branch were always taken")
         roles = ("branch_computations", "true_computation", "false_computation")
         return max(own.called(*roles), key=measure)
 
-    def _count_rounds(self, loop: Instruction) -> int:
-        """As the compiler says, or the constant that a condition `counter < constant` has."""
+    def _count_iterations(self, loop: Instruction) -> int:
+        """Returns the iterations of a loop.
+
+        They are known to the compiler, or the limit in a condition `counter < constant`.
+        """
         if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
             return int(known)
         (condition,) = loop.called("condition")
@@ -188,19 +196,19 @@ class _Walk:
             limit = scope[root.operands[1]]
             if limit.opcode == "constant" and limit.arguments.isdigit():
                 return int(limit.arguments)
-        self.cost.remarks.add("loops of unknown length count as one round")
+        self.cost.remarks.add("loops of unknown length count as one iteration")
         return 1
 
     def _count_bytes(self, own: Instruction, scope: Scope, started: bool | None) -> int:
         if own.opcode.endswith("-start") or _call_target(own) in _HARMLESS_CALLS:
-            return 0  # what has started counts when it is done
+            return 0  # counted at its -done
         sources = [scope[name] for name in own.operands]
         if own.opcode.endswith("-done"):
             sources = [scope[name] for name in sources[0].operands]
         read = [sum(source.hbm_bytes) for source in sources]
         written = own.hbm_bytes
         if own.opcode == "fusion":
-            if started is not None:  # buffers of a collective on its way are passed on untouched
+            if started is not None:  # a collective's buffers pass through unchanged
                 for result, operand in _find_aliases(own):
                     written[result] = 0
                     read[operand] *= started
@@ -216,7 +224,10 @@ class _Walk:
 
 
 def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
-    """(operand -> bytes that are read, if it is only sliced; bytes written, if in place)."""
+    """Finds operands that a fusion only slices, and an update in place of its result.
+
+    Returns (number of a sliced operand -> bytes read, bytes written or None if not in place).
+    """
     read: dict[int, int] = {}
     for own in (i for i in fusion.values() if i.opcode == "parameter"):
         users = [user for user in fusion.values() if own.name in user.operands]
@@ -233,7 +244,7 @@ def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
 
 
 def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
-    """(number of the result, number of the operand) that are one and the same memory."""
+    """Returns (number of the result, number of the operand) of each pair that shares memory."""
     text = fusion.attribute(r"output_to_operand_aliasing=\{(.*?\))\}") or ""
     pairs = re.findall(r"\{(\d*)\}: \((\d+),", text)
     return [(int(result or 0), int(operand)) for result, operand in pairs]

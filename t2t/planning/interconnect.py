@@ -1,4 +1,4 @@
-"""Links between chips: how fast the members of a collective can send to each other."""
+"""Bandwidth between the members of a collective, over the links of a torus of chips."""
 
 from collections.abc import Sequence
 
@@ -12,17 +12,23 @@ Coordinates = tuple[int, ...]  # of a chip in its torus
 def find_bandwidth(
     members: Sequence[int], coordinates: Sequence[Coordinates] | None, chip: Chip
 ) -> float:
-    """Bytes per second that each member can send to the others; `coordinates` of all devices.
+    """Bytes per second that each member of a collective can send to the others.
 
-    A collective can use the links of those dimensions of the torus in which its members differ: two
-    a chip where they close a ring, one where they are a line, along which everything goes through
-    the link in its middle. Members that stand `step` apart share them with `step` - 1 other groups.
-    Without coordinates the chip's whole bandwidth.
+    A collective uses the links of the torus dimensions in which its members differ. Per dimension a
+    chip has two usable links if the members form a ring, and one if they form a line, since all
+    traffic crosses the link in its middle. Members `step` positions apart share the links with
+    `step` - 1 other groups.
+
+    Args:
+        members: Indices of the devices that take part.
+        coordinates: Torus coordinates of all devices; None: the result is the chip's whole
+            bandwidth.
+        chip: The kind of device.
     """
     if coordinates is None:
         return chip.network_bandwidth
     torus = np.max(coordinates, axis=0)[: chip.dimensions] + 1
-    # Slices of 4 x 4 x 4 and larger are closed in three dimensions, or in none.
+    # 3D slices have closed rings in all dimensions (multiples of 4 x 4 x 4) or in none.
     closed = torus % chip.ring == 0
     closed = closed if chip.dimensions == 2 else np.full(3, closed.all())
     links = 0.0

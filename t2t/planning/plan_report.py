@@ -1,4 +1,4 @@
-"""The plan for people, and as JSON."""
+"""Formats plans as text and as JSON."""
 
 import dataclasses
 import importlib.metadata
@@ -15,17 +15,17 @@ from t2t.runtime.text_tables import format_table
 _Figures = tuple[str, str, str]  # name, value, note
 
 _NOTES = {
-    "optimizer": "moments, counters, key",
-    "activations": "with gradients and all else within a step",
+    "optimizer": "moments, counters, random key",
+    "activations": "and gradients, and other temporaries of a step",
     "other": "metrics, padding to whole tiles",
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
-    "network": "bytes sent / bandwidth of the links that the mesh axis has",
+    "network": "bytes sent / bandwidth of the mesh axis' links",
 }
 
 
 def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
-    """All figures; those of a step are per device, of the heaviest shape that was compiled."""
+    """All figures of a plan; those of a step are per device, for the heaviest batch shape."""
     return {
         "topology": topology.name,
         "devices": len(topology.devices),
@@ -43,7 +43,7 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
 def to_search_json(
     plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
 ) -> dict[str, Any]:
-    """The first mesh's figures, then all meshes in their order, and those that cannot be."""
+    """The figures of the first plan, then of all plans in order, and the refused meshes."""
     entries = [
         {
             "mesh": plan.mesh,
@@ -57,14 +57,14 @@ def to_search_json(
 
 
 def _flatten(one: ShapePlan) -> dict[str, Any]:
-    """With the names of the estimate, which are None where there is none."""
+    """Merges the fields of the estimate into those of the plan; None if there is no estimate."""
     figures = dataclasses.asdict(one)
     names = [field.name for field in dataclasses.fields(Estimate)]
     return figures | (figures.pop("estimate") or dict.fromkeys(names))
 
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
-    """A table of meshes, the best first, with equal ranks for what lies within the error."""
+    """Formats a table of meshes, the fastest first; ranks are equal within the error."""
     header = "rank data fsdp tensor memory sent estimate range tokens/s".split()
     rows = [
         [rank or "-", *(plan.mesh[axis] for axis in header[1:4]), *_list_figures(plan)]
@@ -73,10 +73,10 @@ def describe_search(plans: Sequence[MeshPlan]) -> str:
     return "\n".join(
         [
             format_table(rows, header, align="r" * len(header)),
-            "Meshes of one rank are equal: their ranges overlap that of the first of them, with or "
-            "without",
-            f"asynchronous collectives hidden, and {CYCLES_ERROR:.0%} for the error of the cycles, "
-            "which no run on a TPU has tested.",
+            "Meshes of equal rank cannot be told apart: their ranges overlap. A range covers "
+            "asynchronous",
+            f"collectives hidden or not, and an error of {CYCLES_ERROR:.0%} in the cycles, which "
+            "no run on a TPU has tested.",
         ]
     )
 
@@ -92,7 +92,7 @@ def _list_figures(plan: MeshPlan) -> list[str]:
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
-    """All there is to say about one mesh."""
+    """Formats everything about the plan of one mesh."""
     one, shape = plan.heaviest, plan.heaviest.shape
     versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
     lines = [
@@ -103,8 +103,8 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
     ]
     if empty := shape.rows - shape.filled_rows:
         lines.append(
-            f"  {empty} of the rows are empty, so that each device has as many; more "
-            "data.batch_tokens, or fewer of data x fsdp, would fill them"
+            f"  {empty} of the rows are empty, so that all devices have equally many; raise "
+            "data.batch_tokens, or lower mesh.data or mesh.fsdp, to fill them"
         )
     verdict = "fits" if one.fits else "DOES NOT FIT"
     memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
@@ -129,17 +129,17 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
 def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
     waste = 1 - one.model_flops / own.flops
     rows = [
-        ("FLOPs", f"{own.flops:.4g}", "of all positions, by the closed form"),
-        ("  model", f"{one.model_flops:.4g}", f"of real tokens; {waste:.1%} is padding"),
+        ("FLOPs", f"{own.flops:.4g}", "all positions, by the closed form"),
+        ("  model", f"{one.model_flops:.4g}", f"without padding, which is {waste:.1%}"),
     ]
     if own.compiled_flops:
-        note = f"{own.compiled_flops / own.flops:.3f} times that; with what is no product"
+        note = f"{own.compiled_flops / own.flops:.3f} times that, all operations counted"
         rows.append(("  compiler", f"{own.compiled_flops:.4g}", note))
     rows.append(("HBM traffic", _bytes(own.hbm_bytes), ""))
     for kind, sums in own.collectives.items():
-        note = f"sent in {sums['count']:,}, of {_bytes(sums['bytes'])}"
+        note = f"sent by {sums['count']:,} operations on {_bytes(sums['bytes'])}"
         if hidden := sums["overlapped_seconds"]:
-            note += f"; {hidden / sums['seconds']:.0%} while computing"
+            note += f"; {hidden / sums['seconds']:.0%} of the time overlaps computation"
         rows.append((kind, _bytes(sums["sent_bytes"]), note))
     return rows
 
@@ -152,10 +152,10 @@ def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
     share = one.model_flops / own.step_seconds_estimate / chip.flops
     return [
         *((f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
-        ("lower bound", _time(own.step_seconds_lower_bound), f"{limit}, all overlap"),
+        ("lower bound", _time(own.step_seconds_lower_bound), f"{limit} time, if all three overlap"),
         ("estimate", _time(own.step_seconds_estimate), how),
-        ("  range", _range(own), "by the error that is assumed"),
-        ("  of the peak", f"{share:.1%}", "model FLOPs in that time"),
+        ("  range", _range(own), "by the assumed error"),
+        ("  of the peak", f"{share:.1%}", "FLOPs without padding / estimate"),
     ]
 
 
@@ -181,11 +181,15 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
     training = plan.training
     if training is None:
         return [
-            "The recipe does not fit: a larger mesh.fsdp divides parameters, more "
-            "training.accumulation_steps activations; --search tries all meshes."
+            "The recipe does not fit: raise mesh.fsdp to split the parameters, or "
+            "training.accumulation_steps to split the activations; --search tries all meshes."
         ]
     rows = [
-        ["tokens per second", f"{training.tokens_per_second:,.0f}", "real target tokens"],
+        [
+            "tokens per second",
+            f"{training.tokens_per_second:,.0f}",
+            "target tokens, without padding",
+        ],
         ["hours", f"{training.hours:,.2f}"],
         ["accelerator-hours", f"{training.accelerator_hours:,.1f}"],
     ]
@@ -196,7 +200,7 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
     ]
     if others := len(plan.shapes) - len(plan.compiled):
         lines.append(
-            f"  (the time of {others} lighter shapes by their FLOPs; --all_shapes compiles them)"
+            f"  (time of {others} lighter shapes scaled by FLOPs; --all_shapes compiles them)"
         )
     return lines
 
@@ -221,6 +225,6 @@ def _range(own: Estimate) -> str:
 
 
 def _list_versions() -> dict[str, str]:
-    """Of what decides about the figures."""
+    """Returns the versions of the packages that determine the figures."""
     packages = [name for name in ("jax", "jaxlib", "libtpu") if importlib.util.find_spec(name)]
     return {name: importlib.metadata.version(name) for name in packages}

@@ -1,4 +1,4 @@
-"""Plans a recipe on a topology: one mesh, or all that are possible, each compiled in earnest."""
+"""Plans a recipe on a topology: compiles and estimates it on one mesh or on all meshes."""
 
 import dataclasses
 import logging
@@ -20,22 +20,22 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class ShapePlan:
-    """One batch shape on one mesh; FLOPs and bytes are per device and per step."""
+    """The plan of one batch shape on one mesh; FLOPs and bytes are per device and step."""
 
     shape: PlannedShape
     fits: bool
-    memory_bytes: int | None  # None: too many for the compiler to say
-    model_flops: float  # of real tokens, by the closed form
-    estimate: Estimate | None  # None: the compiler refused, since it does not fit
+    memory_bytes: int | None  # None: too large for the compiler to say
+    model_flops: float  # by the closed form, without padding
+    estimate: Estimate | None  # None: out of memory, not compiled
     compile_seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingEstimate:
-    """What the step time means for the whole training."""
+    """The estimate of a whole training run."""
 
     steps: int
-    tokens_per_step: float  # real target tokens, mean over all shapes
+    tokens_per_step: float  # target tokens without padding, mean over all steps
     mean_step_seconds: float
     tokens_per_second: float
     hours: float
@@ -44,21 +44,24 @@ class TrainingEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class MeshPlan:
-    """A recipe on one mesh."""
+    """The plan of a recipe on one mesh."""
 
-    mesh: dict[str, int]
-    shapes: tuple[PlannedShape, ...]  # all of them, the one with most work first
-    compiled: tuple[ShapePlan, ...]  # of the first, or of all
+    mesh: dict[str, int]  # axis -> size
+    shapes: tuple[PlannedShape, ...]  # all batch shapes, the one with the most FLOPs first
+    compiled: tuple[ShapePlan, ...]  # of the first shape, or of all
     training: TrainingEstimate | None  # None: it does not fit
 
     @property
     def heaviest(self) -> ShapePlan:
-        """The shape with most work."""
+        """The plan of the shape with the most FLOPs."""
         return self.compiled[0]
 
     @property
     def step_seconds_range(self) -> tuple[float, float] | None:
-        """What the mean step may take, by the heaviest shape's error; None: it does not fit."""
+        """Range of the mean step time, with the relative error of the heaviest shape.
+
+        None if the recipe does not fit.
+        """
         own = self.heaviest.estimate
         if self.training is None or own is None:
             return None
@@ -68,17 +71,17 @@ class MeshPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether all that were compiled fit."""
+        """True if all compiled shapes fit into memory."""
         return all(one.fits for one in self.compiled)
 
 
 def plan_mesh(
     config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
 ) -> MeshPlan:
-    """Compiles the heaviest batch shape on `config.mesh`, or all of them.
+    """Plans the recipe on `config.mesh`; compiles the heaviest batch shape, or all of them.
 
     Raises:
-        ConfigError: the mesh does not cover the devices, or does not divide the model.
+        ConfigError: the mesh does not match the number of devices or the sizes of the model.
     """
     mesh = make_mesh(config.mesh, topology.devices)
     check_divisibility(config, mesh)
@@ -93,9 +96,10 @@ def plan_mesh(
 def search_meshes(
     config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
 ) -> tuple[list[MeshPlan], dict[str, str]]:
-    """(plans, those that fit first and the fastest first among them; mesh -> why it cannot be).
+    """Plans the recipe on all meshes.
 
-    The order of plans with the same rank (`rank_plans`) means nothing.
+    Returns (plans, refused). Plans that fit come first, sorted by time; the order of plans with
+    equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the reason why it is invalid.
     """
     plans, refused = [], {}
     for mesh in list_meshes(len(topology.devices)):
@@ -109,9 +113,9 @@ def search_meshes(
 
 
 def rank_plans(plans: Sequence[MeshPlan]) -> list[int | None]:
-    """Ranks of sorted plans, equal for those whose error lets them be as fast as the first of them.
+    """Ranks sorted plans; a rank is None if the plan does not fit.
 
-    None: it does not fit.
+    Plans have equal rank if their ranges overlap with the range of the first plan of that rank.
     """
     ranks: list[int | None] = []
     rank, slowest = 0, -math.inf
@@ -127,7 +131,7 @@ def rank_plans(plans: Sequence[MeshPlan]) -> list[int | None]:
 
 
 def list_meshes(num_devices: int) -> list[MeshConfig]:
-    """All sizes of (data, fsdp, tensor), the last two powers of two."""
+    """Lists all meshes (data, fsdp, tensor) whose fsdp and tensor are powers of two."""
     powers = [2**i for i in range(num_devices.bit_length()) if num_devices % 2**i == 0]
     return [
         MeshConfig(num_devices // (fsdp * tensor), fsdp, tensor)
@@ -138,7 +142,7 @@ def list_meshes(num_devices: int) -> list[MeshConfig]:
 
 
 def describe_mesh(mesh: Mapping[str, int]) -> str:
-    """`data 4, fsdp 2, tensor 1`."""
+    """Formats a mesh as `data 4, fsdp 2, tensor 1`."""
     return ", ".join(f"{axis} {size}" for axis, size in mesh.items())
 
 
@@ -147,7 +151,7 @@ def _compile_shape(
 ) -> ShapePlan:
     sizes = (shape.rows, shape.src_length, shape.tgt_length)
     on = describe_mesh(dict(mesh.shape))
-    _log.info("compiling %d rows of %d and %d positions, mesh %s", *sizes, on)
+    _log.info("compiling %d rows of %d source and %d target positions, mesh %s", *sizes, on)
     started = time.perf_counter()
     own: Estimate | None = None
     try:
@@ -166,7 +170,7 @@ def _compile_shape(
         estimate=own,
         compile_seconds=time.perf_counter() - started,
     )
-    verdict = f"{1000 * own.step_seconds_estimate:.4g} ms a step" if own else "does not fit"
+    verdict = f"{1000 * own.step_seconds_estimate:.4g} ms per step" if own else "does not fit"
     _log.info("  %s, after %.0f s of compiling", verdict, plan.compile_seconds)
     return plan
 
@@ -177,7 +181,7 @@ def _estimate_training(
     compiled: Sequence[ShapePlan],
     num_devices: int,
 ) -> TrainingEstimate | None:
-    """The time of a shape that was not compiled is the heaviest's, in proportion to its FLOPs."""
+    """Estimates the training; scales the heaviest shape's time by FLOPs for shapes not compiled."""
     known = {
         one.shape: one.estimate.step_seconds_estimate
         for one in compiled

@@ -1,4 +1,4 @@
-"""From a compiled step and a chip's figures to time: the roofline, and the compiler's estimate."""
+"""Estimates the time of a compiled step on a chip: roofline and the compiler's cycles."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,39 +10,47 @@ from t2t.planning.hlo_collectives import Collective
 from t2t.planning.hlo_traffic import Cost, measure_cost
 from t2t.planning.interconnect import find_bandwidth
 
-# An assumption, since no plan was held against a TPU: libtpu 0.0.42 and 0.0.48 differ by 3% in the
-# cycles of base's step, and kernels reach 0.35 to 0.49 of the peak by the compiler's own schedule
-# (benchmarks/tpu_attention.py) where `Chip.fill` says 0.5.
+# Relative error of the cycles: an assumption, since no plan was compared with a run on a TPU.
+# libtpu 0.0.42 and 0.0.48 differ by 3% in the cycles of a step of configs/base.py, and by the
+# compiler's schedule kernels reach 0.35 to 0.49 of the peak (benchmarks/tpu_attention.py) where
+# `Chip.fill` says 0.5.
 CYCLES_ERROR = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A compiled step; all figures are of one device and one step."""
+    """The cost of a compiled step; all figures are per device and step."""
 
     memory: DeviceMemory
-    flops: float  # of the products of all positions, by the closed form
-    compiled_flops: float | None  # XLA's count: elementwise too, the body of a loop once
-    hbm_bytes: int  # between memory and chip
-    estimated_cycles: int | None  # by the compiler, without collectives; None: it makes none
-    collectives: dict[str, dict[str, float]]
-    seconds: dict[str, float]  # of compute, memory and network, by the roofline
+    flops: float  # of all products, by the closed form, padding counted as tokens
+    compiled_flops: float | None  # XLA's count: all operations, loop bodies once
+    hbm_bytes: int  # traffic between HBM and chip
+    estimated_cycles: int | None  # by the compiler, without collectives; None: no estimate
+    collectives: dict[str, dict[str, float]]  # as `sum_collectives`
+    seconds: dict[str, float]  # roofline times: compute, memory, network
     step_seconds_lower_bound: float
     step_seconds_estimate: float
     step_seconds_range: tuple[float, float]
     top_operations: list[dict[str, Any]]
-    remarks: list[str]  # what is not counted, or not exactly
+    remarks: list[str]  # what is not counted exactly
 
 
 def estimate(
     program: CompiledStep, chip: Chip, flops: float, head_widths: Sequence[int]
 ) -> Estimate:
-    """What the program costs; `flops` of its products, `head_widths` of the kernel's.
+    """Estimates the time of a compiled step.
 
-    Lower bound: the longest of FLOPs / peak, HBM bytes / bandwidth and the network's time, as if
-    all three overlapped. Estimate: the compiler's cycles / clock, then the network's time as if
-    nothing of it overlapped; without cycles the sum of the three; at least the lower bound. The
-    range hides asynchronous collectives at its lower end, and adds the error of the cycles.
+    Lower bound: the maximum of FLOPs / peak, HBM bytes / bandwidth and network time, as if all
+    three overlapped. Estimate: the compiler's cycles / clock plus network time, as if no
+    communication overlapped; without cycles the sum of the three times; at least the lower bound.
+    Range: at the lower end asynchronous collectives overlap fully; both ends include the error of
+    the cycles.
+
+    Args:
+        program: The compiled step.
+        chip: The kind of device.
+        flops: FLOPs of the step's products per device.
+        head_widths: (d_k, d_v), which limit the share of the peak that attention kernels reach.
     """
     kernels = chip.fill(head_widths) * chip.flops_per_cycle
     cost = measure_cost(program.text, kernels, chip.memory_bandwidth / chip.clock)
@@ -79,7 +87,7 @@ def estimate(
 def sum_collectives(
     collectives: Sequence[Collective], program: CompiledStep, chip: Chip
 ) -> dict[str, dict[str, float]]:
-    """Kind -> how many are executed, bytes that take part, bytes sent, and the time that takes."""
+    """Sums collectives by kind: executions, bytes of the arrays, bytes sent, and seconds."""
     sums: dict[str, dict[str, float]] = {}
     for one in collectives:
         if len(one.members) == 1:
@@ -99,7 +107,7 @@ def sum_collectives(
 
 
 def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
-    """By cycles, or by bytes where the compiler does not count cycles."""
+    """Returns the `count` operations with most cycles, or most bytes if there are no cycles."""
     key = "hbm_bytes" if cost.cycles is None else "cycles"
     heaviest = sorted(cost.operations.values(), key=lambda own: getattr(own, key), reverse=True)
     return [dataclasses.asdict(operation) for operation in heaviest[:count]]
@@ -108,23 +116,26 @@ def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
 def _remark(cost: Cost, fill: float, flops: float, compiled_flops: float | None) -> list[str]:
     remarks = sorted(cost.remarks)
     if cost.cycles is None:
-        remarks.append("the compiler estimates no cycles here: the estimate is the roofline's sum")
+        remarks.append(
+            "no cycles from the compiler: the estimate is the sum of the roofline's times"
+        )
     elif cost.kernel_cycles:
         share = cost.kernel_cycles / cost.cycles
         remarks.append(
-            f"kernels, {share:.1%} of the cycles, have no estimate by the compiler: they count "
-            f"with {fill:.0%} of the chip's peak, as much of a matrix unit as the heads fill"
+            f"kernels, {share:.1%} of the cycles, have no estimate by the compiler: they are "
+            f"assumed to reach {fill:.0%} of the chip's peak, the share of a matrix unit that the "
+            "heads fill"
         )
     if cost.cycles and cost.unestimated:
         names = sorted(cost.unestimated, key=lambda name: -cost.unestimated[name])
         share = sum(cost.unestimated.values()) / cost.cycles
         remarks.append(
-            f"{len(names)} operations without an estimate by the compiler count with their HBM "
-            f"traffic, {share:.1%} of the cycles: {', '.join(names[:4])}"
+            f"{len(names)} operations without an estimate by the compiler are assumed to take the "
+            f"time of their HBM traffic, {share:.1%} of the cycles: {', '.join(names[:4])}"
         )
     if compiled_flops and not 0.9 < compiled_flops / flops < 1.1:
         remarks.append(
             f"the compiler counts {compiled_flops / flops:.2f} times the closed form's FLOPs: "
-            "more where something is computed twice, less where a loop runs more than once"
+            "more if something is computed twice, less if a loop runs more than once"
         )
     return remarks

@@ -1,4 +1,4 @@
-"""`v5e:16x16` or `cpu:8`: the devices to compile for, none of which has to be here."""
+"""Opens a topology such as `v5e:16x16` or `cpu:8`: devices to compile for, without having them."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ from jax.experimental import topologies
 
 from t2t.planning.chips import CHIPS, Chip
 
-# libtpu would ask Google's cloud which machine this is, and keep other programs from loading it.
+# Keeps libtpu from querying Google's cloud for the machine type and from locking out others.
 _COMPILE_ONLY = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -22,12 +22,12 @@ _COMPILE_ONLY = {
 
 
 class TopologyError(ValueError):
-    """Devices that cannot be compiled for; the message says which can, or what to install."""
+    """An unknown or unavailable topology; the message lists valid ones or what to install."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Devices of one kind."""
+    """The devices to compile for, all of one kind."""
 
     name: str
     chip: Chip
@@ -35,7 +35,11 @@ class Topology:
 
 
 def open_topology(name: str) -> Topology:
-    """Raises TopologyError: the name is none, or its compiler is not installed."""
+    """Opens the topology of this name.
+
+    Raises:
+        TopologyError: the name is unknown, or its compiler is not installed.
+    """
     match = re.fullmatch(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+)*)", name)
     if match is None or match["chip"] not in CHIPS:
         raise TopologyError(
@@ -55,7 +59,7 @@ def _open_tpu(name: str, chip: Chip) -> list[jax.Device]:
     for variable, value in _COMPILE_ONLY.items():
         os.environ.setdefault(variable, value)
     options: dict[str, object] = dict(chip.topology_options)
-    if math.prod(map(int, name.split(":")[1].split("x"))) < 4:  # a part of a host
+    if math.prod(map(int, name.split(":")[1].split("x"))) < 4:  # fewer chips than a host has
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
         described = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
@@ -65,9 +69,9 @@ def _open_tpu(name: str, chip: Chip) -> list[jax.Device]:
 
 
 def _open_cpu(name: str, count: int) -> list[jax.Device]:
-    """Fake devices; their number can be chosen only before JAX has looked for its own."""
+    """Returns fake CPU devices; JAX fixes their number when it initialises its backends."""
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # too late; perhaps there are enough
+        with contextlib.suppress(RuntimeError):  # already initialised; there may be enough
             jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices("cpu")
     if len(devices) < count:

@@ -1,4 +1,4 @@
-"""Compiled programs, kept on disk, so that a run that starts again compiles nothing."""
+"""Keeps compiled programs on disk, so that a restarted run compiles nothing."""
 
 import logging
 import os
@@ -12,20 +12,21 @@ _log = logging.getLogger(__name__)
 
 FOLDER = Path("~/.cache/t2t/xla")
 VARIABLE = "JAX_COMPILATION_CACHE_DIR"
-KEPT_DAYS = 30  # a program that nobody asked for in so long is removed
-SHORTEST = 0.1  # seconds: what compiles faster is not kept
+KEPT_DAYS = 30  # programs not used for this many days are removed
+SHORTEST = 0.1  # seconds: programs that compile faster are not kept
 
 
-def keep_compiled() -> None:
-    """Switches JAX's persistent compilation cache on, before anything is compiled.
+def enable_compilation_cache() -> None:
+    """Enables JAX's persistent compilation cache; call it before anything is compiled.
 
-    JAX_COMPILATION_CACHE_DIR in the environment names another folder, and empty none; then the
-    other settings are JAX's, too. That the folder cannot be written is said, and no more. What a
-    kill cut short there JAX compiles anew, with a warning at each start until it is deleted.
+    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
+    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was
+    killed while it wrote an entry, JAX compiles that program again and warns at each start until
+    the entry is deleted.
 
-    Old programs are removed here, not by `jax_compilation_cache_max_size`: in JAX 0.10 that stops
-    keeping programs as soon as one lies there without a time of use, as a kill leaves it, and it
-    needs the package filelock.
+    This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
+    adding programs once an entry has no access time, which a killed process can leave behind, and
+    it needs the package filelock.
     """
     if VARIABLE in os.environ:
         return
@@ -37,7 +38,7 @@ def keep_compiled() -> None:
         _remove_old(folder)
     except OSError as error:
         _log.warning(
-            "%s cannot be written (%s): each start compiles anew; %s may name another folder",
+            "%s cannot be written (%s), so each start compiles again; set %s to another folder",
             folder, error.strerror, VARIABLE,
         )  # fmt: skip
         return

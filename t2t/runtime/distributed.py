@@ -1,7 +1,7 @@
-"""Several processes, one program: how they find each other, and what one does before the others.
+"""Multi-process runs: start-up, and work that process 0 does before the others.
 
 All processes run the same program in step and share the run directory and the cache. Process 0
-writes metrics, scores and messages; of a checkpoint each process writes its own shards.
+writes metrics, scores and messages; each process writes its own shards of a checkpoint.
 """
 
 import logging
@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 
 T = TypeVar("T")
 
-# A process that is silent for so long is given up, and the others end with a message.
+# A process that sends no heartbeat for this long counts as lost, and the others end with an error.
 HEARTBEAT_TIMEOUT = 30  # seconds
 
 
@@ -24,14 +24,15 @@ def join(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> None:
-    """Joins the other processes, before anything else touches a device.
+    """Connects to the other processes; call it before anything uses a device.
+
+    JAX finds each argument that is None by itself under SLURM, Open MPI and GKE and on TPU pods.
 
     Args:
-        distributed: there are others; if not, nothing is done.
-        coordinator: HOST:PORT on which process 0 waits for the others. This and what follows is
-            found by JAX where it is None: under SLURM, Open MPI, GKE, and on TPU pods.
-        num_processes: of the program, on all hosts.
-        process_id: of this one, counted from 0.
+        distributed: Whether there are other processes; if not, the function does nothing.
+        coordinator: HOST:PORT on which process 0 waits for the others.
+        num_processes: Number of processes on all hosts.
+        process_id: Number of this process, from 0.
     """
     if not distributed:
         return
@@ -43,23 +44,26 @@ def join(
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Returns whether this is process 0, which writes files and messages."""
     return jax.process_index() == 0
 
 
-def first_alone(work: Callable[[], T]) -> T:
-    """`work` in process 0; when it is done there, in all others, who find its files.
+def process_0_first(work: Callable[[], T]) -> T:
+    """Runs `work` in process 0 first, then in all others, which find the files that it wrote.
 
-    Where it fails in process 0 that process ends, and the others with it.
+    If it raises in process 0, that process ends, and so do the others.
     """
     if not is_first():
-        multihost_utils.sync_global_devices("first alone")
+        multihost_utils.sync_global_devices("process 0 first")
     result = work()
     if is_first():
-        multihost_utils.sync_global_devices("first alone")
+        multihost_utils.sync_global_devices("process 0 first")
     return result
 
 
-def first_decides(fact: bool) -> bool:
-    """Process 0's `fact` on all processes: a file may appear between two that look for it."""
+def broadcast_from_process_0(fact: bool) -> bool:
+    """Returns process 0's `fact` on all processes.
+
+    Processes that look for a file at different times may disagree on whether it exists.
+    """
     return bool(multihost_utils.broadcast_one_to_all(np.asarray(fact)))

@@ -1,4 +1,4 @@
-"""HTML pages from templates; they need no other file and nothing from the network."""
+"""Renders HTML pages from templates; a page needs no other files and no network."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import jinja2
 
 
 def render_page(template: Path, **values: Any) -> str:
-    """Fills in a template; every text in `values` is escaped, and a name without value an error."""
+    """Renders a template; escapes every text in `values`, and raises on a name without a value."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

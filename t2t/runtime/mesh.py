@@ -1,4 +1,4 @@
-"""The device mesh, and the one table that says which array dimensions lie on which mesh axis.
+"""The device mesh, and the table that assigns logical array dimensions to mesh axes.
 
 The mesh is explicit: shardings are part of an array's type and follow from the parameters' and
 the batch's, so the model names a sharding only where an operation leaves a choice (a look-up, or
@@ -16,7 +16,7 @@ from t2t.config.fields import Config, ConfigError, MeshConfig
 
 RULES: dict[str, tuple[str, ...] | str] = {
     "batch": ("data", "fsdp"),  # rows of a batch
-    "d_model": "fsdp",  # parameters only: activations are whole in this dimension
+    "d_model": "fsdp",  # parameters only: activations are not sharded in this dimension
     "heads": "tensor",
     "d_ff": "tensor",
     "vocabulary": "tensor",
@@ -24,16 +24,19 @@ RULES: dict[str, tuple[str, ...] | str] = {
 
 
 def spec(*names: str | None) -> PartitionSpec | None:
-    """Partition of an array whose dimensions have these logical names; None: not partitioned."""
+    """The PartitionSpec of an array whose dimensions have these logical names.
+
+    A name that is None leaves its dimension unsharded. Returns None if there is no mesh.
+    """
     if jax.sharding.get_abstract_mesh().empty:
         return None
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 
-def keep_whole(weights: jax.Array) -> jax.Array:
-    """Weights for a loop: whole on each device, and the devices' gradients summed once, after it.
+def replicate_for_loop(weights: jax.Array) -> jax.Array:
+    """Replicates weights that a loop uses, and sums their gradients over devices after the loop.
 
-    Without this both would be sent in each of its rounds.
+    Otherwise every iteration of the loop would gather the weights and sum the gradients.
     """
     if jax.sharding.get_abstract_mesh().empty:
         return weights
@@ -42,11 +45,11 @@ def keep_whole(weights: jax.Array) -> jax.Array:
     return gathered
 
 
-def share(weights: jax.Array) -> jax.Array:
-    """Cut over `data` as well, if it is not yet, along the first dimension that allows it.
+def shard_over_data(weights: jax.Array) -> jax.Array:
+    """Shards an array over `data` too, if it is not yet, in the first dimension that allows it.
 
-    For what would be computed on each copy of the weights alike, their update: each device makes
-    its part, which takes 1/data of the time and of the memory (Xu et al. 2020; ZeRO's first stage).
+    Used for the optimiser's update, which would be the same on every copy of the weights: each
+    device computes its part, in 1/data of the time and memory (Xu et al. 2020; ZeRO's first stage).
     """
     count = jax.sharding.get_abstract_mesh().shape.get("data", 1)
     if count == 1:
@@ -64,7 +67,7 @@ def share(weights: jax.Array) -> jax.Array:
 
 
 def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
-    """Placed on the devices as the other is, which has the same shape."""
+    """Reshards x as `other`, an array of the same shape."""
     if jax.sharding.get_abstract_mesh().empty:
         return x
     placed: jax.Array = jax.sharding.reshard(x, jax.typeof(other).sharding)
@@ -72,16 +75,16 @@ def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def platform() -> str:
-    """`cpu`, `gpu` or `tpu`: of the mesh's devices, which need not be this machine's own."""
+    """Platform of the mesh's devices, `cpu`, `gpu` or `tpu`; they may be on another machine."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return jax.default_backend() if device is None else device.platform
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh (data, fsdp, tensor) over all devices; a size of -1 takes what the others leave.
+    """Makes a mesh (data, fsdp, tensor) of all devices; a size of -1 takes what the others leave.
 
     Raises:
-        ConfigError: the sizes do not multiply to the number of devices.
+        ConfigError: the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = {"data": config.data, "fsdp": config.fsdp, "tensor": config.tensor}
@@ -101,10 +104,10 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
 
 def check_divisibility(config: Config, mesh: Mesh) -> None:
-    """Every dimension that `RULES` cut has to fall into equal parts.
+    """Checks that every dimension that `RULES` shards is divisible by its mesh axis.
 
     Raises:
-        ConfigError: one does not; the message has the nearest sizes that would.
+        ConfigError: some are not; the message names the nearest sizes that are.
     """
     model = config.model
     heads = "model.num_heads" if model.num_kv_heads is None else "model.num_kv_heads"
@@ -112,7 +115,7 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
         ("model.d_model", model.d_model, "d_model"),
         ("tokenizer.vocab_size", config.tokenizer.vocab_size, "vocabulary"),
     ]
-    if model.kind == "transformer":  # of a recurrent model, `tensor` cuts the tables alone
+    if model.kind == "transformer":  # in a recurrent model `tensor` shards only the vocabulary
         dimensions += [(heads, model.kv_heads, "heads"), ("model.d_ff", model.d_ff, "d_ff")]
     problems = []
     for field, size, name in dimensions:
@@ -122,7 +125,7 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
             lower, higher = size // parts * parts, math.ceil(size / parts) * parts
             fits = f"{lower} or {higher}" if lower else str(higher)
             problems.append(
-                f"{field}={size} cannot be cut into mesh.{axis}={parts} equal parts; use {fits}, "
+                f"{field}={size} cannot be split into mesh.{axis}={parts} equal parts; use {fits}, "
                 f"or a mesh.{axis} that divides {size}"
             )
     if problems:
@@ -130,6 +133,6 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
 
 
 def put_like(tree: Any, like: Any) -> Any:
-    """Arrays that every process has whole, on the mesh in use, cut as those of `like` are."""
+    """Places arrays that every process holds in full on the current mesh, sharded as in `like`."""
     specs = jax.tree.map(lambda x: x.sharding.spec, like)
     return jax.device_put(jax.device_get(tree), specs)

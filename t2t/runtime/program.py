@@ -1,4 +1,4 @@
-"""What all programs share: flags, logging, signals, and errors without a traceback."""
+"""Shared by all programs: flags, logging, signals, and errors without a traceback."""
 
 import difflib
 import logging
@@ -17,7 +17,7 @@ from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
-INTERRUPTED = 75  # exit status: stopped by a signal, type the same command again to go on
+INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
 
 
 def define_workdir() -> None:
@@ -27,17 +27,17 @@ def define_workdir() -> None:
 
 
 def define_backend() -> None:
-    """Adds the flags that say which engine translates."""
+    """Adds the flags that choose the translation engine."""
     flags.DEFINE_enum(
         "backend",
         "jax",
         ["jax", "ctranslate2"],
-        "Which engine translates; ctranslate2 works on the CPU, and has fewer kinds of model.",
+        "Translation engine; ctranslate2 runs on the CPU and supports fewer kinds of model.",
     )
     flags.DEFINE_string(
         "compute_type",
         None,
-        "With --backend=ctranslate2: float32 (the default), int8, int16, ...",
+        "Precision with --backend=ctranslate2: float32 (the default), int8, int16, ...",
     )
     for name in ("backend", "compute_type"):
         show_in_help(name)
@@ -48,45 +48,46 @@ def define_hosts() -> None:
     flags.DEFINE_bool(
         "distributed",
         False,
-        "One of several processes, which find each other by themselves under SLURM, Open MPI and "
-        "GKE and on TPU pods; elsewhere the next three flags say how.",
+        "This is one of several processes. They find each other under SLURM, Open MPI and GKE and "
+        "on TPU pods; elsewhere give --coordinator, --num_processes and --process_id.",
     )
     flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
-    flags.DEFINE_integer("num_processes", None, "How many processes there are, on all hosts.")
-    flags.DEFINE_integer("process_id", None, "Which of them this is, counted from 0.")
+    flags.DEFINE_integer("num_processes", None, "Number of processes on all hosts.")
+    flags.DEFINE_integer("process_id", None, "Number of this process, from 0.")
     for name in HOST_FLAGS:
         show_in_help(name)
 
 
 def read_hosts() -> dict[str, Any]:
-    """The arguments of `t2t.runtime.distributed.join`."""
+    """Returns the arguments of `t2t.runtime.distributed.join` from the flags."""
     values = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
     missing = [f"--{name}" for name in HOST_FLAGS[1:] if values[name] is None]
     if 0 < len(missing) < 3:
         raise ConfigError(
             f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
-            "--process_id, or --distributed alone where the cluster knows them"
+            "--process_id, or only --distributed where the cluster provides them"
         )
     return values | {"distributed": values["distributed"] or not missing}
 
 
 def read_workdir() -> Path:
-    """The run directory."""
+    """Returns the run directory from the flags."""
     return Path(flags.FLAGS.workdir).expanduser()
 
 
 def run(main: Callable[..., int | None], operands: str = "") -> None:
-    """Parses the flags, calls `main`, exits with what it returns.
+    """Parses the flags, calls `main`, and exits with the status that it returns.
 
-    Where `operands` names what the program takes besides flags, `main` is given a list of them.
+    `operands` describes the arguments besides flags, if there are any; `main` then receives a list
+    of them.
 
-    A wrong flag, a `ValueError` or `RuntimeError` of this project and any `OSError` end with their
-    message alone and status 2, SIGINT and SIGTERM with status `INTERRUPTED`; anything else is a
-    fault of the program and keeps its traceback.
+    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
+    program with only their message and status 2. SIGINT and SIGTERM end it with status
+    `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
     _handle_signals()
-    flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may stand behind operands
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
 
     def call(arguments: Sequence[str]) -> int | None:
         _, *given = arguments
@@ -97,7 +98,7 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         for library in ("jax", "sacrebleu"):
             logging.getLogger(library).setLevel(logging.WARNING)
-        # Orbax's voices: what goes wrong there is raised, and said in our words.
+        # Orbax logs through these; its errors are raised and reported by t2t.
         for library in ("absl", "asyncio"):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
@@ -116,9 +117,10 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
 
 
 def _handle_signals() -> None:
-    """SIGTERM raises `KeyboardInterrupt`, as SIGINT does, which may be ignored.
+    """Makes SIGTERM and SIGINT raise `KeyboardInterrupt`; an ignored SIGINT stays ignored.
 
-    By a handler of our own: asyncio replaces Python's, and within Orbax a Ctrl-C would be lost.
+    asyncio replaces Python's default SIGINT handler, so a Ctrl-C within Orbax would be lost. It
+    leaves other handlers alone, such as this one.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -135,21 +137,21 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
         parsed: Sequence[str] = flags.FLAGS(list(arguments))
         return parsed
     except flags.Error as error:
-        # ml_collections hides the message of a recipe at the end of a traceback.
+        # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
         sys.exit(_fail(own[1].rstrip() if own else f"{error}; see --help"))
-    except OSError as error:  # from config_flags: a field of a recipe that is not there
+    except OSError as error:  # from config_flags: an override for a recipe that does not exist
         sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
     except KeyError as error:  # from config_flags: no such field
         names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
         known = list(flatten(Config()))
         unknown = next((name for name in names if name not in known), str(error))
-        close = sorted(known, key=lambda name: _likeness(name, unknown), reverse=True)[:3]
+        close = sorted(known, key=lambda name: _similarity(name, unknown), reverse=True)[:3]
         sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
 
 
-def _likeness(name: str, other: str) -> float:
-    """Of two fields, whatever their sections."""
+def _similarity(name: str, other: str) -> float:
+    """Similarity of two field names without their sections, from 0 to 1."""
     return difflib.SequenceMatcher(None, name.split(".")[-1], other.split(".")[-1]).ratio()
 
 

@@ -1,4 +1,4 @@
-"""Tables as plain text, which reads the same on a terminal, in a file and in a log."""
+"""Formats tables as plain text for terminals, files and logs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,13 +11,13 @@ def format_table(
     align: str = "",
     markdown: bool = False,
 ) -> str:
-    """Lays out rows of cells, each shown as `str` gives it and None as an empty cell.
+    """Formats rows of cells; a cell is converted by `str`, and None is an empty cell.
 
     Args:
-        rows: Those at the end of which cells are missing are filled up with empty ones.
-        header: Names of the columns, with a line below them; empty: neither.
-        align: A letter for each column, l or r; columns without one are aligned on the left.
-        markdown: With GitHub's syntax for tables instead of blanks between the columns.
+        rows: Rows that are too short are filled up with empty cells.
+        header: Names of the columns, followed by a line; empty: no header.
+        align: One letter per column, l (left) or r (right); columns without one are left-aligned.
+        markdown: Whether to use GitHub's table syntax instead of spaces between the columns.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if markdown:
@@ -27,8 +27,8 @@ def format_table(
         lines,
         header,
         tablefmt="github" if markdown else "simple" if header else "plain",
-        disable_numparse=True,  # a cell is shown as it is given: no 1e-05 for 0.000010
-        preserve_whitespace=True,  # names may be indented
+        disable_numparse=True,  # show numbers as given: no 1e-05 for 0.000010
+        preserve_whitespace=True,  # keep the indentation of cells
         colalign=["right" if letter == "r" else "left" for letter in align] or None,
     )
 

@@ -1,4 +1,4 @@
-"""Files and folders that nobody ever sees half written."""
+"""Writes files and folders atomically: readers see the old content or the new, never a part."""
 
 import contextlib
 import os
@@ -9,14 +9,15 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def drafting(path: Path) -> Iterator[Path]:
-    """A draft beside `path`, a file, link or folder, which gets that name when the block has ended.
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`, which is renamed to `path` when the block ends.
 
-    The draft's name is unique, so processes that write the same path do not meet: of files the last
-    one stays. It is on the disk before it is renamed, and removed where the block fails.
+    The block creates a file, link or folder there. Its name is unique, so processes that write the
+    same path do not interfere; the last file wins. Its content is flushed to disk before the
+    rename. If the block fails, it is deleted.
 
     Raises:
-        OSError: it cannot be written, or a folder of that name is there already.
+        OSError: it cannot be written, or `path` is a folder that is not empty.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
@@ -34,12 +35,12 @@ def drafting(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes a whole file, text as UTF-8, instead of the one that may be there.
+    """Writes a file, text as UTF-8, and replaces an existing one.
 
     Raises:
-        OSError: it cannot be written; what was there is as it was.
+        OSError: it cannot be written; an existing file is unchanged.
     """
-    with drafting(path) as draft:
+    with atomic_path(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

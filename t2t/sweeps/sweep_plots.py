@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from t2t.evaluation.significance import SystemScore
-from t2t.storage.atomic_files import drafting
+from t2t.storage.atomic_files import atomic_path
 
 Curve = Sequence[tuple[int, float]]  # steps and values
 
@@ -45,5 +45,5 @@ def _make_axes() -> tuple[Figure, Axes]:
 def _save(figure: Figure, axes: Axes, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
-    with drafting(path) as draft:  # without a date the same figures give the same file
+    with atomic_path(path) as draft:  # without a date the same figures give the same file
         figure.savefig(draft, format=path.suffix[1:], metadata={"Date": None})

@@ -8,7 +8,7 @@ import json
 import logging
 from pathlib import Path
 
-from t2t.runtime.distributed import first_decides, is_first
+from t2t.runtime.distributed import broadcast_from_process_0, is_first
 from t2t.storage.atomic_files import write_file
 from t2t.training.run_directory import RunError
 
@@ -52,7 +52,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
 
 def is_stop_requested(workdir: Path) -> bool:
     """Whether there is a request: one answer for all processes, to be asked by all of them."""
-    return first_decides(find_path(workdir).exists())
+    return broadcast_from_process_0(find_path(workdir).exists())
 
 
 def obey_stop_request(workdir: Path, step: int) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool
 from t2t.config.fields import Config
 from t2t.config.variants import find_variant
 from t2t.model.interface import Params
-from t2t.runtime.mesh import reshard_like, share
+from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.schedule import make_schedule
 
 
@@ -36,15 +36,15 @@ def make_optimizer(config: Config) -> optax.GradientTransformation:
 
 
 def update_in_shares(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The same optimiser; its state and its updates are cut over `data` as well (`mesh.share`)."""
+    """The optimiser with its state and updates sharded over `data`, too (`shard_over_data`)."""
 
     def init(params: Params) -> optax.OptState:
-        return optimizer.init(jax.tree.map(share, params))
+        return optimizer.init(jax.tree.map(shard_over_data, params))
 
     def update(
         gradient: Params, state: optax.OptState, params: Params
     ) -> tuple[Params, optax.OptState]:
-        gradient, params = jax.tree.map(share, (gradient, params))
+        gradient, params = jax.tree.map(shard_over_data, (gradient, params))
         updates, state = optimizer.update(gradient, state, params)
         return updates, state
 

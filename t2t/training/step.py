@@ -13,7 +13,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.runtime.mesh import share, spec
+from t2t.runtime.mesh import shard_over_data, spec
 from t2t.training.optimizer import apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -54,7 +54,7 @@ def make_train_step(
         (loss_sum, tokens), gradient_sum = accumulate(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
-        gradient = jax.tree.map(lambda g: share(g) / tokens, gradient_sum)
+        gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
         loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)

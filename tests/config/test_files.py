@@ -1,4 +1,4 @@
-"""JSON there and back, overrides, differences."""
+"""Saving and loading configs as JSON, overrides, and differences between configs."""
 
 import dataclasses
 import json

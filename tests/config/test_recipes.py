@@ -1,4 +1,4 @@
-"""Recipes are found from any folder."""
+"""Finding recipes from any current folder."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from t2t.config.rules import validate
 
 
 def change(**sections: Any) -> Config:
-    """The defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
+    """Returns the defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
     config = Config()
     for section, value in sections.items():
         if isinstance(value, dict):
@@ -56,7 +56,7 @@ def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
 
 
 def test_numbers_without_meaning_are_rejected() -> None:
-    """Negative ones in each field; and what is no number, and more than a share can be."""
+    """Rejects negative numbers in each field, NaN, and probabilities of 1 or more."""
     for name, default in NUMBERS.items():
         of_floats = [math.nan] if isinstance(default, float) else []
         of_shares = [1.5] if "dropout" in name or "smoothing" in name or "adam_b" in name else []
@@ -90,7 +90,7 @@ COMBINATIONS = {
     ),
     "rotations come in pairs": (
         {"model": {"position": "rotary", "d_k": 5}},
-        "model.d_k=5 is odd, but rotary positions turn pairs of dimensions; "
+        "model.d_k=5 is odd, but rotary positions rotate pairs of dimensions; "
         "use an even model.d_k or another model.position",
     ),
     "the two ways of a recurrent encoder are equally wide": (
@@ -100,21 +100,21 @@ COMBINATIONS = {
     ),
     "a recurrent model has no heads": (
         {"model": {"kind": "rnn", "num_heads": 4}},
-        "model.num_heads=4 means nothing to model.kind='rnn'; leave it at 8",
+        "model.num_heads=4 is not used by model.kind='rnn'; leave it at 8",
     ),
     "a Transformer has no cells": (
         {"model": {"rnn_cell": "lstm"}},
-        "model.rnn_cell='lstm' means nothing to model.kind='transformer'; leave it at 'gru'",
+        "model.rnn_cell='lstm' is not used by model.kind='transformer'; leave it at 'gru'",
     ),
     "text needs training files": (
         {"data": {"source": "text"}},
         "data.train_src has 0 files and data.train_tgt 0; "
-        "data.source='text' needs as many of each, at least one",
+        "data.source='text' needs equally many, at least one",
     ),
     "files come in pairs": (
         {"data": TEXT | {"train_tgt": ("a.de", "b.de")}},
         "data.train_src has 1 files and data.train_tgt 2; "
-        "data.source='text' needs as many of each, at least one",
+        "data.source='text' needs equally many, at least one",
     ),
     "one weight for each file": (
         {"data": TEXT | {"train_weights": (1.0, 2.0)}},
@@ -122,7 +122,7 @@ COMBINATIONS = {
     ),
     "weights are positive": (
         {"data": TEXT | {"train_weights": (0.0,)}},
-        "data.train_weights=(0.0,) must all be positive; leave a corpus out to give it no weight",
+        "data.train_weights=(0.0,) must all be positive; to skip a corpus, remove its files",
     ),
     "validation files come in pairs": (
         {"data": TEXT | {"validation_src": "v.en"}},
@@ -149,17 +149,17 @@ COMBINATIONS = {
     "packed rows hold the longest pairs": (
         {"data": {"packed_length": 128}},
         "data.packed_length=128 cannot hold pairs of data.max_length=256; "
-        "raise it to as much, or lower data.max_length",
+        "raise it to that value, or lower data.max_length",
     ),
     "packed corpora have whole weights": (
         {"data": TEXT | {"packed_length": 256, "train_weights": (1.5,)}},
-        "data.train_weights=(1.5,) must be whole numbers with data.packed_length: "
-        "which pairs share a row is the same in all epochs",
+        "data.train_weights=(1.5,) must be whole numbers with data.packed_length, "
+        "since all epochs use the same packed rows",
     ),
     "recurrence is not packed": (
         {"model": {"kind": "rnn"}, "data": {"packed_length": 256}},
-        "data.packed_length=256 puts several sentences into a row, and "
-        "model.kind='rnn' would carry its state across; set data.packed_length=0",
+        "data.packed_length=256 puts several sentences into a row, but "
+        "model.kind='rnn' would carry its state between them; set data.packed_length=0",
     ),
     "tied embeddings share a vocabulary": (
         {"tokenizer": {"shared": False}},
@@ -186,13 +186,13 @@ COMBINATIONS = {
     "best checkpoint by BLEU is measured": (
         {"checkpoints": {"best_metric": "bleu"}},
         "checkpoints.every=1000 must be a multiple of training.bleu_every=0, so that "
-        "checkpoints.keep_best knows each checkpoint's bleu; "
+        "checkpoints.keep_best has a bleu for each checkpoint; "
         "change one of them, or set checkpoints.keep_best=0",
     ),
     "best checkpoint by loss is measured": (
         {"checkpoints": {"every": 500}},
         "checkpoints.every=500 must be a multiple of training.validate_every=1000, so that "
-        "checkpoints.keep_best knows each checkpoint's loss; "
+        "checkpoints.keep_best has a loss for each checkpoint; "
         "change one of them, or set checkpoints.keep_best=0",
     ),
     "one mesh axis takes the rest": (
@@ -232,8 +232,8 @@ def test_followed_remedy_is_accepted(changes: dict[str, Any]) -> None:
     validate(change(**changes))
 
 
-def test_fields_that_mean_nothing_to_a_kind_are_rejected() -> None:
-    """Those of the one kind serve the other, or are here."""
+def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
+    """Checks every field of ModelConfig: it is either listed here or used by both kinds."""
     changes = {
         "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
         "position": "none", "max_positions": 4, "norm": "rms",
@@ -247,9 +247,7 @@ def test_fields_that_mean_nothing_to_a_kind_are_rejected() -> None:
     for kind, foreign in ("rnn", changes), ("transformer", {"rnn_cell": "lstm"}):
         for name, value in foreign.items():
             message = rejection(change(model={"kind": kind, name: value}))
-            assert message.startswith(
-                f"model.{name}={value!r} means nothing to model.kind={kind!r}"
-            )
+            assert message.startswith(f"model.{name}={value!r} is not used by model.kind={kind!r}")
 
 
 def test_all_problems_are_named_at_once() -> None:

@@ -25,7 +25,7 @@ def linear(training, d_model):
 
 @pytest.fixture(autouse=True)
 def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Removes what a test registers after the test."""
     monkeypatch.setattr(variants, "_registered", {})
 
 
@@ -54,13 +54,13 @@ def test_variant_of_one_field_is_no_value_of_another() -> None:
 
 
 def test_name_of_the_library_itself_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^training.optimizer='adam' is the library's own"):
+    with pytest.raises(ConfigError, match=r"^training.optimizer='adam' is one of t2t's own v"):
         register("training.optimizer", "adam")
 
 
 @pytest.mark.parametrize("field", ["training.steps", "tokenizer.kind", "nothing"])
 def test_field_without_variants_from_outside_is_refused(field: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{field} takes no .* do: .*training.schedule"):
+    with pytest.raises(ConfigError, match=rf"^{field} accepts no .* do: .*training.schedule"):
         register(field, "new")
 
 
@@ -75,7 +75,7 @@ def test_second_function_of_the_same_name_is_refused() -> None:
 
 
 def test_function_that_is_defined_again_replaces_itself() -> None:
-    """As where a cell of a notebook is run twice."""
+    """A notebook cell that is run twice does this."""
     for version in (1, 2):
 
         @register("training.schedule", "linear")

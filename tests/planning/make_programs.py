@@ -2,8 +2,9 @@
 
     python -m tests.planning.make_programs        # requirements-tpu.txt; on a CPU, two minutes
 
-What the readers skip is left out, since it is most of the text: kernels' code, stack frames, the
-program's layouts, all of `backend_config` but the estimates. The programs are of libtpu 0.0.48.1.
+The files leave out what `hlo_parser.py` skips, which is most of the text: code of kernels, stack
+frames, layouts of the program, and all of `backend_config` except estimates. The programs in the
+tree were compiled by libtpu 0.0.48.1.
 """
 
 import lzma
@@ -34,7 +35,7 @@ _ESTIMATES = r'"estimated_cycles":"\d+"|"cost_estimate":\{[^}]*\}|"known_trip_co
 
 
 def make_config(fsdp: int, accumulation_steps: int) -> Config:
-    """One layer, as wide as is needed for the attention kernel."""
+    """A model of one layer, wide enough for the attention kernel."""
     return Config(
         model=ModelConfig(num_layers=1, d_model=128, d_ff=256, num_heads=2, dropout=0.0),
         data=DataConfig(packed_length=LENGTH, batch_tokens=ROWS * LENGTH),
@@ -45,7 +46,7 @@ def make_config(fsdp: int, accumulation_steps: int) -> Config:
 
 
 def shorten(text: str) -> str:
-    """The lines of instructions, without what the readers skip."""
+    """Returns the lines of instructions without the fields that the parser skips."""
     header, *lines = text.splitlines()
     counts = re.findall(r"(?:num_partitions|replica_count)=\d+", header)
     kept = [", ".join([header.split(",")[0], *counts])]
@@ -68,7 +69,7 @@ def _shorten_instruction(line: str) -> str:
 
 
 def main() -> None:
-    """Compiles all, and writes them."""
+    """Compiles all programs and writes their files."""
     jax.config.update("jax_platforms", "cpu")
     FOLDER.mkdir(exist_ok=True)
     for name, (topology, *sizes) in PROGRAMS.items():

@@ -1,3 +1,5 @@
+"""Batch shapes that are planned without data."""
+
 import dataclasses
 
 import numpy as np

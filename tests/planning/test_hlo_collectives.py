@@ -1,3 +1,5 @@
+"""Kinds, groups and sizes of collectives in HLO text."""
+
 import pytest
 
 from t2t.planning.hlo_collectives import Collective, read_collective

@@ -1,3 +1,5 @@
+"""Instructions, types and sizes that are parsed from HLO text."""
+
 import pytest
 
 from t2t.planning.hlo_parser import HloArray, count_bits, parse_module

@@ -1,4 +1,4 @@
-"""Bytes, cycles and rounds of loops: on text that is written here, and on a real compilation."""
+"""Bytes, cycles and iterations of loops, in hand-written HLO and in a compiled program."""
 
 import math
 import textwrap
@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from t2t.planning.hlo_traffic import Cost, measure_cost
 
-ROWS = 1000  # of the table that most of the programs here read: 4,000 bytes
+ROWS = 1000  # float32 entries of the table that most programs here read: 4,000 bytes
 
 
 def measure(
@@ -20,7 +20,7 @@ def measure(
     kernel_flops_per_cycle: float = math.inf,
     bytes_per_cycle: float = math.inf,
 ) -> Cost:
-    """The cost of an entry computation that takes a table and an index."""
+    """Measures an entry computation with the parameters %table and %index."""
     others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
     lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
     text = f"""HloModule test, num_partitions=4
@@ -114,13 +114,13 @@ LOOP = """
 """
 
 
-def test_rounds_of_a_loop_are_read_from_its_condition() -> None:
+def test_iterations_of_a_loop_are_read_from_its_condition() -> None:
     cost = measure(LOOP, BODY, CONDITION)
     assert cost.hbm_bytes == 7 * 2 * 4000
     assert not cost.remarks
 
 
-def test_rounds_of_a_loop_are_what_the_compiler_says() -> None:
+def test_iterations_of_a_loop_are_those_that_the_compiler_states() -> None:
     known = ', backend_config={"known_trip_count":{"n":"5"}}'
     cost = measure(LOOP.rstrip() + known, BODY, CONDITION)
     assert cost.hbm_bytes == 5 * 2 * 4000
@@ -129,7 +129,7 @@ def test_rounds_of_a_loop_are_what_the_compiler_says() -> None:
 def test_loop_of_unknown_length_is_reported() -> None:
     cost = measure(LOOP, BODY, CONDITION.replace("constant(7)", "copy(%in.1)"))
     assert cost.hbm_bytes == 2 * 4000
-    assert cost.remarks == {"loops of unknown length count as one round"}
+    assert cost.remarks == {"loops of unknown length count as one iteration"}
 
 
 INNER = """
@@ -189,7 +189,7 @@ def test_conditional_counts_its_costliest_branch_and_says_so(branches: str) -> N
     )
     assert len(cost.collectives) == 1
     assert cost.hbm_bytes == 2 * 4000
-    assert cost.remarks == {"of a conditional's branches the costliest counts, as if always taken"}
+    assert cost.remarks == {"a conditional counts as if its costliest branch were always taken"}
 
 
 def test_unknown_dtype_is_reported() -> None:
@@ -199,7 +199,7 @@ def test_unknown_dtype_is_reported() -> None:
     """)
     assert cost.hbm_bytes == 2 * 4000
     (remark,) = cost.remarks
-    assert remark == "arrays of dtype q9, whose size is unknown, count nothing"
+    assert remark == "arrays of dtype q9, whose size is unknown, are not counted"
 
 
 def test_fusion_without_estimated_cycles_counts_with_its_traffic() -> None:
@@ -217,7 +217,7 @@ def test_opaque_calls_are_named() -> None:
     line = 'ROOT %out = f32[1000]{0} custom-call(%table), custom_call_target="tpu_custom_call"'
     cost = measure(line)
     (remark,) = cost.remarks
-    assert remark.startswith("calls of tpu_custom_call count with their traffic alone")
+    assert remark.startswith("calls of tpu_custom_call count only with their HBM traffic")
     assert cost.cycles is None
     assert cost.hbm_bytes == 2 * 4000
 
@@ -265,7 +265,7 @@ def test_update_in_place_writes_only_the_update() -> None:
 
 
 def test_collective_cut_into_a_chain_of_fusions_counts_once() -> None:
-    """As the TPU compiler writes an asynchronous one: a buffer that goes from fusion to fusion."""
+    """The TPU compiler writes asynchronous collectives like this: fusions pass a buffer on."""
     link = """
         %link{n} (p{n}: f32[250], q{n}: f32[1000]) -> (f32[250], f32[1000]) {{
           %p{n} = f32[250]{{0}} parameter(0)
@@ -286,11 +286,11 @@ def test_collective_cut_into_a_chain_of_fusions_counts_once() -> None:
     cost = measure(body, link.format(n=1), link.format(n=2))
     (gather,) = cost.collectives
     assert (gather.kind, gather.num_bytes, gather.sent_bytes) == ("all-gather", 4000, 3000)
-    assert cost.hbm_bytes == 1000 + 4000  # the slice, and the buffer once
+    assert cost.hbm_bytes == 1000 + 4000  # the slice once, and the buffer once
 
 
 def test_real_program_costs_what_it_computes() -> None:
-    """Four products in a loop, summed over eight devices."""
+    """The program computes four products in a loop and sums over eight devices."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
     rows, width, rounds = 64, 32, 4
 

@@ -1,4 +1,4 @@
-"""Links that a collective can use, on slices of real shapes."""
+"""Bandwidth of collectives on slices of real shapes."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from t2t.planning.interconnect import find_bandwidth
 
 
 def find_share(chip: str, sizes: tuple[int, ...], *taken: slice) -> float:
-    """Of the chip's whole bandwidth, for the members at these places of the slice of chips."""
+    """Share of the chip's bandwidth for the members at these coordinates of a slice of chips."""
     coordinates = list(itertools.product(*(range(size) for size in sizes)))
     members = [
         number

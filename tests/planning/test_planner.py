@@ -1,4 +1,4 @@
-"""Plans of a tiny model on the eight fake devices, and what is made of their figures."""
+"""Plans of a tiny model on eight fake devices, and their reports."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ def plan(fsdp: int) -> MeshPlan:
 
 @pytest.mark.slow
 def test_compiler_counts_the_flops_of_the_closed_form() -> None:
-    """Of a wide model: what is elementwise is in the compiler's count, and nearly none of it."""
+    """Uses a wide model: the compiler also counts elementwise operations, few in a wide one."""
     model = dataclasses.replace(CONFIG.model, d_model=512, d_ff=2048)
     config = dataclasses.replace(CONFIG, model=model)
     heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
@@ -49,13 +49,13 @@ def test_compiler_counts_the_flops_of_the_closed_form() -> None:
     assert heaviest.model_flops < heaviest.estimate.flops
 
 
-def test_parameters_are_cut_by_fsdp_and_what_updates_them_by_data_too() -> None:
+def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> None:
     whole, cut = (plan(fsdp).heaviest.estimate for fsdp in (1, 8))
     assert whole is not None
     assert cut is not None
     parameters = whole.memory.parameters
     for part in (cut.memory.parameters, whole.memory.optimizer / 2, cut.memory.optimizer / 2):
-        assert parameters / 8 < part < 1.3 * parameters / 8  # norms and biases are not cut
+        assert parameters / 8 < part < 1.3 * parameters / 8  # norms and biases are not sharded
     assert cut.memory.total < whole.memory.total
 
 
@@ -64,7 +64,7 @@ def test_collectives_are_those_of_the_mesh() -> None:
     assert whole is not None
     assert cut is not None
     parameters = whole.memory.parameters
-    assert set(whole.collectives) == {"all-reduce", "all-gather"}  # of gradients, of what is new
+    assert set(whole.collectives) == {"all-reduce", "all-gather"}  # of gradients, of new parameters
     assert parameters <= whole.collectives["all-reduce"]["bytes"] < 1.5 * parameters
     assert 0.8 * parameters < whole.collectives["all-gather"]["bytes"] <= parameters
     assert "all-gather" in cut.collectives
@@ -72,7 +72,7 @@ def test_collectives_are_those_of_the_mesh() -> None:
 
 @pytest.mark.slow
 def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
-    """And not in each round."""
+    """Checks that the loops do not send them in each iteration."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
     config = dataclasses.replace(CONFIG, model=model)
     heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
@@ -80,7 +80,7 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
     assert own is not None
     gradients = own.memory.parameters
     assert gradients <= own.collectives["all-reduce"]["bytes"] < 1.5 * gradients
-    assert not any("unknown" in remark for remark in own.remarks)  # of the length of loops
+    assert not any("unknown" in remark for remark in own.remarks)  # loops of unknown length
 
 
 def test_whole_training_is_estimated_from_the_step() -> None:
@@ -96,7 +96,7 @@ def test_whole_training_is_estimated_from_the_step() -> None:
     )
 
 
-def test_json_has_what_is_promised() -> None:
+def test_json_has_the_documented_keys() -> None:
     result = to_json(plan(1), open_topology("cpu:8"))
     assert {key: type(result[key]).__name__ for key in KEYS} == {
         "fits": "bool",
@@ -132,9 +132,9 @@ def test_meshes_are_all_products_that_cover_the_devices() -> None:
 
 
 def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if parameters had to be cut in four, and each further cut made the step slower.
+    """Simulates a compiler: below fsdp 4 nothing fits, and each further split is slower.
 
-    Two meshes differ by 2%, which is less than the error.
+    The fastest two meshes differ by 2%, which is less than the error.
     """
 
     def compile_step(config: Config, *_: object) -> CompiledStep:
@@ -151,7 +151,7 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert [found.fits for found in plans] == [True] * 3 + [False] * 6
     assert plans[-1].heaviest.memory_bytes == round(20.5 * 2**30)
     assert plans[-1].training is None
-    assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # of four heads
+    assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # the model has four heads
     assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
     assert rank_plans(plans) == [1, 1, 3] + [None] * 6
     _, _, *lines, _, error = describe_search(plans).splitlines()
@@ -169,5 +169,5 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
 def test_mesh_that_cannot_cut_the_model_is_refused_before_compiling() -> None:
     model = dataclasses.replace(CONFIG.model, d_model=36)
     config = dataclasses.replace(CONFIG, model=model, mesh=MeshConfig(1, 8, 1))
-    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be cut into mesh\.fsdp=8"):
+    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be split into mesh\.fsdp=8"):
         plan_mesh(config, open_topology("cpu:8"))

@@ -1,4 +1,4 @@
-"""The readers on train steps that the TPU compiler made (make_programs.py), without it."""
+"""Reads train steps that the TPU compiler compiled earlier (make_programs.py)."""
 
 import functools
 import lzma
@@ -40,7 +40,7 @@ def test_everything_is_understood(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None:
-    """Of the entry's instructions, and twice those of the loop over parts of the batch."""
+    """Sums the entry's instructions, and twice those of the loop over parts of the batch."""
     module, cost = parse(name), measure(name)
     loops = [i for scope in module.computations.values() for i in scope.values()]
     bodies = [i.called("body")[0] for i in loops if i.opcode == "while"]
@@ -58,7 +58,7 @@ def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
-    """Each is a chain of fusions that begins with one call of AsyncCollectiveStart."""
+    """Expects one per chain of fusions; a chain begins with a call of AsyncCollectiveStart."""
     found = [one for one in measure(name).collectives if one.overlaps]
     starts = len(re.findall('custom_call_target="AsyncCollectiveStart"', read(name)))
     started = len(re.findall(r"collective-permute-start\(|all-\w+-start\(", read(name)))

@@ -1,4 +1,4 @@
-"""The roofline of a program that is one product and one all-reduce."""
+"""The roofline of a program with one product and one all-reduce."""
 
 import dataclasses
 
@@ -87,7 +87,7 @@ def test_range_hides_asynchronous_collectives_at_its_lower_end() -> None:
 
 
 def test_axis_of_a_torus_has_only_the_links_of_its_dimension() -> None:
-    """Four of 16 x 16 chips in a line have one link of four, and take four times as long."""
+    """Four of 16 x 16 chips in a line use one of a chip's four links: four times as slow."""
     coordinates = [(x, y) for x in range(16) for y in range(16)]
     program = dataclasses.replace(read(cycles=25), coordinates=coordinates)
     own = estimate(program, BALANCED, FLOPS, (64, 64))

@@ -1,3 +1,5 @@
+"""Names of topologies, and errors for those that are not available."""
+
 import importlib.util
 
 import pytest

@@ -1,4 +1,4 @@
-"""Programs that are kept: where, how long, and that they compute what a fresh one does."""
+"""Where compiled programs are kept, for how long, and that they compute the same results."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from t2t.runtime import compilation_cache
-from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, keep_compiled
+from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, enable_compilation_cache
 from tests.tiny_training import STEPS, make_config, read_state, write_recipe
 
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -21,7 +21,7 @@ OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_s
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where programs are kept, for somebody who has set nothing."""
+    """The cache folder of a user who has not set the environment variable."""
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(compilation_cache, "FOLDER", tmp_path / "a" / "xla")
     before = {name: jax.config.values[name] for name in OPTIONS}
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == str(folder)
     assert list(folder.iterdir()) == []
 
@@ -40,22 +40,22 @@ def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
 def test_environment_is_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     monkeypatch.setenv(VARIABLE, other)
     before = jax.config.values["jax_compilation_cache_dir"]
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     assert not folder.exists()
 
 
-def test_folder_that_cannot_be_written_is_said_and_no_more(
+def test_folder_that_cannot_be_written_is_only_a_warning(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.parent.write_text("in the way")
     before = jax.config.values["jax_compilation_cache_dir"]
-    keep_compiled()
+    enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     (message,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert message == (
-        f"{folder} cannot be written (Not a directory): each start compiles anew; "
-        f"{VARIABLE} may name another folder"
+        f"{folder} cannot be written (Not a directory), so each start compiles again; "
+        f"set {VARIABLE} to another folder"
     )
 
 
@@ -65,7 +65,7 @@ def test_program_that_nobody_asks_for_any_more_is_removed(folder: Path) -> None:
         (folder / name).touch()
         then = time.time() - days * 24 * 3600
         os.utime(folder / name, (then, then))
-    keep_compiled()
+    enable_compilation_cache()
     assert sorted(path.name for path in folder.iterdir()) == ["new-cache", "other"]
 
 
@@ -88,7 +88,7 @@ def test_program_from_the_folder_trains_as_a_fresh_one(tmp_path: Path) -> None:
             check=True,
         )
         assert "Warning" not in done.stderr
-        assert "machine" not in done.stderr  # XLA's, about another CPU
+        assert "machine" not in done.stderr  # as in XLA's warning about another CPU
         states.append(read_state(tmp_path / name, STEPS))
         programs = tmp_path.glob(".cache/t2t/xla/jit_train_step-*-cache")
         kept.append(sorted(path.name for path in programs))

@@ -1,6 +1,6 @@
-"""Two real processes with two devices each: they agree with one, and stop together.
+"""Two processes with two devices each: they compute what one process does, and stop together.
 
-`launch/local.py` gives them the flags of XLA that users have.
+`launch/local.py` starts them with the XLA flags that users have.
 """
 
 import json
@@ -27,8 +27,8 @@ from tests.tiny_training import change, make_config, read_figures, write_recipe
 ROOT = Path(__file__).parents[2]
 STEPS = 40
 MESHES = {  # of two processes with two devices each
-    "rows are cut": {"data": 2, "fsdp": 2},  # each process has whole copies of the parameters
-    "parameters are cut": {"data": 1, "fsdp": 4},  # each has one half of every table and matrix
+    "rows are cut": {"data": 2, "fsdp": 2},  # each process holds all parameters
+    "parameters are cut": {"data": 1, "fsdp": 4},  # each process holds half of every matrix
 }
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ class Program:
                 self.messages += line
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Ends early where the program does."""
+        """Waits for the condition or the end of the program."""
         while not condition() and self._process.poll() is None:
             time.sleep(0.05)
 
@@ -81,7 +81,7 @@ class Program:
         self._process.send_signal(number)
 
     def find_processes(self) -> list[int]:
-        """The ids of the processes that it started, in their order."""
+        """Returns the ids of the processes that the launcher started, in order."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return sorted(map(int, children.read_text().split()))
 
@@ -108,7 +108,7 @@ def of_one(config: Config, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def of_two(config: Config, folder: Path) -> dict[str, Path]:
-    """The same by two with two, on each mesh."""
+    """For each mesh, a run by two processes with two devices each."""
     runs = {mesh: folder / f"two-{number}" for number, mesh in enumerate(MESHES)}
     for mesh, run in runs.items():
         program = train(change(config, mesh=MESHES[mesh]), folder, run, processes=2, devices=2)
@@ -149,7 +149,7 @@ def test_two_processes_train_as_one(mesh: str, of_one: Path, of_two: dict[str, P
 def test_two_processes_evaluate_as_one(
     mesh: str, config: Config, of_two: dict[str, Path], tmp_path: Path
 ) -> None:
-    """With an odd number of sentences, so that one process has more than the other."""
+    """Uses an odd number of sentences, so one process has more than the other."""
     split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
     scores = {}
     for processes, devices in ((2, 2), (1, 1)):

@@ -1,3 +1,5 @@
+"""The mesh, its sharding rules, and models that compute the same on every mesh."""
+
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -14,7 +16,14 @@ from t2t.data.batch import Batch, HostBatch
 from t2t.data.batch_sharding import find_row_shards, put_batch
 from t2t.model.build import describe_model, init_model, merge
 from t2t.model.interface import Params
-from t2t.runtime.mesh import RULES, check_divisibility, make_mesh, reshard_like, share, spec
+from t2t.runtime.mesh import (
+    RULES,
+    check_divisibility,
+    make_mesh,
+    reshard_like,
+    shard_over_data,
+    spec,
+)
 from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.step import score
 from tests.model.small_models import VARIANTS, vary
@@ -59,7 +68,7 @@ each_mesh = pytest.mark.parametrize(
     [pytest.param(name, marks=[] if name == ALL_AXES else [pytest.mark.slow]) for name in MESHES],
 )
 
-# Logical names of the parameters' first dimensions, of those that are cut at all.
+# Logical names of the first dimensions of every parameter that is sharded.
 TABLES: dict[str, tuple[str | None, ...]] = {
     "tgt_embedding": ("vocabulary", "d_model"),
     "src_embedding": ("vocabulary", "d_model"),
@@ -92,7 +101,7 @@ class Outcome(NamedTuple):
 
 @functools.cache
 def compute(kind: str, mesh: str) -> Outcome:
-    """Initial parameters, and a batch's outputs, loss and gradients with dropout."""
+    """Returns initial parameters, and a batch's outputs, loss and gradients with dropout."""
     if mesh == "one device":
         return compute_here(kind, draw_batch())
     placed = make_mesh(MESHES[mesh])
@@ -152,7 +161,7 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str,
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("mesh", ["one device", pytest.param(ALL_AXES, marks=pytest.mark.slow)])
 def test_shardings_of_every_variant_fit_together(variant: str, mesh: str) -> None:
-    """JAX checks them where an operation is traced: nothing has to be compiled."""
+    """Traces every variant: JAX checks shardings during tracing, so nothing is compiled."""
     config = vary(variant)
     sizes = MeshConfig(data=1) if mesh == "one device" else MESHES[mesh]
     if config.kind == "transformer" and config.kv_heads % sizes.tensor:
@@ -210,17 +219,17 @@ def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str)
     ("shape", "names", "part"),
     [
         ((20, 16), ("vocabulary", "d_model"), (5, 8)),
-        ((3, 16), (None, "d_model"), (3, 4)),  # the first dimension has no half
+        ((3, 16), (None, "d_model"), (3, 4)),  # 3 is not divisible by 2
         ((3, 5), (None, None), (3, 5)),
         ((16,), (None,), (8,)),
     ],
 )
-def test_update_of_copies_is_shared(
+def test_update_is_sharded_over_copies(
     shape: tuple[int, ...], names: tuple[str | None, ...], part: tuple[int, ...]
 ) -> None:
     with jax.set_mesh(make_mesh(MESHES[ALL_AXES])):
         weights = jnp.zeros(shape, out_sharding=spec(*names))
-        shared = share(weights)
+        shared = shard_over_data(weights)
         assert shared.sharding.shard_shape(shape) == part
         assert reshard_like(shared, weights).sharding == weights.sharding
 
@@ -253,13 +262,13 @@ def test_names_become_mesh_axes() -> None:
         assert spec("batch", None, "heads") == PartitionSpec(("data", "fsdp"), None, "tensor")
 
 
-def test_batch_returns_from_the_mesh_as_it_was() -> None:
+def test_batch_is_unchanged_by_the_mesh() -> None:
     batch, mesh = draw_batch(), make_mesh(MESHES["data 2, fsdp 2, tensor 2"])
     placed = put_batch(batch, mesh)
     jax.tree.map(np.testing.assert_array_equal, placed, batch)
     assert {x.dtype for x in placed} == {jnp.dtype("int32"), jnp.dtype("float32")}
     rows = [shard.data.shape[0] for shard in placed.src.addressable_shards]
-    assert rows == [2] * 8  # four groups of rows, each on the two devices of `tensor`
+    assert rows == [2] * 8  # four parts, each on the two devices of `tensor`
 
 
 @pytest.mark.parametrize(
@@ -268,13 +277,13 @@ def test_batch_returns_from_the_mesh_as_it_was() -> None:
         (
             MeshConfig(tensor=4),
             {"num_heads": 2},
-            "model.num_heads=2 cannot be cut into mesh.tensor=4 equal parts; use 4, "
+            "model.num_heads=2 cannot be split into mesh.tensor=4 equal parts; use 4, "
             "or a mesh.tensor that divides 2",
         ),
         (
             MeshConfig(tensor=4),
             {"num_kv_heads": 6, "num_heads": 12},
-            "model.num_kv_heads=6 cannot be cut into mesh.tensor=4 equal parts; use 4 or 8, "
+            "model.num_kv_heads=6 cannot be split into mesh.tensor=4 equal parts; use 4 or 8, "
             "or a mesh.tensor that divides 6",
         ),
         (MeshConfig(tensor=8), {"d_ff": 100}, "model.d_ff=100 .* use 96 or 104, "),

@@ -1,4 +1,4 @@
-"""What a program says to a wrong command line or input: one message, a status, no traceback."""
+"""Wrong command lines and input end programs with one message, a status and no traceback."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from t2t.runtime.program import INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
 
-# A program without JAX. What it does beyond reading its config is named by its run directory.
+# A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
 import logging, os, signal, sys, warnings
 from t2t.config.flags import define_config, read_config
@@ -20,7 +20,7 @@ from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 
 class RunError(RuntimeError):
-    """Of a module that is not the project's."""
+    """An error from a module outside t2t."""
 
 def fail(error):
     raise error
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, str, str]:
-    """Status, output and messages."""
+    """Runs the program; returns its status, output and messages."""
     done = subprocess.run(
         [sys.executable, *program.split(), *flags],
         cwd=folder,
@@ -165,9 +165,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
     ],
 )
-def test_what_went_wrong_is_said_in_a_line(
-    folder: Path, action: str, status: int, message: str
-) -> None:
+def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:
     found = call(folder, "--config=recipe.py", f"--workdir={action}")
     assert found == (status, "", message)
 
@@ -180,7 +178,7 @@ def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> 
     assert messages.endswith("Error: a fault\n")
 
 
-def test_only_the_project_and_warnings_are_heard(folder: Path) -> None:
+def test_only_messages_of_t2t_and_warnings_are_shown(folder: Path) -> None:
     status, _, messages = call(folder, "--config=recipe.py", "--workdir=talk")
     first, *rest = messages.splitlines()
     assert (status, first) == (0, "from us")

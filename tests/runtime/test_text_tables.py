@@ -1,4 +1,4 @@
-"""Tables on terminals and in Markdown."""
+"""Plain-text and Markdown tables."""
 
 from t2t.runtime.text_tables import format_table
 

@@ -1,11 +1,11 @@
-"""Whole files and folders: nothing half written, nothing left behind, writers that do not meet."""
+"""Atomic writes: no partial files, nothing left behind, concurrent writers do not interfere."""
 
 import threading
 from pathlib import Path
 
 import pytest
 
-from t2t.storage.atomic_files import drafting, write_file
+from t2t.storage.atomic_files import atomic_path, write_file
 
 
 def test_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     write_file(path, "old")
 
     def fail() -> None:
-        with drafting(path) as draft:
+        with atomic_path(path) as draft:
             draft.write_text("half")
             raise KeyboardInterrupt
 
@@ -33,20 +33,20 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
 
 def test_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "model"
-    with drafting(path) as draft:
+    with atomic_path(path) as draft:
         (draft / "vocab").mkdir(parents=True)
         (draft / "vocab" / "joint.model").write_bytes(b"model")
         assert not path.exists()
     assert (path / "vocab" / "joint.model").read_bytes() == b"model"
-    with pytest.raises(OSError, match="not empty"), drafting(path) as draft:
+    with pytest.raises(OSError, match="not empty"), atomic_path(path) as draft:
         (draft / "vocab").mkdir(parents=True)
     assert [*tmp_path.iterdir()] == [path]
 
 
 def test_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
-    """With one name for all drafts a half file was installed, or its rename failed."""
+    """If all drafts had one name, a partial file could be installed, or a rename could fail."""
     path = tmp_path / "test.src.txt"
-    with drafting(path) as slow:
+    with atomic_path(path) as slow:
         slow.write_text("half")
         write_file(path, "whole")
         assert path.read_text() == "whole"

@@ -8,7 +8,7 @@ import pytest
 
 from t2t.config.fields import Config, MeshConfig, TrainingConfig
 from t2t.model.interface import Params
-from t2t.runtime.mesh import make_mesh, share, spec
+from t2t.runtime.mesh import make_mesh, shard_over_data, spec
 from t2t.training.optimizer import apply_updates, make_optimizer, update_in_shares
 
 
@@ -53,7 +53,7 @@ def test_update_in_shares_is_the_whole_update(optimizer: optax.GradientTransform
 
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         whole, in_shares = take_steps(optimizer), take_steps(update_in_shares(optimizer))
-        shares = jax.tree.map(share, make_params())
+        shares = jax.tree.map(shard_over_data, make_params())
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), in_shares, whole)
     params, state = in_shares
     assert find_specs(params) == find_specs(whole[0]) != find_specs(shares)
@@ -64,7 +64,7 @@ def test_update_in_shares_is_the_whole_update(optimizer: optax.GradientTransform
 def test_update_that_is_not_applied_leaves_the_parameters() -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         params = make_params()
-        updates = jax.tree.map(lambda x: jnp.full_like(share(x), jnp.nan), params)
+        updates = jax.tree.map(lambda x: jnp.full_like(shard_over_data(x), jnp.nan), params)
         kept = jax.jit(apply_updates)(params, updates, jnp.array(False))
     jax.tree.map(np.testing.assert_array_equal, kept, params)
     assert find_specs(kept) == find_specs(params)

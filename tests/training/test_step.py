@@ -16,7 +16,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batch_sharding import put_batch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder
-from t2t.runtime.mesh import make_mesh, share
+from t2t.runtime.mesh import make_mesh, shard_over_data
 from t2t.training.optimizer import make_optimizer
 from t2t.training.schedule import noam
 from t2t.training.state import TrainState, init_state
@@ -252,7 +252,7 @@ def test_any_mesh_trains_and_skips_as_one_device(alone: Run, sizes: MeshConfig) 
         assert_close(found, expected, rtol=1e-4)
     assert_close(run.state.params, alone.state.params, rtol=1e-2, atol=1e-4)
     with jax.set_mesh(make_mesh(sizes)):
-        shared = jax.tree.map(share, run.state.params)
+        shared = jax.tree.map(shard_over_data, run.state.params)
     assert find_specs(moment(run.state)) == find_specs(shared) != find_specs(run.state.params)
     leaves = jax.tree.leaves(run.state.params)
     are_cut = [leaf.sharding.shard_shape(leaf.shape) != leaf.shape for leaf in leaves]
