@@ -1,0 +1,1 @@
+"""The Python interface: `t2t.load` and the `Run` that it returns."""

@@ -1,0 +1,1 @@
+"""Scores, significance tests and saved evaluations; the evaluator and the checkpoint watcher."""

@@ -1,0 +1,1 @@
+"""Where programs run: device mesh, processes, compilation cache, and what all programs share."""

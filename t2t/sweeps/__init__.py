@@ -1,0 +1,1 @@
+"""Ablation sweeps: rows of overrides, their runs side by side, and the report."""
