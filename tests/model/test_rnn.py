@@ -7,7 +7,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.model.interface import Params
-from t2t.model.rnn import RNN, AdditiveAttention, Source
+from t2t.model.rnn import RNN, AdditiveAttention, EncodedSource
 from tests import reference_rnn
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
@@ -23,7 +23,7 @@ def attend(
     state: Float[Array, "B W D"], memory: Float[Array, "B S D"], real: Bool[Array, "B S"]
 ) -> tuple[Params, Float[Array, "B W D"]]:
     attention = AdditiveAttention(CONFIG, jax.random.key(0))
-    source = Source(attention.project_memory(memory), memory, real)
+    source = EncodedSource(attention.project_memory(memory), memory, real)
     return nnx.to_pure_dict(nnx.state(attention)), attention(state, source)
 
 
