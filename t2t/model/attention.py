@@ -28,7 +28,7 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
     `scaled=False` leaves out the division by sqrt(d_k). `bias` is added to the logits, and dropout
@@ -42,7 +42,7 @@ def dot_product_attention(
     if bias is not None:
         logits += bias
     weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
-    return einsum("BHTS,BSHV->BTHV", weights.astype(values.dtype), values)
+    return einsum("BHTS,BSHU->BTHU", weights.astype(values.dtype), values)
 
 
 def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B S H K"]:
@@ -133,5 +133,5 @@ class MultiHeadAttention(nnx.Module):
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         return self.policy.multiply(
-            "BTHV,HVD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
+            "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
         )

@@ -25,7 +25,7 @@ class Operations:
     A twin has the signature of its formula and returns the same values up to rounding.
     """
 
-    attention: Callable[..., Float[Array, "B T H V"]]  # attention.dot_product_attention
+    attention: Callable[..., Float[Array, "B T H U"]]  # attention.dot_product_attention
     multiply: Callable[..., Float[Array, "..."]]  # matmul.multiply
     project: Callable[..., Sequence[Float[Array, "B T G _"]]]  # matmul.project
     standardize: Callable[..., Float[Array, "B T D"]]  # norm.standardize

@@ -1,6 +1,6 @@
 """Keys and values of attention, and the cache in which decoding keeps them.
 
-The cache stores [B, G, K, S] and [B, G, S, V], the layouts that the matrix products of a decoding
+The cache stores [B, G, K, S] and [B, G, S, U], the layouts that the matrix products of a decoding
 step read without a copy. Its properties `keys` and `values` return them in the layout of
 `KeyValue`.
 """
@@ -16,7 +16,7 @@ class KeyValue(NamedTuple):
     """Keys and values of one sequence."""
 
     keys: Float[Array, "B S G K"]
-    values: Float[Array, "B S G V"]
+    values: Float[Array, "B S G U"]
 
 
 class KVCache(NamedTuple):
@@ -27,7 +27,7 @@ class KVCache(NamedTuple):
     """
 
     stored_keys: Float[Array, "B G K S"]
-    stored_values: Float[Array, "B G S V"]
+    stored_values: Float[Array, "B G S U"]
 
     @property
     def keys(self) -> Float[Array, "B S G K"]:
@@ -35,7 +35,7 @@ class KVCache(NamedTuple):
         return self.stored_keys.transpose(0, 3, 1, 2)
 
     @property
-    def values(self) -> Float[Array, "B S G V"]:
+    def values(self) -> Float[Array, "B S G U"]:
         """The values in the layout of `KeyValue`."""
         return self.stored_values.transpose(0, 2, 1, 3)
 

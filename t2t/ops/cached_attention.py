@@ -25,7 +25,7 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, over a cache and without dropout."""
     assert key is None or dropout_rate == 0
     batch, length, heads, width = query.shape
@@ -43,7 +43,7 @@ def dot_product_attention(
         logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
     weights = masked_softmax(logits, mask[:, :, None]).astype(key_value.stored_values.dtype)
     results = einsum(
-        "BGTS,BGSV->BGTV",
+        "BGTS,BGSU->BGTU",
         reshape_heads(weights, batch, groups, -1, size, axis=1),
         key_value.stored_values,
     ).reshape(*rows.shape[:4], value_width)

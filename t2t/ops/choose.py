@@ -61,7 +61,7 @@ def fast_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, by the twin that supports the operands."""
     others = mask, bias, dropout_rate, key
     if isinstance(key_value, KVCache):

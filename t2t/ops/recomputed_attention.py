@@ -32,7 +32,7 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`."""
 
     def drop(weights: Weights) -> Weights:
@@ -59,8 +59,8 @@ def group_queries(query: Float[Array, "B T H K"], groups: int) -> Grouped:
     return reshape_heads(rows, batch, groups, repeats * length, width, axis=1)
 
 
-def ungroup_results(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H V"]:
-    """Splits results [B, G, Q, V] into heads again; the inverse of `group_queries`."""
+def ungroup_results(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H U"]:
+    """Splits results [B, G, Q, U] into heads again; the inverse of `group_queries`."""
     batch, length, heads, _ = query_shape
     groups, width = results.shape[1], results.shape[-1]
     split = results.reshape(batch, groups, heads // groups, length, width)
@@ -100,7 +100,7 @@ def _make_attend(
         largest = logits.max(axis=-1, keepdims=True)
         exp_logits = jnp.exp(logits - largest)
         dropped = drop(exp_logits).astype(values.dtype)
-        heads = einsum("BGQS,BGSV->BGQV", dropped, values, preferred_element_type=jnp.float32)
+        heads = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
         sums = jnp.where(mask.any(axis=-1, keepdims=True), _sum_rows(exp_logits, values), jnp.inf)
         heads = (heads / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
@@ -111,9 +111,9 @@ def _make_attend(
         query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         dropped = drop(weights).astype(values.dtype)
-        value_gradient = einsum("BGQS,BGQV->BGSV", dropped, gradient)
+        value_gradient = einsum("BGQS,BGQU->BGSU", dropped, gradient)
         weight_gradient = drop(
-            einsum("BGQV,BGSV->BGQS", gradient, values, preferred_element_type=jnp.float32)
+            einsum("BGQU,BGSU->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
         # The softmax's gradient is P (dP - sum(P dP)), P the weights. The sum equals the dot
         # product of a head's result with its gradient.
@@ -133,7 +133,7 @@ def _make_attend(
     return attend
 
 
-def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S V"]) -> Float[Array, "B G Q _"]:
+def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S U"]) -> Float[Array, "B G Q _"]:
     """Computes the softmax's denominators.
 
     On accelerators it multiplies with a matrix of ones, which is faster than a reduction. The
@@ -144,4 +144,4 @@ def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S V"]) -> Float[Arr
         return exp_logits.sum(axis=-1, keepdims=True)
     ones = jnp.ones(values.shape[2:], values.dtype)
     rounded = exp_logits.astype(values.dtype)
-    return einsum("BGQS,SV->BGQV", rounded, ones, preferred_element_type=jnp.float32)
+    return einsum("BGQS,SU->BGQU", rounded, ones, preferred_element_type=jnp.float32)

@@ -35,8 +35,8 @@ MAX_WEIGHTS_PER_BLOCK = 2**19
 Shape = tuple[int, ...]
 Query = Float[Array, "B G K Q"]
 Keys = Float[Array, "B G K S"]
-Values = Float[Array, "B G V S"]
-Results = Float[Array, "B G V Q"]
+Values = Float[Array, "B G U S"]
+Results = Float[Array, "B G U Q"]
 Mask = Int8[Array, "B S Q"]  # 0: hidden
 
 
@@ -55,7 +55,7 @@ def supports(
 
 
 def supports_shapes(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
-    """Returns whether the kernel supports queries [B, G, Q, K] and values [B, G, S, V].
+    """Returns whether the kernel supports queries [B, G, Q, K] and values [B, G, S, U].
 
     It needs a TPU, bfloat16, Q and S that are multiples of 128, widths that are multiples of 16,
     and at most `MAX_WEIGHTS_PER_HEAD` weights.
@@ -79,7 +79,7 @@ def dot_product_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, without bias and without dropout."""
     assert bias is None
     assert key is None or dropout_rate == 0
@@ -95,10 +95,10 @@ def dot_product_attention(
 def fused_attention(
     query: Float[Array, "B G Q K"],
     keys: Float[Array, "B G S K"],
-    values: Float[Array, "B G S V"],
+    values: Float[Array, "B G S U"],
     mask: Bool[Array, "#B 1 #Q S"],
     divisor: float,
-) -> Float[Array, "B G Q V"]:
+) -> Float[Array, "B G Q U"]:
     """Computes softmax(Q K^T / divisor) V by the kernel, with the softmax in float32.
 
     On other platforms than TPUs, Pallas interprets the kernel, for tests.
@@ -157,7 +157,7 @@ def _call(
     """Runs a kernel on blocks of one row of the batch and several heads.
 
     `outputs` have the shapes and dtypes of the results. Each product in the
-    kernel takes 2 * S * Q * (K or V) FLOPs per head; `width` is the sum of these K and V.
+    kernel takes 2 * S * Q * (K or U) FLOPs per head; `width` is the sum of these K and U.
     """
     batch, groups = arrays[0].shape[:2]
     weights = math.prod(mask.shape[1:])

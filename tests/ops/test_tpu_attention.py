@@ -63,7 +63,7 @@ def draw_inputs() -> Inputs:
 
 def attend(
     query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
-) -> Float[Array, "B G Q V"]:
+) -> Float[Array, "B G Q U"]:
     return tpu_attention.fused_attention(query, keys, values, mask, D_K**0.5)
 
 
