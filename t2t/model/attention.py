@@ -57,7 +57,7 @@ def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B 
 
 
 def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> Float[Array, "..."]:
-    """Reshapes [B, T, ...] to [B, T, num_heads, width]."""
+    """Reshapes [B, T, ...] to [B, T, num_heads, width], sharded over the heads."""
     sharding = spec("batch", None, "heads", None)
     return jnp.reshape(x, (*x.shape[:2], num_heads, width), out_sharding=sharding)
 
@@ -65,9 +65,10 @@ def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> F
 class MultiHeadAttention(nnx.Module):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases.
 
-    W^Q, W^K and W^V of self-attention are one parameter [D, G, P]. Slice g holds key/value head g
-    and the H/G query heads that share it, so sharding over G keeps them on one device. P is the sum
-    of their widths: H/G * d_k + d_k + d_v.
+    Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Slice g of it belongs to
+    key/value head g and the H/G query heads that share this head, so sharding over G keeps them on
+    one device. P is the sum of their widths: H/G * d_k + d_k + d_v. Cross-attention stores W^Q and
+    [W^K W^V] in two parameters of this kind.
     """
 
     def __init__(

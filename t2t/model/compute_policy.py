@@ -1,7 +1,7 @@
 """The compute policy of a model: its dtypes, and the implementation of each operation.
 
-`t2t/ops/choose.py` creates the policy once, from the config and the platform of the mesh. Every
-module receives it at construction, so no code in this folder depends on the platform.
+`t2t/ops/choose.py` creates the policy from the config and the platform of the mesh. Every module
+receives it at construction, so no code in this folder has to ask for the platform.
 """
 
 import dataclasses

@@ -39,10 +39,11 @@ def fold(key: jax.Array | None, number: int) -> jax.Array | None:
 
 
 def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
-    """Returns 32 random bits for each element: mix(index * (2 k1 + 1) xor k0), (k0, k1) = key_data.
+    """Returns 32 random bits for each element of `x`.
 
-    `index` is the element's index in the flattened array. Its factor depends on the key: with a
-    constant factor two keys could give the same bits, shifted by a constant distance.
+    They are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the index
+    in the flattened array. The factor depends on the key because with a constant factor the bits of
+    one key could be those of another, shifted by a constant distance.
     """
     sharding = None if spec() is None else jax.typeof(x).sharding.spec
     flat_index = jnp.zeros((), jnp.uint32)

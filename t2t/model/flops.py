@@ -29,9 +29,9 @@ class _Counts(NamedTuple):
     per_tgt: int  # multiplications by weights for one target token
     per_sentence: int  # multiplications by weights for one sentence, whatever its length
     per_pair: int  # multiplications in the attention of one pair, summed over heads
-    src_pairs: int  # layers of self-attention in the encoder
-    tgt_pairs: int  # layers of self-attention in the decoder
-    cross_pairs: int  # layers of attention from target to source
+    encoder_attentions: int  # layers of self-attention in the encoder
+    decoder_attentions: int  # layers of self-attention in the decoder
+    cross_attentions: int  # layers of attention from target to source
 
 
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
@@ -61,11 +61,11 @@ def train_flops(
     counts = _count(config)
     src, tgt = src_lengths.astype(np.int64), tgt_lengths.astype(np.int64)
     per_tgt = counts.per_tgt + config.d_model * tgt_vocab_size
-    weights_met = counts.per_src * int(src.sum()) + per_tgt * int(tgt.sum())
-    weights_met += counts.per_sentence * len(src)
-    pairs = counts.src_pairs * int(src @ src) + counts.tgt_pairs * int(tgt @ tgt)
-    pairs += counts.cross_pairs * int(src @ tgt)
-    return 6 * weights_met + 6 * counts.per_pair * pairs
+    by_weights = counts.per_src * int(src.sum()) + per_tgt * int(tgt.sum())
+    by_weights += counts.per_sentence * len(src)
+    pairs = counts.encoder_attentions * int(src @ src)
+    pairs += counts.decoder_attentions * int(tgt @ tgt) + counts.cross_attentions * int(src @ tgt)
+    return 6 * by_weights + 6 * counts.per_pair * pairs
 
 
 def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length: int) -> int:
@@ -121,9 +121,9 @@ def _count_transformer(config: ModelConfig) -> _Counts:
         per_tgt=decoder_depth * (2 * query_and_output + key_value + feed_forward),
         per_sentence=0,
         per_pair=config.num_heads * widths,
-        src_pairs=encoder_depth,
-        tgt_pairs=decoder_depth,
-        cross_pairs=decoder_depth,
+        encoder_attentions=encoder_depth,
+        decoder_attentions=decoder_depth,
+        cross_attentions=decoder_depth,
     )
 
 
@@ -155,7 +155,7 @@ def _count_rnn(config: ModelConfig) -> _Counts:
     gates = cell.num_gates * width**2  # weights from one vector to all gates
     # Two directions with half of the units each: input weights, then recurrent weights.
     encoder = encoder_depth * (gates + gates // 2)
-    keys = width**2
+    keys = width**2  # the attention's projection of the memory
     initial_state = decoder_depth * cell.num_parts * width  # units
     # In this order: input and recurrent weights of each layer, the first layer's weights for the
     # context, the attention's query, and the readout of state, context and embedding.
@@ -168,7 +168,7 @@ def _count_rnn(config: ModelConfig) -> _Counts:
         per_tgt=decoder,
         per_sentence=initial_state * (width // 2),
         per_pair=2 * width,
-        src_pairs=0,
-        tgt_pairs=0,
-        cross_pairs=1,
+        encoder_attentions=0,
+        decoder_attentions=0,
+        cross_attentions=1,
     )

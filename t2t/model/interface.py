@@ -55,7 +55,7 @@ class EncoderDecoder(nnx.Module):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output at each position from `tgt_in` up to that position."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
 
     @abstractmethod
     def init_cache(
@@ -71,7 +71,10 @@ class EncoderDecoder(nnx.Module):
         """
 
     def extend_cache(self, cache: Any, max_length: int) -> Any:
-        """Returns the cache with capacity for `max_length` steps, if its size depends on them."""
+        """Returns the cache with capacity for `max_length` steps.
+
+        A model whose cache has a constant size, as here, returns it unchanged.
+        """
         del max_length
         return cache
 

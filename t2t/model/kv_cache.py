@@ -22,8 +22,9 @@ class KeyValue(NamedTuple):
 class KVCache(NamedTuple):
     """Keys and values that the queries of all decoding steps attend to.
 
-    For cross-attention, S is the number of source positions. For the decoder's self-attention, S is
-    (steps * W): each step writes its W slots behind those of the step before, and they never move.
+    For cross-attention, S is the number of source positions. For the decoder's self-attention it is
+    max_length * W: each step writes the keys and values of its W slots behind those of the previous
+    step. They never move.
     """
 
     stored_keys: Float[Array, "B G K S"]

@@ -64,7 +64,7 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
 
 
 def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Replaces the logits of hidden keys by `HIDDEN`, so that the softmax gives them weight 0."""
+    """Replaces logits of hidden keys by `HIDDEN`, whose exp is 0 beside that of a visible key."""
     return jnp.where(mask, logits, HIDDEN)
 
 

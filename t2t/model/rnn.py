@@ -167,7 +167,7 @@ class RNN(EncoderDecoder):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output at each position from `tgt_in` up to that position."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout, rate = self.policy.operations.dropout, self.dropout_rate
         depth = len(self.decoder) + 1
         embedded = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))

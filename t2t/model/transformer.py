@@ -88,7 +88,7 @@ class Transformer(EncoderDecoder):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output at each position from `tgt_in` up to that position."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout = self.policy.operations.dropout
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
         segments = target_segment_ids(tgt_in)

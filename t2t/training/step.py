@@ -26,10 +26,10 @@ class Metrics(NamedTuple):
     """The metrics of one training step."""
 
     loss: Float[Array, ""]  # label-smoothed, nats per target token
-    tokens: Float[Array, ""]  # real target tokens
+    tokens: Float[Array, ""]  # target tokens, without padding
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
-    skipped: Int[Array, ""]  # steps skipped so far, this one included
+    skipped: Int[Array, ""]  # steps skipped so far
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
 
 
