@@ -52,7 +52,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
 
 
 def is_stop_requested(workdir: Path) -> bool:
-    """Returns whether there is a request; all processes must call this and get one answer."""
+    """Returns whether there is a request; all processes must call it and get the same answer."""
     return first_decides(find_path(workdir).exists())
 
 

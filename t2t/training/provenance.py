@@ -40,7 +40,7 @@ _SUMMARIZED = ("revision", "changed", "code", "seed", "command")
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
 
-_REMEDIES = {  # by split, if its text has changed
+_REMEDIES = {  # what to do if the text of a split has changed
     "train": (
         "a run continues with the batches of the text it began with; restore that text, or choose "
         "another --workdir"

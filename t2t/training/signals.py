@@ -1,4 +1,4 @@
-"""Signals: SIGINT and SIGTERM let training save and stop, and are delayed in critical code."""
+"""Handling of SIGINT and SIGTERM: training saves and stops, and Orbax is not interrupted."""
 
 import contextlib
 import os

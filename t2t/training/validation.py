@@ -65,7 +65,7 @@ class CorpusScorer:
         Raises:
             ConfigError: no pair is left.
         """
-        # `BatchPlan` drops pairs with an empty sentence (length 1, EOS) unless its length says 2.
+        # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
         lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
