@@ -115,10 +115,10 @@ def _differentiate(
 ) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
     """Returns a chunk's loss in each row, and the gradients of the logits and of `hidden`.
 
-    The logits are stored in the dtype of `hidden`, except on CPUs, which multiply bfloat16 fast
-    only into float32. Sums are float32. One product of exp(logits) and the table with its column of
-    ones gives both the softmax's denominator, for the loss, and the numerator of
-    softmax(logits) table, for the gradient of `hidden`.
+    The logits are stored in the dtype of `hidden`. On CPUs they are stored in float32, because
+    CPUs multiply bfloat16 fast only if the result is float32. Sums are float32. One product of
+    exp(logits) and the table with its column of ones gives both the denominator of the softmax, for
+    the loss, and the numerator of softmax(logits) table, for the gradient of `hidden`.
     """
     rows = table[:, :-1]
     dtype = table.dtype

@@ -40,8 +40,8 @@ def project(
 ) -> Sequence[Float[Array, "B T G _"]]:
     """As `t2t.model.matmul.project`.
 
-    Splitting copies an array. So it splits the smaller one: the weights, or the product of x with
-    all weights.
+    Splitting an array copies it, so this function splits the smaller one: the weights, or the
+    product of x with all weights.
     """
     split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
     product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)

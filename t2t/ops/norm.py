@@ -1,4 +1,7 @@
-"""Normalisation in one pass over x; keeps its result and one number per position for backward."""
+"""Normalisation that computes mean and variance in one pass over x.
+
+For the backward pass it keeps its result and one number per position.
+"""
 
 import jax
 import jax.numpy as jnp

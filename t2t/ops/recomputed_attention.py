@@ -1,8 +1,8 @@
-"""Equation 1 that does not keep the attention weights, a layer's largest array, for backward.
+"""Equation 1 whose backward pass computes the attention weights again instead of storing them.
 
-The backward pass computes the weights again from the logits and the logarithm of the softmax's
-denominator (Dao et al. 2022). The queries of the R heads that share a key/value head are
-concatenated along T: Q = R * T queries for each of the G key/value heads.
+The weights are a layer's largest array. The backward pass computes them from the logits and the
+logarithm of the softmax's denominator (Dao et al. 2022). The queries of the R heads that share a
+key/value head are concatenated along T: Q = R * T queries for each of the G key/value heads.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Equation 1 as one Pallas kernel for TPUs, which never writes the weights to HBM.
 
 All S x Q weights of a head have to fit into VMEM at once, as they do for sentences. So the kernel
-computes each softmax whole, without the running corrections of FlashAttention (Dao et al. 2022).
+sees whole rows of the softmax, and needs no running corrections as in FlashAttention (Dao et al.
+2022).
 The backward pass computes the weights again from queries and keys.
 
 Inside the kernel positions are the last dimension, and weights are [S, Q]. A head's width, often
@@ -156,8 +157,8 @@ def _call(
 ) -> Sequence[Array]:
     """Runs a kernel on blocks of one row of the batch and several heads.
 
-    `outputs` have the shapes and dtypes of the results. Each product in the
-    kernel takes 2 * S * Q * (K or U) FLOPs per head; `width` is the sum of these K and U.
+    `outputs` have the shapes and dtypes of the results. Each product in the kernel takes
+    2 * S * Q * (K or U) FLOPs per head; `width` is the sum of these K and U.
     """
     batch, groups = arrays[0].shape[:2]
     weights = math.prod(mask.shape[1:])

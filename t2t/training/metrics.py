@@ -64,9 +64,10 @@ class Report:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts the time in this context as waiting for data, unless a step still runs at its end.
+        """Counts the time in this context as waiting for data.
 
-        The count is an upper bound: that step may have ended at any time in between.
+        If the previous step is still running when the data arrive, nothing is counted. Otherwise
+        the count is an upper bound, since that step may have ended at any time in between.
         """
         started = time.perf_counter()
         yield
@@ -75,7 +76,7 @@ class Report:
             self._waited += time.perf_counter() - started
 
     def add(self, step: int, positions: int, metrics: Metrics) -> None:
-        """Adds a step's metrics, which may still be being computed.
+        """Adds a step's metrics, which the device may still be computing.
 
         `positions` is the number of target positions of its batch, padding included.
         """
