@@ -18,12 +18,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.training.run_directory import (
-    RunError,
-    is_regular,
-    list_last_steps,
-    list_steps,
-)
+from t2t.training.run_directory import RunError, is_regular, list_last_steps, list_steps
 from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
@@ -71,9 +66,7 @@ class Checkpoints:
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
         """Starts to write a checkpoint in the background, unless the step has one already.
 
-        Args:
-            state: training state to save.
-            metrics: validation scores of this step, if there are any.
+        `metrics` are the validation scores of this step, if there are any.
 
         Raises:
             RunError: this checkpoint or the previous one could not be written.
@@ -235,11 +228,7 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
 
 
 def find_best_step(workdir: Path) -> int:
-    """Returns the step of the checkpoint with the best score in `checkpoints.best_metric`.
-
-    Raises:
-        RunError: no checkpoint has such a score, or the scores of one are damaged.
-    """
+    """Returns the step with the best score in `checkpoints.best_metric`, or raises `RunError`."""
     metric = load_config(workdir / "config.json").checkpoints.best_metric
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
