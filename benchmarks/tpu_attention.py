@@ -25,7 +25,7 @@ from benchmarks.contest import write
 from t2t.config.fields import MeshConfig
 from t2t.model.kv_cache import KeyValue
 from t2t.ops import recomputed_attention, tpu_attention
-from t2t.ops.tpu_attention import LANES, MOST_WEIGHTS
+from t2t.ops.tpu_attention import LANES, MAX_WEIGHTS_PER_HEAD
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
@@ -99,8 +99,8 @@ def main() -> None:
     arguments = parser.parse_args()
     lengths = [int(length) for length in arguments.lengths.split(",")]
     for length in lengths:
-        if length % LANES or length**2 > MOST_WEIGHTS:
-            longest = math.isqrt(MOST_WEIGHTS)
+        if length % LANES or length**2 > MAX_WEIGHTS_PER_HEAD:
+            longest = math.isqrt(MAX_WEIGHTS_PER_HEAD)
             parser.error(f"--lengths={length}: use multiples of {LANES} up to {longest}")
     os.environ["JAX_PLATFORMS"] = "cpu"
     result: dict[str, Any] = {

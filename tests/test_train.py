@@ -159,7 +159,7 @@ def test_stopped_run_goes_on_when_the_request_is_removed(
     assert train.main(short, workdir)  # was already finished
     with caplog.at_level("INFO"):
         assert not train.main(change(config, training={"steps": 10}), workdir)
-    assert f"stopped early after step 5: enough; remove {workdir}/stop.json" in caplog.text
+    assert f"after step 5: enough; to continue, remove {workdir}/stop.json" in caplog.text
     request = read_stop_request(workdir)
     assert request
     assert request.obeyed_at == 5

@@ -96,13 +96,13 @@ def register_soft_capped_attention() -> None:
         key: jax.Array | None = None,
         *,
         scaled: bool = True,
-    ) -> Float[Array, "B T H V"]:
+    ) -> Float[Array, "B T H U"]:
         """Soft-capped attention (Gemma 2 Team 2024): 5 tanh(logits / 5)."""
         keys, values = (repeat_heads(x, query.shape[2]) for x in (memory.keys, memory.values))
         logits = einsum("BTHK,BSHK->BHTS", query, keys) / query.shape[-1] ** (0.5 * scaled)
         logits = 5 * jnp.tanh(logits / 5) + (0 if bias is None else bias)
         weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
-        return einsum("BHTS,BSHV->BTHV", weights, values)
+        return einsum("BHTS,BSHU->BTHU", weights, values)
 
 
 def register_squared_relu() -> None:

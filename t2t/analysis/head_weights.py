@@ -81,7 +81,7 @@ def _record(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
 
 
 def _attend_and_record(
-    attend: Callable[..., Float[Array, "B T H V"]],
+    attend: Callable[..., Float[Array, "B T H U"]],
     recorded: list[Float[Array, "B H T S"]],
     query: Float[Array, "B T H K"],
     memory: KeyValue,
@@ -89,14 +89,14 @@ def _attend_and_record(
     bias: Float[Array, "H T S"] | None = None,
     *others: Any,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """Attention that also records its weights."""
     recorded.append(weigh(attend, query, memory.keys, mask, bias, scaled=scaled))
     return attend(query, memory, mask, bias, *others, scaled=scaled)
 
 
 def weigh(
-    attend: Callable[..., Float[Array, "B T H V"]],
+    attend: Callable[..., Float[Array, "B T H U"]],
     query: Float[Array, "B T H K"],
     keys: Float[Array, "B S G K"],
     mask: Bool[Array, "#B 1 #T S"],

@@ -4,10 +4,11 @@ Shapes in the whole project use these letters:
 
     B  sentences (rows)          H  attention heads
     S  source positions          G  key/value heads (H, unless heads share them)
-    T  target positions          K  width of a query, a key or a value
+    T  target positions          K  width of a query or a key (d_k)
+    L  cached target positions   U  width of a value (d_v)
     D  d_model                   V  vocabulary
     F  d_ff                      W  beam
-    L  cached target positions   N  layers
+    N  layers
 """
 
 from typing import Generic, NamedTuple, TypeAlias, TypeVar

@@ -34,7 +34,7 @@ from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_me
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
-from t2t.training.provenance import find_revision, find_versions, now, read_ledger, trace
+from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
 
@@ -274,7 +274,7 @@ class Evaluator:
             **timing,
             **dataclasses.asdict(config.decoding),
             "workdir": workdir.resolve().name,
-            "run": trace(workdir),
+            "run": summarize_ledger(workdir),
             "config": overrides(config),
             "checkpoint": label,
             "split": self.split,

@@ -21,31 +21,32 @@ from t2t.runtime.mesh import spec
 
 def dot_product_attention(
     query: Float[Array, "B T H K"],
-    memory: KeyValue | KVCache,
+    key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
-    """Equation 1: softmax(Q K^T / sqrt(d_k)) V, the softmax in float32; unscaled: softmax(Q K^T) V.
+) -> Float[Array, "B T H U"]:
+    """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
-    `bias` is added to the logits, and `dropout_rate` of the weights are dropped. Where G < H, H/G
-    query heads share a key/value head (Ainslie et al. 2023). A row without any visible key is 0.
+    `scaled=False` leaves out the division by sqrt(d_k). `bias` is added to the logits, and dropout
+    is applied to the weights. With fewer key/value heads than query heads (G < H), H/G query heads
+    share a key/value head (Ainslie et al. 2023). The result is 0 for a query that sees no key.
     """
-    keys, values = (repeat_heads(x, query.shape[2]) for x in (memory.keys, memory.values))
+    keys, values = (repeat_heads(x, query.shape[2]) for x in (key_value.keys, key_value.values))
     logits = einsum("BTHK,BSHK->BHTS", query, keys, preferred_element_type=jnp.float32)
     if scaled:
         logits /= math.sqrt(query.shape[-1])
     if bias is not None:
         logits += bias
     weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
-    return einsum("BHTS,BSHV->BTHV", weights.astype(values.dtype), values)
+    return einsum("BHTS,BSHU->BTHU", weights.astype(values.dtype), values)
 
 
 def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B S H K"]:
-    """Each key or value head, once for every query head that it serves."""
+    """Repeats each key or value head H/G times, once for each query head that shares it."""
     batch, length, groups, width = x.shape
     if groups == num_heads:
         return x
@@ -56,22 +57,24 @@ def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B 
 
 
 def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> Float[Array, "..."]:
-    """[B, T, ...] as [B, T, num_heads, width]."""
-    names = spec("batch", None, "heads", None)
-    return jnp.reshape(x, (*x.shape[:2], num_heads, width), out_sharding=names)
+    """Reshapes [B, T, ...] to [B, T, num_heads, width], sharded over the heads."""
+    sharding = spec("batch", None, "heads", None)
+    return jnp.reshape(x, (*x.shape[:2], num_heads, width), out_sharding=sharding)
 
 
 class MultiHeadAttention(nnx.Module):
-    """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases as in the paper.
+    """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases.
 
-    A key/value head and the queries that it serves are one slice of one parameter, [W^Q W^K W^V],
-    so that all of a head lies on one device.
+    Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Slice g of it belongs to
+    key/value head g and the H/G query heads that share this head, so sharding over G keeps them on
+    one device. P is the sum of their widths: H/G * d_k + d_k + d_v. Cross-attention stores W^Q and
+    [W^K W^V] in two parameters of this kind.
     """
 
     def __init__(
         self, config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool = False
     ):
-        """`over_memory`: keys and values are projections of the encoder's output."""
+        """Creates the weights; `over_memory`: keys and values come from the encoder's output."""
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.policy = policy
         self.num_heads = heads
@@ -79,16 +82,17 @@ class MultiHeadAttention(nnx.Module):
         self.scaled = config.attention_scale
         query_width = heads // groups * config.key_width
         widths = (query_width, config.key_width, config.value_width)
-        # Q, K and V are projections of their own, and so are their fans.
+        # Each of W^Q, W^K and W^V has the Glorot limit of a separate d_model x (groups * width)
+        # matrix, although they are stored as one parameter.
         limits = [np.full(width, glorot_limit(d_model, groups * width)) for width in widths]
         query_key, kv_key, output_key = jax.random.split(key, 3)
-        names = ("d_model", "heads", None)
+        dimension_names = ("d_model", "heads", None)
         self.splits = (query_width, query_width + config.key_width)
         self.key_width = config.key_width
 
         def init(key: jax.Array, parts: slice) -> nnx.Param[jax.Array]:
             limit = np.concatenate(limits[parts]).astype(np.float32)
-            return init_uniform(key, (d_model, groups, limit.size), limit, *names)
+            return init_uniform(key, (d_model, groups, limit.size), limit, *dimension_names)
 
         if over_memory:
             self.query = init(query_key, slice(1))
@@ -103,32 +107,32 @@ class MultiHeadAttention(nnx.Module):
     def project(
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "T"]
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
-        """Queries, keys and values of self-attention: X W^Q, X W^K and X W^V."""
+        """Computes queries, keys and values of self-attention: X W^Q, X W^K and X W^V."""
         query, keys, values = self.policy.project(x, self.query_key_value[...], self.splits)
         query = position.rotate(split_heads(query, self.num_heads, self.key_width), positions)
         return query, KeyValue(position.rotate(keys, positions), values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
-        """Queries of attention over the encoder's output."""
+        """Computes the queries of cross-attention, the attention over the encoder's output."""
         [query] = self.policy.project(x, self.query[...], ())
         return split_heads(query, self.num_heads, self.key_width)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
-        """Keys and values of the encoder's output, computed once for each sentence."""
+        """Computes keys and values of the encoder's output, once for each sentence."""
         return KeyValue(*self.policy.project(memory, self.key_value[...], (self.key_width,)))
 
     def attend(
         self,
         query: Float[Array, "B T H K"],
-        memory: KeyValue | KVCache,
+        key_value: KeyValue | KVCache,
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """All heads, joined by W^O."""
+        """Attends with all heads, and projects the concatenated results by W^O."""
         heads = self.policy.operations.attention(
-            query, memory, mask, bias, self.dropout_rate, key, scaled=self.scaled
+            query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         return self.policy.multiply(
-            "BTHV,HVD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
+            "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
         )

@@ -1,7 +1,8 @@
-"""Builds models: `make_model` is the only place that chooses their kind.
+"""Builds a model from its config; `make_model` chooses between Transformer and RNN.
 
-`init_model` gives the pure pair (structure, parameters) that all other rooms work with, and
-`describe_model` the same pair without values.
+The rest of the project works with the pair (structure, parameters) of `nnx.split`, where the
+parameters are a nested dict. `init_model` returns this pair, and `describe_model` returns it with
+shapes instead of arrays.
 """
 
 import jax
@@ -17,7 +18,7 @@ from t2t.ops.choose import choose_policy
 def make_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> EncoderDecoder:
-    """The model that `model.kind` names, for the mesh in use; parameters by `key`."""
+    """Creates the model that `model.kind` names, on the current mesh, with random parameters."""
     policy = choose_policy(config)
     match config.kind:
         case "transformer":
@@ -31,7 +32,7 @@ def make_model(
 def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
-    """The model's structure, and its parameters, each created in its own sharding."""
+    """Returns the model's structure and its parameters, each created with its final sharding."""
     sizes = src_vocab_size, tgt_vocab_size
 
     @jax.jit
@@ -45,9 +46,9 @@ def init_model(
 def describe_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
-    """As `init_model`, with the shape, dtype and sharding of each parameter instead of its values.
+    """As `init_model`, with a `jax.ShapeDtypeStruct` in place of each parameter.
 
-    The shardings are those on the mesh in use; without one there are none.
+    It has the parameter's sharding on the current mesh, or None without a mesh.
     """
 
     def make() -> EncoderDecoder:  # with a key of its own: the mesh's devices need not be here
@@ -58,5 +59,5 @@ def describe_model(
 
 
 def merge(structure: nnx.GraphDef[EncoderDecoder], params: Params) -> EncoderDecoder:
-    """The model with these parameters, to be called inside a pure function."""
+    """Returns the model with these parameters; called inside pure functions such as a step."""
     return nnx.merge(structure, nnx.State(params))

@@ -1,7 +1,7 @@
-"""Dropout (section 5.4), and the cheap random numbers that it takes.
+"""Dropout (section 5.4) with random bits from a cheap hash.
 
-The numbers are a hash of an element's place and of the key: each device computes those of its part,
-and they are the same on any mesh.
+The bits of an element are a hash of its flat index and of the key. So each device computes the bits
+of its own shard, and the mask does not depend on the mesh.
 """
 
 import math
@@ -14,44 +14,47 @@ from t2t.runtime.mesh import spec
 
 
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
-    """Section 5.4: each element is 0 with probability `rate`, else x / (1 - rate).
+    """Sets each element to 0 with probability `rate`, else to x / (1 - rate).
 
-    Without a key this is evaluation: x unchanged.
+    Without a key (evaluation) it returns x unchanged.
     """
     if key is None or rate == 0:
         return x
-    kept = draw_kept(x, rate, jax.random.key_data(key))
-    return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
+    keep = draw_keep_mask(x, rate, jax.random.key_data(key))
+    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
 
-def draw_kept(x: Float[Array, "..."], rate: float, words: UInt32[Array, "2"]) -> Bool[Array, "..."]:
-    """True, with probability 1 - rate, for each element of `x`; `words` are a key's data."""
+def draw_keep_mask(
+    x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]
+) -> Bool[Array, "..."]:
+    """Draws a mask in the shape of `x`, True with probability 1 - rate."""
     limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
-    kept: jax.Array = hash_places(x, words) < limit
-    return kept
+    keep: jax.Array = hash_indices(x, key_data) < limit
+    return keep
 
 
 def fold(key: jax.Array | None, number: int) -> jax.Array | None:
-    """The key of one place in the model; no key stays no key (evaluation)."""
+    """Folds the number of a layer or sub-layer into the key; None (evaluation) stays None."""
     return None if key is None else jax.random.fold_in(key, number)
 
 
-def hash_places(x: Float[Array, "..."], words: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
-    """32 random bits for each element: mix(place * (2 words[1] + 1) xor words[0]).
+def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
+    """Returns 32 random bits for each element of `x`.
 
-    Each key walks through the hash's arguments with a step of its own, so that no two have the same
-    numbers at places a distance apart.
+    They are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the index
+    in the flattened array. The factor depends on the key because with a constant factor the bits of
+    one key could be those of another, shifted by a constant distance.
     """
-    own = None if spec() is None else jax.typeof(x).sharding.spec  # each device makes its part
-    place = jnp.zeros((), jnp.uint32)
+    sharding = None if spec() is None else jax.typeof(x).sharding.spec
+    flat_index = jnp.zeros((), jnp.uint32)
     for axis in range(x.ndim):
         stride = math.prod(x.shape[axis + 1 :]) % 2**32
-        index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=own)
-        place = place + index * jnp.uint32(stride)
-    h: jax.Array = place * (2 * words[1] + 1) ^ words[0]
-    # A bijection of 32 bits in which each bit in changes each bit out with probability 1/2: the
-    # finaliser of MurmurHash3 (Appleby) with the constants that Wellons (2018) found to have the
-    # least bias, "lowbias32".
+        index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=sharding)
+        flat_index = flat_index + index * jnp.uint32(stride)
+    h: jax.Array = flat_index * (2 * key_data[1] + 1) ^ key_data[0]
+    # mix: the finaliser of MurmurHash3 (Appleby) with the constants "lowbias32" of Wellons (2018).
+    # It is a bijection of 32-bit integers, and flipping an input bit flips each output bit with
+    # probability about 1/2.
     h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
     h ^= h >> 16

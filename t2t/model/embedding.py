@@ -1,4 +1,4 @@
-"""Section 3.4: embeddings of words, and the logits that the same table gives."""
+"""Section 3.4: token embeddings, and output logits from the same table."""
 
 import math
 
@@ -12,22 +12,22 @@ from t2t.runtime.mesh import spec
 
 
 class Embedding(nnx.Module):
-    """A vector for each word; where the table is tied, the same vectors give the logits."""
+    """A table with one vector for each token of a vocabulary; also computes logits from it."""
 
     def __init__(self, vocab_size: int, d_model: int, key: jax.Array):
-        """Entries are normal with standard deviation d_model^-0.5."""
-        names = spec("vocabulary", "d_model")
+        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+        sharding = spec("vocabulary", "d_model")
         self.table = nnx.Param(
-            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=names)
+            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=sharding)
         )
 
     def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
-        """sqrt(d_model) * table[ids]."""
+        """Returns sqrt(d_model) * table[ids]."""
         rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
         return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Logits in float32: x table^T."""
+        """Computes the logits x table^T, in float32."""
         return einsum(
             "BTD,VD->BTV",
             x,

@@ -1,4 +1,4 @@
-"""Section 3.3: the position-wise feed-forward; `make_feed_forward` chooses its kind."""
+"""Section 3.3: the position-wise feed-forward network; `make_feed_forward` chooses its kind."""
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,14 @@ from t2t.runtime.mesh import spec
 
 
 class FeedForward(nnx.Module):
-    """Equation 2: relu(x W1 + b1) W2 + b2, and its gated successors.
+    """Equation 2: relu(x W1 + b1) W2 + b2, and variants with another activation.
 
-    GLU variants (Shazeer 2020) gate one half of a twice as wide inner layer with the other.
+    The gated kinds swiglu and geglu (Shazeer 2020) have two inner projections of width d_ff, called
+    `halves` here: the first goes through the activation and is multiplied by the second.
     """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-        """Weights as in Glorot and Bengio (2010), biases zero."""
+        """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
         d_model, d_ff = config.d_model, config.d_ff
         inner_key, outer_key = jax.random.split(key)
         self.policy = policy
@@ -35,7 +36,7 @@ class FeedForward(nnx.Module):
     def __call__(
         self, x: Float[Array, "B T D"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
-        """The feed-forward of each position."""
+        """Applies the network to each position."""
         halves = [
             self.policy.multiply("BTD,DF->BTF", x, weights) + bias
             for weights, bias in zip(self.inner[...], self.inner_bias.astype(x.dtype), strict=True)
@@ -62,7 +63,7 @@ class FeedForward(nnx.Module):
 
 
 def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
-    """The feed-forward that `model.feed_forward` names; None where there is none."""
+    """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
     match config.feed_forward:
         case "relu" | "gelu" | "swiglu" | "geglu":
             return FeedForward(config, policy, key)

@@ -1,7 +1,7 @@
-"""Parameters, floating-point and sequential operations of a configuration, in closed form.
+"""Closed-form counts for a config: parameters, training FLOPs and sequential operations.
 
-The tests hold the first two against the models themselves: their parameters, and the products that
-they compute.
+The tests compare the first two with the model: with its parameters, and with the matrix products in
+its jaxpr.
 """
 
 from typing import NamedTuple
@@ -18,20 +18,24 @@ from t2t.model.rnn_layers import make_cell
 
 
 class _Counts(NamedTuple):
-    """Of a model without its tables; a pair is a query and a key."""
+    """Counts of a model without its embedding and output tables.
+
+    A weight of a matrix is multiplied once for each vector that the matrix is applied to. A pair is
+    one query position and one key position.
+    """
 
     parameters: int
-    per_src: int  # weights of matrix products that a source token meets
-    per_tgt: int  # and that a target token meets
-    per_sentence: int  # and that a sentence meets once
-    per_pair: int  # multiplications in the attention of all heads
-    src_pairs: int  # times that each source token attends to each: layers
-    tgt_pairs: int  # each target token to each
-    cross_pairs: int  # each target token to each source token
+    per_src: int  # multiplications by weights for one source token
+    per_tgt: int  # multiplications by weights for one target token
+    per_sentence: int  # multiplications by weights for one sentence, whatever its length
+    per_pair: int  # multiplications in the attention of one pair, summed over heads
+    encoder_attentions: int  # layers of self-attention in the encoder
+    decoder_attentions: int  # layers of self-attention in the decoder
+    cross_attentions: int  # layers of attention from target to source
 
 
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
-    """Numbers trained; tied tables count once."""
+    """Returns the number of trained parameters; tied tables count once."""
     tables = {
         "all": tgt_vocab_size,
         "decoder": src_vocab_size + tgt_vocab_size,
@@ -46,28 +50,29 @@ def train_flops(
     src_lengths: Int[np.ndarray, "B"],
     tgt_lengths: Int[np.ndarray, "B"],
 ) -> int:
-    """Model FLOPs of one update on sentence pairs of these lengths, padding not counted.
+    """Returns the model FLOPs of one update on sentence pairs of these lengths, without padding.
 
-    Forward and backward pass are 6 FLOPs for each weight of a matrix product that a token meets,
-    and for each multiplication in the attention of a query to a key: h * (d_k + d_v) of them, and
-    2 * d_model in additive attention. Causal attention is counted whole, since it is computed
-    whole. Not counted: look-ups, norms, softmax, activations, Adam.
+    Forward and backward pass together take 6 FLOPs per multiplication of the forward pass. Each
+    token is multiplied by every weight of its layers. Attention adds, for each pair of a query and
+    a key, h * (d_k + d_v) multiplications per layer, or 2 * d_model if it is additive. Causal
+    attention counts all pairs, since the hidden ones are computed, too. Embedding look-ups, norms,
+    softmax, activations and the optimiser are not counted.
     """
     counts = _count(config)
     src, tgt = src_lengths.astype(np.int64), tgt_lengths.astype(np.int64)
     per_tgt = counts.per_tgt + config.d_model * tgt_vocab_size
-    weights_met = counts.per_src * int(src.sum()) + per_tgt * int(tgt.sum())
-    weights_met += counts.per_sentence * len(src)
-    pairs = counts.src_pairs * int(src @ src) + counts.tgt_pairs * int(tgt @ tgt)
-    pairs += counts.cross_pairs * int(src @ tgt)
-    return 6 * weights_met + 6 * counts.per_pair * pairs
+    by_weights = counts.per_src * int(src.sum()) + per_tgt * int(tgt.sum())
+    by_weights += counts.per_sentence * len(src)
+    pairs = counts.encoder_attentions * int(src @ src)
+    pairs += counts.decoder_attentions * int(tgt @ tgt) + counts.cross_attentions * int(src @ tgt)
+    return 6 * by_weights + 6 * counts.per_pair * pairs
 
 
 def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length: int) -> int:
-    """Layers or positions that wait for the one before, forward and in training (table 1).
+    """Returns the sequential operations of one forward pass in training (as in table 1).
 
-    A sub-layer of the Transformer is one, whatever the length; a recurrent layer has one for each
-    position. Translating, both have the decoder's once for each word.
+    A sub-layer of the Transformer is one operation for all positions; a recurrent layer is one
+    operation for each position. In decoding, either decoder runs once for each token.
     """
     encoder_depth, decoder_depth = config.depth
     match config.kind:
@@ -92,7 +97,7 @@ def _count(config: ModelConfig) -> _Counts:
 
 def _count_transformer(config: ModelConfig) -> _Counts:
     encoder_depth, decoder_depth = config.depth
-    positions = {  # of each stack
+    positions = {  # parameters in each stack
         "learned": config.max_positions * config.d_model,
         "relative": Relative.buckets * config.num_heads,
     }.get(config.position, 0)
@@ -111,19 +116,19 @@ def _count_transformer(config: ModelConfig) -> _Counts:
         + encoder_depth * encoder_layer
         + decoder_depth * decoder_layer
         + final_norms * norm,
-        # The decoder's attention to the source projects keys and values from the source's tokens.
+        # Cross-attention in the decoder projects its keys and values from source tokens.
         per_src=encoder_depth * (attention + feed_forward) + decoder_depth * key_value,
         per_tgt=decoder_depth * (2 * query_and_output + key_value + feed_forward),
         per_sentence=0,
         per_pair=config.num_heads * widths,
-        src_pairs=encoder_depth,
-        tgt_pairs=decoder_depth,
-        cross_pairs=decoder_depth,
+        encoder_attentions=encoder_depth,
+        decoder_attentions=decoder_depth,
+        cross_attentions=decoder_depth,
     )
 
 
 def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
-    """(weights, biases) of one feed-forward, none where it is switched off."""
+    """Returns the numbers of (weights, biases) in one feed-forward."""
     if config.feed_forward == "none":
         return 0, 0
     if config.feed_forward not in CHOICES["model.feed_forward"]:
@@ -133,9 +138,9 @@ def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
 
 
 def _count_variant(config: ModelConfig) -> tuple[int, int]:
-    """(weights, other parameters) of a registered feed-forward.
+    """Returns the numbers of (weights, other parameters) in a registered feed-forward.
 
-    A parameter of two or more dimensions is taken for the weights of one product.
+    Parameters with two or more dimensions count as weights, applied once to each token.
     """
     _, params = describe_model(config, 1, 1)
     layer = next(iter((params["encoder"] or params["decoder"]).values()))
@@ -148,21 +153,22 @@ def _count_rnn(config: ModelConfig) -> _Counts:
     encoder_depth, decoder_depth = config.depth
     cell, width = make_cell(config), config.d_model
     gates = cell.num_gates * width**2  # weights from one vector to all gates
-    # Both ways together: all of the input to twice half of the units, and half to half twice.
+    # Two directions with half of the units each: input weights, then recurrent weights.
     encoder = encoder_depth * (gates + gates // 2)
-    keys = width**2
-    starts = decoder_depth * cell.num_parts * width
-    # From word or layer below and from the state; from the context; query, and three to read out.
+    keys = width**2  # the attention's projection of the memory
+    initial_state = decoder_depth * cell.num_parts * width  # units
+    # In this order: input and recurrent weights of each layer, the first layer's weights for the
+    # context, the attention's query, and the readout of state, context and embedding.
     decoder = 2 * decoder_depth * gates + gates + width**2 + 3 * width**2
-    biases = (encoder_depth + decoder_depth) * cell.num_gates * width + starts + width
+    biases = (encoder_depth + decoder_depth) * cell.num_gates * width + initial_state + width
     scores = width  # v
     return _Counts(
-        parameters=encoder + keys + decoder + starts * (width // 2) + biases + scores,
+        parameters=encoder + keys + decoder + initial_state * (width // 2) + biases + scores,
         per_src=encoder + keys,
         per_tgt=decoder,
-        per_sentence=starts * (width // 2),
+        per_sentence=initial_state * (width // 2),
         per_pair=2 * width,
-        src_pairs=0,
-        tgt_pairs=0,
-        cross_pairs=1,
+        encoder_attentions=0,
+        decoder_attentions=0,
+        cross_attentions=1,
     )

@@ -1,4 +1,4 @@
-"""Initial values of parameters, the same on any mesh."""
+"""Random initial values of parameters, independent of the mesh."""
 
 import math
 
@@ -11,7 +11,7 @@ from t2t.runtime.mesh import spec
 
 
 def glorot_limit(fan_in: int, fan_out: int) -> float:
-    """sqrt(6 / (fan_in + fan_out)), the bound of uniform weights (Glorot and Bengio 2010)."""
+    """Returns sqrt(6 / (fan_in + fan_out)), the limit of uniform weights (Glorot, Bengio 2010)."""
     return math.sqrt(6 / (fan_in + fan_out))
 
 
@@ -21,9 +21,10 @@ def init_uniform(
     limit: float | Float[np.ndarray, "P"],
     *names: str | None,
 ) -> nnx.Param[jax.Array]:
-    """A parameter uniform in +-limit, which may differ along the last dimension.
+    """Creates a parameter drawn uniformly from [-limit, limit).
 
-    `names` are the dimensions' logical names.
+    An array `limit` gives each index of the last dimension its own limit. `names` are the logical
+    names of the dimensions (`t2t.runtime.mesh.RULES`).
     """
     return nnx.Param(
         jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
@@ -33,5 +34,5 @@ def init_uniform(
 def init_glorot(
     key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
 ) -> nnx.Param[jax.Array]:
-    """A parameter uniform within `glorot_limit`; `names` are the dimensions' logical names."""
+    """As `init_uniform`, with the limit `glorot_limit(fan_in, fan_out)`."""
     return init_uniform(key, shape, glorot_limit(fan_in, fan_out), *names)

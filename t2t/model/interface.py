@@ -1,6 +1,7 @@
-"""What every kind of model is: the interface that training, search and evaluation know.
+"""The interface of all models, through which training, search and evaluation call them.
 
-Tables and logits are the same for all of them and live here; `build.py` chooses.
+The embedding tables and the output logits are implemented here, once for all models. Subclasses
+implement the encoder and the decoder.
 """
 
 from abc import abstractmethod
@@ -20,9 +21,9 @@ Params = dict[str, Any]  # nested, float32 leaves
 
 
 class EncoderDecoder(nnx.Module):
-    """Tables of words, and an encoder and a decoder between them.
+    """An encoder-decoder model: embedding tables, an encoder and a decoder.
 
-    A key given to a method switches dropout on.
+    Methods with a random `key` apply dropout if it is given.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class EncoderDecoder(nnx.Module):
         tgt_vocab_size: int,
         keys: Iterator[jax.Array],
     ):
-        """Takes as many keys as it has tables."""
+        """Creates the embedding tables, each from the next of `keys`."""
         self.policy = policy
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
@@ -44,7 +45,7 @@ class EncoderDecoder(nnx.Module):
 
     @abstractmethod
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """The memory of a batch of source sentences."""
+        """Computes the encoder's output, called the memory."""
 
     @abstractmethod
     def decode(
@@ -54,7 +55,7 @@ class EncoderDecoder(nnx.Module):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each position, from the tokens up to there."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
 
     @abstractmethod
     def init_cache(
@@ -64,13 +65,16 @@ class EncoderDecoder(nnx.Module):
         beam_size: int,
         max_length: int,
     ) -> Any:
-        """What `decode_step` keeps between steps, before the first of at most `max_length`.
+        """Creates the state of `decode_step` before the first of at most `max_length` steps.
 
-        Scalars, and arrays with a row for each sentence.
+        It is a pytree of scalars and of arrays whose first dimension is B.
         """
 
     def extend_cache(self, cache: Any, max_length: int) -> Any:
-        """The same with room for `max_length` steps; where the cache does not grow, itself."""
+        """Returns the cache with capacity for `max_length` steps.
+
+        A model whose cache has a constant size, as here, returns it unchanged.
+        """
         del max_length
         return cache
 
@@ -78,37 +82,37 @@ class EncoderDecoder(nnx.Module):
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: Any
     ) -> tuple[Float[Array, "B W V"], Any]:
-        """Logits after one more token in each slot.
+        """Computes the logits after one more token in each of the W slots of the beam.
 
-        `parents[b, w]` is the slot whose hypothesis slot w continues.
+        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before.
         """
 
     def __call__(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T V"]:
-        """Logits under teacher forcing."""
+        """Computes the logits under teacher forcing."""
         return self.compute_logits(self.decode_all(src, tgt_in, key))
 
     def decode_all(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
-        """The decoder's output under teacher forcing."""
+        """Computes the decoder's output under teacher forcing."""
         return self.decode(tgt_in, self.encode(src, fold(key, 0)), src, fold(key, 1))
 
     def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
-        """The source's words as vectors."""
-        own = self.tgt_embedding if self.tie_embeddings == "all" else self.src_embedding
-        return own.look_up(src, self.policy.dtype)
+        """Embeds source tokens."""
+        embedding = self.tgt_embedding if self.tie_embeddings == "all" else self.src_embedding
+        return embedding.look_up(src, self.policy.dtype)
 
     def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        """The target's words as vectors."""
+        """Embeds target tokens."""
         return self.tgt_embedding.look_up(tokens, self.policy.dtype)
 
     def compute_logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Logits of the decoder's output."""
+        """Computes the logits from the decoder's output."""
         return self.output_embedding.project(x.astype(self.policy.product_dtype))
 
     @property
     def output_embedding(self) -> Embedding:
-        """The table whose rows give the logits."""
+        """The table whose rows are multiplied with the decoder's output to give the logits."""
         return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding

@@ -1,6 +1,7 @@
-"""Masks of attention: True where a query sees a key; shapes broadcast to [B, H, T, S].
+"""Attention masks: True where a query sees a key; shapes broadcast to [B, H, T, S].
 
-A row of a batch may hold several sentences, one after the other; they do not see each other.
+A row of a batch may hold several sentences ("packing"). A sentence in it is a segment, and queries
+see only keys of their own segment.
 """
 
 import jax
@@ -13,62 +14,63 @@ HIDDEN = -1e4  # logit of a hidden key
 
 
 def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
-    """The number of each position's sentence in its row, from 0; a sentence ends in EOS."""
+    """Returns the segment of each source position, from 0; a segment ends with EOS."""
     ends = (src == EOS_ID).astype(jnp.int32)
     return jnp.cumsum(ends, axis=1) - ends
 
 
 def target_segment_ids(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """The number of each position's sentence in its row, from 0; each begins with BOS."""
+    """Returns the segment of each target position, from 0; a segment begins with BOS."""
     begins = (tgt_in == BOS_ID) & (jnp.arange(tgt_in.shape[1]) > 0)
     return jnp.cumsum(begins.astype(jnp.int32), axis=1)
 
 
 def count_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """0, 1, 2 ... within each sentence."""
+    """Returns positions within the segment: 0, 1, 2, ..."""
     index = jnp.arange(segments.shape[1])
     is_first = segments != jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     return index - jax.lax.cummax(jnp.where(is_first, index, 0), axis=1)
 
 
 def source_mask(segments: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
-    """A query sees the real tokens of the source sentence that has its own sentence's number."""
+    """Each query sees the tokens of the source segment with its own segment id, but no padding."""
     is_same = segments[:, :, None] == source_segment_ids(src)[:, None, :]
     return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 
 
 def padding_mask(ids: Int[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
-    """Every query sees the real tokens of its own row."""
+    """Every query sees all tokens of its row except padding."""
     return (ids != PAD_ID)[:, None, None, :]
 
 
 def causal_mask(segments: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
-    """A target position sees itself and what is to its left (section 3.2.3) in its sentence."""
+    """A target position sees itself and the earlier positions of its segment (section 3.2.3)."""
     length = segments.shape[1]
     is_same = segments[:, :, None] == segments[:, None, :]
     return (is_same & jnp.tril(jnp.ones((length, length), bool)))[:, None]
 
 
 def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:
-    """In beam search, slot w sees at each step l <= `step` only the slot that it descends from.
+    """In beam search, slot w sees, for each step l <= `step`, only its ancestor's slot.
 
-    Keys lie in the cache in the order in which they were made, [L, W] flattened, and are never
-    moved; instead each live hypothesis knows the slots of its own past.
+    The cache holds the keys of all slots in the order of the steps, [L, W] flattened, and never
+    moves them. Instead `ancestors[b, w, l]` is the slot that held the hypothesis of slot w at step
+    l.
     """
     batch, beam, length = ancestors.shape
-    own = ancestors[..., None] == jnp.arange(beam)
+    is_ancestor = ancestors[..., None] == jnp.arange(beam)
     past = jnp.arange(length) <= step
-    return (own & past[:, None]).reshape(batch, beam, length * beam)[:, None]
+    return (is_ancestor & past[:, None]).reshape(batch, beam, length * beam)[:, None]
 
 
 def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Logits in which hidden keys are so low that exp gives 0 beside any visible one."""
+    """Replaces logits of hidden keys by `HIDDEN`, whose exp is 0 beside that of a visible key."""
     return jnp.where(mask, logits, HIDDEN)
 
 
 def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """The softmax over the visible keys; weights of hidden ones are 0, also where all are hidden.
+    """Softmax over the visible keys; hidden keys have weight 0, even if all keys are hidden.
 
-    So attention of a row without any visible key is 0, and so are its gradients.
+    So the attention of a query that sees no key is 0, and so are its gradients.
     """
     return jnp.where(mask, jax.nn.softmax(apply_mask(logits, mask), axis=-1), 0)

@@ -16,7 +16,7 @@ def multiply(
     dtype: jnp.dtype,
     out_sharding: Placement = None,
 ) -> Float[Array, "..."]:
-    """einsum(subscripts, x, weights) of operands rounded to `dtype`, as wide as `x`."""
+    """Computes einsum(subscripts, x, weights) from operands in `dtype`, with a result like `x`."""
     return einsum(
         subscripts,
         x.astype(dtype),
@@ -32,7 +32,10 @@ def project(
     splits: tuple[int, ...],
     dtype: jnp.dtype,
 ) -> Sequence[Float[Array, "B T G _"]]:
-    """The product of x with each part of the weights, split along P: X W^Q, X W^K and X W^V."""
+    """Splits the weights along P at the indices `splits`; returns x times each part.
+
+    Self-attention splits [W^Q W^K W^V] and gets X W^Q, X W^K and X W^V.
+    """
     return [
         multiply("BTD,DGP->BTGP", x, part, dtype) for part in jnp.split(weights, splits, axis=-1)
     ]

@@ -1,4 +1,4 @@
-"""Normalisation over the features of each position; `make_norm` is the only place that chooses."""
+"""Normalisation over the features of each position; `make_norm` chooses the kind."""
 
 from abc import abstractmethod
 
@@ -17,14 +17,14 @@ class Norm(nnx.Module):
 
     @abstractmethod
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """x, normalised over its last dimension."""
+        """Normalises x over its last dimension."""
 
 
 class Identity(Norm):
-    """No norm: x as it is."""
+    """Takes the place of a norm where there is none."""
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """x."""
+        """Returns x unchanged."""
         return x
 
 
@@ -32,45 +32,45 @@ class LayerNorm(Norm):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
 
     def __init__(self, d_model: int, policy: Policy):
-        """Starts as plain normalisation."""
+        """Initialises the scale with ones and the bias with zeros."""
         self.policy = policy
         self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
         self.bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """x, normalised over its last dimension."""
-        standard = self.policy.operations.standardize(x, centred=True)
-        return (standard * self.scale[...] + self.bias[...]).astype(x.dtype)
+        """Normalises x over its last dimension."""
+        normalized = self.policy.operations.standardize(x, centred=True)
+        return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
 class RMSNorm(Norm):
     """x / sqrt(mean(x^2) + epsilon) * scale, in float32 (Zhang and Sennrich 2019)."""
 
     def __init__(self, d_model: int, policy: Policy):
-        """Starts as plain normalisation."""
+        """Initialises the scale with ones."""
         self.policy = policy
         self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """x, normalised over its last dimension."""
-        standard = self.policy.operations.standardize(x, centred=False)
-        return (standard * self.scale[...]).astype(x.dtype)
+        """Normalises x over its last dimension."""
+        normalized = self.policy.operations.standardize(x, centred=False)
+        return (normalized * self.scale[...]).astype(x.dtype)
 
 
 def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
-    """(x - mean) / sqrt(variance + 1e-6) over the last dimension, in float32.
+    """Computes (x - mean) / sqrt(variance + 1e-6) over the last dimension, in float32.
 
-    Not `centred`: x / sqrt(mean(x^2) + 1e-6).
+    With `centred=False` it computes x / sqrt(mean(x^2) + 1e-6).
     """
-    wide = x.astype(jnp.float32)
+    x32 = x.astype(jnp.float32)
     if centred:
-        wide -= wide.mean(axis=-1, keepdims=True)
-    variance = jnp.square(wide).mean(axis=-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(variance + 1e-6)).astype(x.dtype)
+        x32 -= x32.mean(axis=-1, keepdims=True)
+    variance = jnp.square(x32).mean(axis=-1, keepdims=True)
+    return (x32 * jax.lax.rsqrt(variance + 1e-6)).astype(x.dtype)
 
 
 def make_norm(config: ModelConfig, policy: Policy) -> Norm:
-    """The norm that `model.norm` names."""
+    """Creates the norm that `model.norm` names."""
     match config.norm:
         case "layer":
             return LayerNorm(config.d_model, policy)

@@ -1,7 +1,7 @@
-"""How the model knows the order of words; `make_position` is the only place that chooses.
+"""Section 3.5: positional encodings; `make_position` chooses the kind.
 
-Three hooks cover every kind: `add` to the embeddings (sinusoidal, learned), `rotate` queries and
-keys (rotary), or a `bias` on the attention logits (relative, ALiBi). Each kind overrides one.
+Each kind overrides one of three methods: `add` changes the embeddings (sinusoidal, learned),
+`rotate` changes queries and keys (rotary), `bias` changes the attention logits (relative, ALiBi).
 """
 
 import math
@@ -17,44 +17,46 @@ from t2t.runtime.mesh import spec
 
 
 class Position(nnx.Module):
-    """The interface of all kinds; each overrides one of the hooks, which change nothing here."""
+    """The interface of all kinds; the methods of this class change nothing."""
 
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
-        """Embeddings with their positions in the sentence, which may begin anywhere in the row."""
+        """Adds encodings to the embeddings x; `positions` count from 0 in each sentence."""
         del positions
         return x
 
     def rotate(
         self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
     ) -> Float[Array, "B T H K"]:
-        """Queries or keys, turned by their positions in the row: only differences will count."""
+        """Rotates queries or keys; `positions` count from 0 in the row, as only offsets matter."""
         del positions
         return x
 
-    def bias(self, query: Int[Array, "T"], key: Int[Array, "S"]) -> Float[Array, "H T S"] | None:
-        """What is added to the attention logits for positions `query` and `key`."""
-        del query, key
+    def bias(
+        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
+    ) -> Float[Array, "H T S"] | None:
+        """Returns the bias to add to the attention logits, or None."""
+        del query_positions, key_positions
         return None
 
 
 class NoPosition(Position):
-    """No positions: a bag of words."""
+    """No positional encoding: attention does not know the order of the tokens."""
 
 
 class Sinusoidal(Position):
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same)."""
+    """Section 3.5: PE(pos, 2i) = sin(a), PE(pos, 2i+1) = cos(a), a = pos / 10000^(2i/d_model)."""
 
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
-        """x + PE(positions)."""
+        """Returns x + PE(positions)."""
         return x + encode_sinusoidal(positions, x.shape[-1]).astype(x.dtype)
 
 
 def encode_sinusoidal(positions: Int[Array, "*B T"], d_model: int) -> Float[Array, "*B T D"]:
-    """The table PE of section 3.5 at these positions, sine and cosine interleaved."""
+    """Computes PE of section 3.5 at these positions; sines and cosines alternate along D."""
     rates = jnp.exp(jnp.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
     angles = positions[..., None] * rates
     both = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
@@ -65,7 +67,7 @@ class Learned(Position):
     """A trained vector for each position (table 3, row E)."""
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Entries are normal with standard deviation d_model^-0.5, as the embeddings."""
+        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
         self.table = nnx.Param(
             config.d_model**-0.5
             * jax.random.normal(
@@ -76,40 +78,40 @@ class Learned(Position):
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
-        """x + sqrt(d_model) * table[positions]: on the scale of the scaled embeddings."""
+        """Returns x + sqrt(d_model) * table[positions]; the embeddings have this factor, too."""
         if x.shape[1] > self.table.shape[0]:
             raise ConfigError(
                 f"{x.shape[1]} positions do not fit model.max_positions={self.table.shape[0]}; "
                 "shorten the input or raise model.max_positions and train again"
             )
-        own = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
-        rows = self.table[...].at[positions].get(out_sharding=own)
+        sharding = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
+        rows = self.table[...].at[positions].get(out_sharding=sharding)
         return x + (math.sqrt(x.shape[-1]) * rows).astype(x.dtype)
 
 
 class Rotary(Position):
-    """Pairs of query and key dimensions turn with the position (Su et al. 2021)."""
+    """Rotary embeddings: rotates pairs of query and key dimensions (Su et al. 2021)."""
 
     def rotate(
         self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
     ) -> Float[Array, "B T H K"]:
-        """Pair i turns by the angle position / 10000^(2i/d_k)."""
+        """Rotates dimensions i and i + d_k/2 by the angle position / 10000^(2i/d_k)."""
         width = x.shape[-1]
         rates = jnp.exp(jnp.arange(0, width, 2) * (-math.log(10_000) / width))
         angles = (positions[:, None] * rates)[:, None, :]  # T 1 K/2
         cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
-        even, odd = jnp.split(x, 2, axis=-1)
-        return jnp.concatenate([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+        first, second = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 
 
 class Relative(Position):
-    """A trained bias for each head and bucket of distances (Raffel et al. 2020, section 2.1)."""
+    """A trained bias for each head and bucket of offsets (Raffel et al. 2020, section 2.1)."""
 
     buckets = 32
-    max_distance = 128  # beyond it all distances share a bucket
+    max_distance = 128  # all larger distances share a bucket
 
     def __init__(self, config: ModelConfig, key: jax.Array, *, causal: bool):
-        """Every bias starts at about zero: no preference for any distance."""
+        """Draws biases near 0; `causal`: keys never lie to the right of their query."""
         self.causal = causal
         self.table = nnx.Param(
             0.02
@@ -118,38 +120,46 @@ class Relative(Position):
             )
         )
 
-    def bias(self, query: Int[Array, "T"], key: Int[Array, "S"]) -> Float[Array, "H T S"]:
-        """table[bucket(key - query)], one table for all layers of a stack."""
-        rows = self.table[...].at[self._bucket(key - query[:, None])]
+    def bias(
+        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
+    ) -> Float[Array, "H T S"]:
+        """Returns table[bucket(key - query)]; all layers of a stack share the table."""
+        rows = self.table[...].at[self._bucket(key_positions - query_positions[:, None])]
         return jnp.moveaxis(rows.get(out_sharding=spec(None, None, "heads")), -1, 0)
 
     def _bucket(self, offset: Int[Array, "T S"]) -> Int[Array, "T S"]:
-        """Half of the buckets are single distances, the other half grow geometrically."""
+        """Returns the bucket of each offset.
+
+        Without `causal`, keys to the left and to the right of the query have half of the buckets
+        each. Half of a side's buckets hold one distance, the others grow geometrically.
+        """
         count = self.buckets if self.causal else self.buckets // 2
-        direction = 0 if self.causal else jnp.where(offset > 0, count, 0)
+        first = 0 if self.causal else jnp.where(offset > 0, count, 0)
         distance = jnp.maximum(-offset, 0) if self.causal else jnp.abs(offset)
         exact = count // 2
         growth = (count - exact) / math.log(self.max_distance / exact)
         far = exact + (jnp.log(jnp.maximum(distance, 1) / exact) * growth).astype(jnp.int32)
-        return direction + jnp.where(distance < exact, distance, jnp.minimum(far, count - 1))
+        return first + jnp.where(distance < exact, distance, jnp.minimum(far, count - 1))
 
 
 class Alibi(Position):
-    """A fixed penalty on distance, steeper in each next head (Press et al. 2022)."""
+    """Attention with linear biases: a penalty on distance for each head (Press et al. 2022)."""
 
     def __init__(self, config: ModelConfig):
-        """Slopes are the geometric sequence 2^(-8/h), 2^(-16/h), ... 2^-8."""
+        """Keeps the number of heads; there are no parameters."""
         self.num_heads = config.num_heads
 
-    def bias(self, query: Int[Array, "T"], key: Int[Array, "S"]) -> Float[Array, "H T S"]:
-        """-slope * |key - query|, symmetric in the encoder."""
+    def bias(
+        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
+    ) -> Float[Array, "H T S"]:
+        """Returns -slope * |key - query|, with slopes 2^(-8/h), 2^(-16/h), ..., 2^-8 by head."""
         slopes = 2.0 ** (-8 * np.arange(1, self.num_heads + 1) / self.num_heads)
-        distance = jnp.abs(key - query[:, None])
+        distance = jnp.abs(key_positions - query_positions[:, None])
         return -jnp.asarray(slopes, jnp.float32)[:, None, None] * distance
 
 
 def make_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Position:
-    """The positions of one stack; `causal` says that keys never lie to the right of a query."""
+    """Creates the positional encoding of the encoder or (`causal`) of the decoder."""
     match config.position:
         case "sinusoidal":
             return Sinusoidal()

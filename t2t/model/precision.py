@@ -1,6 +1,6 @@
-"""Products at the precision of their operands' dtype: what says float32 is float32 on any device.
+"""Matrix products at full precision: float32 operands are multiplied in float32 on any device.
 
-JAX's default rounds float32 operands to TF32 on GPUs and to bfloat16 on TPUs.
+JAX's default precision rounds float32 operands to TF32 on GPUs and to bfloat16 on TPUs.
 """
 
 import jax
@@ -11,10 +11,9 @@ from jaxtyping import Array, Float
 
 
 def choose_precision(*operands: Float[Array, "..."]) -> jax.lax.Precision | None:
-    """HIGHEST for float32 operands.
+    """Returns HIGHEST for float32 operands, else None, which is JAX's default.
 
-    For others None, JAX's default: HIGHEST changes nothing for them, and kernels for TPUs refuse
-    it.
+    HIGHEST would not change products in other dtypes, and TPU kernels raise an error for it.
     """
     return jax.lax.Precision.HIGHEST if jnp.result_type(*operands) == jnp.float32 else None
 
@@ -25,7 +24,7 @@ def einsum(
     preferred_element_type: DTypeLike | None = None,
     out_sharding: PartitionSpec | NamedSharding | None = None,
 ) -> Float[Array, "..."]:
-    """`jnp.einsum` at the precision of its operands' dtype; its gradients are, too."""
+    """As `jnp.einsum`, at full precision; JAX computes its gradients at the same precision."""
     return jnp.einsum(
         subscripts,
         *operands,

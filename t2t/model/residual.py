@@ -1,4 +1,4 @@
-"""Section 3.1: the residual connection, and where the norm goes."""
+"""Section 3.1: the residual connection and the norm around each sub-layer."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,13 +16,14 @@ Apply = Callable[[Module, Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 
 class Residual(nnx.Module):
-    """What is around every sub-layer f.
+    """Applies dropout, residual connection and norm around a sub-layer f.
 
-    post (the paper): norm(x + dropout(f(x))); pre: x + dropout(f(norm(x))).
+    With model.norm_position=post (the paper) it computes norm(x + dropout(f(x))), with pre it
+    computes x + dropout(f(norm(x))). With model.residual=False it leaves out "x +".
     """
 
     def __init__(self, config: ModelConfig, policy: Policy):
-        """Owns the sub-layer's norm."""
+        """Creates the norm; the sub-layer is an argument of `__call__`."""
         self.policy = policy
         self.norm = make_norm(config, policy)
         self.norm_position = config.norm_position
@@ -36,7 +37,7 @@ class Residual(nnx.Module):
         apply: Apply[Module],
         key: jax.Array | None,
     ) -> Float[Array, "B T D"]:
-        """x after the sub-layer f(x) = apply(sublayer, x)."""
+        """Applies the sub-layer f(x) = apply(sublayer, x) with all that is around it."""
         sublayer, x = self.policy.order_gradients(sublayer, x)
 
         def f(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
@@ -56,5 +57,5 @@ class Residual(nnx.Module):
 
 
 def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
-    """The norm at the end of a stack: with pre-norm its output would not be normalised."""
+    """Creates the norm after the last layer of a stack, which only pre-norm needs."""
     return make_norm(config, policy) if config.norm_position == "pre" else Identity()

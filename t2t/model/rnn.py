@@ -1,9 +1,10 @@
-"""What the Transformer is measured against: recurrence with additive attention.
+"""The recurrent baseline: an RNN encoder-decoder with additive attention.
 
-Bahdanau et al. 2015, section 3 and appendix A: an encoder that reads both ways, and a decoder that
-looks at the source from its own state before each word. Deeper stacks have residual connections
-from the second layer on (Wu et al. 2016), and dropout falls between layers, not within the
-recurrence (Zaremba et al. 2014).
+It follows Bahdanau et al. 2015, section 3 and appendix A. The encoder is bidirectional. Before each
+token the decoder attends to the encoder's output, with its state as the query. Deeper stacks have
+residual connections from the second layer on (Wu et al. 2016). Dropout is applied between layers,
+not within the recurrence (Zaremba et al. 2014). The letters X, Y and C in shapes are defined in
+`rnn_layers.py`.
 """
 
 from typing import NamedTuple
@@ -25,26 +26,26 @@ from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, 
 from t2t.runtime.mesh import spec
 
 
-class Source(NamedTuple):
-    """What the decoder looks at, the same at each step."""
+class EncodedSource(NamedTuple):
+    """The encoder's output as the decoder attends to it, the same at each step."""
 
-    keys: Float[Array, "B S D"]
+    keys: Float[Array, "B S D"]  # projections of the memory
     memory: Float[Array, "B S D"]
-    real: Bool[Array, "B S"]  # no padding
+    mask: Bool[Array, "B S"]  # False for padding
 
 
 class RNNCache(NamedTuple):
-    """What decoding keeps between steps."""
+    """The state of decoding between steps."""
 
-    states: Float[Array, "B W N X C"]  # of each slot
-    source: Source
+    states: Float[Array, "B W N X C"]  # of each slot and decoder layer
+    source: EncodedSource
 
 
 class AdditiveAttention(nnx.Module):
-    """Appendix A.1.2: the scores are v tanh(W s + U h), with s the state and h the memory."""
+    """Appendix A.1.2: attention with scores v tanh(W s + U h), for state s and memory h."""
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Weights as in Glorot and Bengio (2010)."""
+        """Initialises weights as in Glorot and Bengio (2010)."""
         d_model = config.d_model
         fans = (d_model, d_model)
         query_key, key_key, score_key = jax.random.split(key, 3)
@@ -53,11 +54,13 @@ class AdditiveAttention(nnx.Module):
         self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """U h, made once a sentence."""
+        """Computes U h, once for each sentence."""
         return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype))
 
-    def __call__(self, state: Float[Array, "B W D"], source: Source) -> Float[Array, "B W D"]:
-        """The memory's mean, weighted by the softmax of the scores; that in float32."""
+    def __call__(
+        self, state: Float[Array, "B W D"], source: EncodedSource
+    ) -> Float[Array, "B W D"]:
+        """Averages the memory, weighted by the softmax of the scores in float32."""
         query = einsum("BWD,DK->BWK", state, self.query.astype(state.dtype))
         inner = jnp.tanh(query[:, :, None] + source.keys[:, None])
         scores = einsum(
@@ -66,15 +69,18 @@ class AdditiveAttention(nnx.Module):
             self.score.astype(state.dtype),
             preferred_element_type=jnp.float32,
         )
-        weights = masked_softmax(scores, source.real[:, None])
+        weights = masked_softmax(scores, source.mask[:, None])
         return einsum("BWS,BSD->BWD", weights.astype(state.dtype), source.memory)
 
 
 class AttentiveLayer(nnx.Module):
-    """The decoder's first layer: its input is a word and what its last state looks at."""
+    """The decoder's first layer; its input is a token and the context from its attention.
+
+    The context is the result of attention with the layer's previous state as the query.
+    """
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Weights as in Glorot and Bengio (2010)."""
+        """Initialises weights as in Glorot and Bengio (2010)."""
         recurrence_key, attention_key, context_key = jax.random.split(key, 3)
         self.recurrence = RecurrentLayer(config, recurrence_key)
         self.attention = AdditiveAttention(config, attention_key)
@@ -83,30 +89,36 @@ class AttentiveLayer(nnx.Module):
         self.context = init_glorot(context_key, shape, width, width, None, None, None)
 
     def step(
-        self, from_word: Float[Array, "B W Y C"], state: Float[Array, "B W X C"], source: Source
+        self,
+        from_token: Float[Array, "B W Y C"],
+        state: Float[Array, "B W X C"],
+        source: EncodedSource,
     ) -> tuple[Float[Array, "B W X C"], Float[Array, "B W D"]]:
-        """(states, contexts) after one more word; `from_word` is `recurrence.project(words)`."""
-        context = self.attention(state[:, :, 0].astype(from_word.dtype), source)
+        """Returns (states, contexts) after one more token.
+
+        `from_token` is `recurrence.project` of the embedded tokens.
+        """
+        context = self.attention(state[:, :, 0].astype(from_token.dtype), source)
         weights = self.context.astype(context.dtype)
         from_context = einsum("BWD,DYC->BWYC", context, weights)
-        return self.recurrence.step(from_word + from_context, state), context
+        return self.recurrence.step(from_token + from_context, state), context
 
     def __call__(
-        self, words: Float[Array, "B T D"], start: Float[Array, "B X C"], source: Source
+        self, embedded: Float[Array, "B T D"], start: Float[Array, "B X C"], source: EncodedSource
     ) -> tuple[Float[Array, "B T C"], Float[Array, "B T D"]]:
-        """(outputs, contexts) at all positions of one hypothesis."""
+        """Returns (outputs, contexts) at all positions, under teacher forcing."""
 
         def step(
-            layer: AttentiveLayer, state: Float[Array, "B 1 X C"], from_word: Float[Array, "B Y C"]
+            layer: AttentiveLayer, state: Float[Array, "B 1 X C"], from_token: Float[Array, "B Y C"]
         ) -> tuple[Float[Array, "B 1 X C"], tuple[Float[Array, "B C"], Float[Array, "B D"]]]:
-            state, context = layer.step(from_word[:, None], state, source)
-            return state, (state[:, 0, 0].astype(words.dtype), context[:, 0])
+            state, context = layer.step(from_token[:, None], state, source)
+            return state, (state[:, 0, 0].astype(embedded.dtype), context[:, 0])
 
-        return scan_positions(self, step, start[:, None], self.recurrence.project(words))
+        return scan_positions(self, step, start[:, None], self.recurrence.project(embedded))
 
 
 class RNN(EncoderDecoder):
-    """All layers as wide as the model."""
+    """The recurrent encoder-decoder; every layer's output has d_model features."""
 
     def __init__(
         self,
@@ -116,7 +128,7 @@ class RNN(EncoderDecoder):
         tgt_vocab_size: int,
         key: jax.Array,
     ):
-        """Parameters by `key`, the same on any mesh."""
+        """Draws the parameters with `key`; they do not depend on the mesh."""
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
@@ -130,16 +142,17 @@ class RNN(EncoderDecoder):
         self.decoder = nnx.List(
             RecurrentLayer(config, next(keys)) for _ in range(decoder_depth - 1)
         )
-        starts = (decoder_depth, make_cell(config).num_parts, d_model)
+        # `start` computes the decoder's initial states from the encoder's output.
+        states = (decoder_depth, make_cell(config).num_parts, d_model)
         names = (None, None, None)
-        self.start = init_glorot(next(keys), (half, *starts), half, d_model, None, *names)
-        self.start_bias = nnx.Param(jnp.zeros(starts, out_sharding=spec(*names)))
+        self.start = init_glorot(next(keys), (half, *states), half, d_model, None, *names)
+        self.start_bias = nnx.Param(jnp.zeros(states, out_sharding=spec(*names)))
         readout = (3, d_model, d_model)
         self.readout = init_glorot(next(keys), readout, 3 * d_model, d_model, None, "d_model", None)
         self.readout_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """The memory of a batch of source sentences."""
+        """Computes the encoder's output, called the memory."""
         dropout = self.policy.operations.dropout
         x = dropout(self.embed_src(src), self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.encoder, start=1):
@@ -154,17 +167,17 @@ class RNN(EncoderDecoder):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each position, from the tokens up to there."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout, rate = self.policy.operations.dropout, self.dropout_rate
         depth = len(self.decoder) + 1
-        words = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))
-        starts = self._start(memory)
-        x, contexts = self.attentive(words, starts[:, 0], self._look_at(memory, src))
+        embedded = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))
+        starts = self._init_states(memory)
+        x, contexts = self.attentive(embedded, starts[:, 0], self._project_source(memory, src))
         x = dropout(x, rate, fold(key, 1))
         for number, layer in enumerate(self.decoder, start=1):
             after = dropout(layer(x, starts[:, number]), rate, fold(key, number + 1))
             x = self._connect(x, after)
-        return dropout(self._read_out(x, contexts, words), rate, fold(key, depth + 1))
+        return dropout(self._read_out(x, contexts, embedded), rate, fold(key, depth + 1))
 
     def init_cache(
         self,
@@ -173,43 +186,50 @@ class RNN(EncoderDecoder):
         beam_size: int,
         max_length: int,
     ) -> RNNCache:
-        """The decoder's first state in each slot; its size does not grow with the length."""
+        """Copies the decoder's initial states to each slot; `max_length` is not used."""
         del max_length
-        states = jnp.tile(self._start(memory)[:, None], (1, beam_size, 1, 1, 1))
-        return RNNCache(states, self._look_at(memory, src))
+        states = jnp.tile(self._init_states(memory)[:, None], (1, beam_size, 1, 1, 1))
+        return RNNCache(states, self._project_source(memory, src))
 
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: RNNCache
     ) -> tuple[Float[Array, "B W V"], RNNCache]:
-        """Logits after one more token in each slot.
+        """Computes the logits after one more token in each of the W slots of the beam.
 
-        `parents[b, w]` is the slot whose hypothesis slot w continues, hence whose state it takes.
+        Slot w of sentence b takes over the states of slot `parents[b, w]`, whose hypothesis it
+        continues.
         """
         before = jnp.take_along_axis(cache.states, parents[:, :, None, None, None], axis=1)
-        words = self.embed_tgt(tokens)
-        from_words = self.attentive.recurrence.project(words)
-        state, contexts = self.attentive.step(from_words, before[:, :, 0], cache.source)
+        embedded = self.embed_tgt(tokens)
+        from_tokens = self.attentive.recurrence.project(embedded)
+        state, contexts = self.attentive.step(from_tokens, before[:, :, 0], cache.source)
         states, x = [state], state[:, :, 0].astype(self.policy.dtype)
         for number, layer in enumerate(self.decoder, start=1):
             state = layer.step(layer.project(x), before[:, :, number])
             states.append(state)
             x = self._connect(x, state[:, :, 0].astype(self.policy.dtype))
-        logits = self.compute_logits(self._read_out(x, contexts, words))
+        logits = self.compute_logits(self._read_out(x, contexts, embedded))
         return logits, cache._replace(states=jnp.stack(states, axis=2))
 
-    def _start(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
-        """tanh(W h_1 + b), where h_1 is the way back's end: it has read the whole sentence."""
-        end = memory[:, 0, self.start.shape[0] :]
+    def _init_states(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
+        """Computes the decoder's initial states: tanh(W h_1 + b).
+
+        h_1 is the output of the encoder's backward direction at the first position, where it has
+        read the whole sentence.
+        """
+        h_1 = memory[:, 0, self.start.shape[0] :]
         start = einsum(
-            "BH,HNXC->BNXC",
-            end,
+            "BI,INXC->BNXC",
+            h_1,
             self.start.astype(memory.dtype),
             preferred_element_type=jnp.float32,
         )
         return jnp.tanh(start + self.start_bias[...])
 
-    def _look_at(self, memory: Float[Array, "B S D"], src: Int[Array, "B S"]) -> Source:
-        return Source(self.attentive.attention.project_memory(memory), memory, src != PAD_ID)
+    def _project_source(
+        self, memory: Float[Array, "B S D"], src: Int[Array, "B S"]
+    ) -> EncodedSource:
+        return EncodedSource(self.attentive.attention.project_memory(memory), memory, src != PAD_ID)
 
     def _connect(
         self, x: Float[Array, "B T D"], after: Float[Array, "B T D"]
@@ -220,12 +240,12 @@ class RNN(EncoderDecoder):
         self,
         x: Float[Array, "B T D"],
         contexts: Float[Array, "B T D"],
-        words: Float[Array, "B T D"],
+        embedded: Float[Array, "B T D"],
     ) -> Float[Array, "B T D"]:
-        """tanh(W [x; contexts; words] + b), whose products with the output table are the logits."""
+        """Computes tanh(W [x; contexts; embedded] + b), from which the logits are computed."""
         joined = einsum(
             "BTZD,ZDE->BTE",
-            jnp.stack([x, contexts, words], axis=2),
+            jnp.stack([x, contexts, embedded], axis=2),
             self.readout.astype(x.dtype),
             out_sharding=spec("batch", None, None),
         )

@@ -1,10 +1,14 @@
-"""Recurrent cells, and layers of them over a whole sentence: one way, and both ways.
+"""Recurrent cells, and unidirectional and bidirectional layers of them.
 
-    X  parts of a cell's state, the first of which is its output     Y  gates     C  units
+Shapes use three more letters:
 
-Only the product with the state has to wait for the position before; what comes from the layer's
-input is one product for all positions. The weights that the loop uses lie whole on each device, so
-that nothing is sent while it runs. The state stays in float32.
+    C  units (width of a layer)
+    X  parts of a cell's state: 1 for a GRU (h), 2 for an LSTM (h, c); the first is the output
+    Y  gates, the candidate included: 3 for a GRU, 4 for an LSTM
+
+A layer multiplies its inputs at all positions by the input weights at once, and only the product of
+state and recurrent weights is inside the loop over positions. The weights of the loop are
+replicated on every device, so that the loop needs no communication. The state is float32.
 """
 
 from abc import abstractmethod
@@ -27,7 +31,7 @@ Outputs = TypeVar("Outputs")
 
 
 class Cell(nnx.Module):
-    """What happens at one position, once both products are there; it has no weights itself."""
+    """The elementwise part of a recurrent step; the weights belong to the layer."""
 
     num_gates: ClassVar[int]
     num_parts: ClassVar[int]
@@ -39,11 +43,14 @@ class Cell(nnx.Module):
         from_state: Float[Array, "*rows Y C"],
         state: Float[Array, "*rows X C"],
     ) -> Float[Array, "*rows X C"]:
-        """The next state, from Wx + b of the input, Uh of the last output, and the last state."""
+        """Computes the next state from `from_input` = Wx + b, `from_state` = Uh and the state."""
 
 
 class GRU(Cell):
-    """Cho et al. 2014, but the reset gate acts behind U, so that one product serves all gates."""
+    """The GRU of Cho et al. 2014, except that the reset gate is applied to Uh instead of h.
+
+    So one product with U serves all gates.
+    """
 
     num_gates, num_parts = 3, 1
 
@@ -53,16 +60,19 @@ class GRU(Cell):
         from_state: Float[Array, "*rows Y C"],
         state: Float[Array, "*rows X C"],
     ) -> Float[Array, "*rows X C"]:
-        """h' = (1 - z) h + z tanh(Wx + r Uh), with r and z = sigmoid(Wx + Uh), each its own."""
+        """Computes h' = (1 - z) h + z tanh(Wx + r Uh).
+
+        The gates r (reset) and z (update) are sigmoid(Wx + Uh); each gate has its own W and U.
+        """
         gates = jax.nn.sigmoid(from_input[..., :2, :] + from_state[..., :2, :])
         reset, update = gates[..., 0, :], gates[..., 1, :]
-        proposed = jnp.tanh(from_input[..., 2, :] + reset * from_state[..., 2, :])
+        candidate = jnp.tanh(from_input[..., 2, :] + reset * from_state[..., 2, :])
         hidden = state[..., 0, :]
-        return (hidden + update * (proposed - hidden))[..., None, :]
+        return (hidden + update * (candidate - hidden))[..., None, :]
 
 
 class LSTM(Cell):
-    """Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000."""
+    """The LSTM of Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000."""
 
     num_gates, num_parts = 4, 2
 
@@ -72,18 +82,19 @@ class LSTM(Cell):
         from_state: Float[Array, "*rows Y C"],
         state: Float[Array, "*rows X C"],
     ) -> Float[Array, "*rows X C"]:
-        """c' = f c + i tanh(Wx + Uh), h' = o tanh(c'), with i, f and o = sigmoid(Wx + Uh).
+        """Computes c' = f c + i tanh(Wx + Uh) and h' = o tanh(c').
 
-        The forget gate starts open: 1 is added to what it sees (Jozefowicz et al. 2015).
+        The gates i (input), f (forget) and o (output) are sigmoid(Wx + Uh), with 1 added inside the
+        sigmoid of f (Jozefowicz et al. 2015); each gate has its own W and U.
         """
-        enter, forget, leave, proposed = jnp.moveaxis(from_input + from_state, -2, 0)
-        kept = jax.nn.sigmoid(forget + 1) * state[..., 1, :]
-        content = kept + jax.nn.sigmoid(enter) * jnp.tanh(proposed)
-        return jnp.stack([jax.nn.sigmoid(leave) * jnp.tanh(content), content], axis=-2)
+        i, f, o, candidate = jnp.moveaxis(from_input + from_state, -2, 0)
+        kept = jax.nn.sigmoid(f + 1) * state[..., 1, :]
+        c = kept + jax.nn.sigmoid(i) * jnp.tanh(candidate)
+        return jnp.stack([jax.nn.sigmoid(o) * jnp.tanh(c), c], axis=-2)
 
 
 def make_cell(config: ModelConfig) -> Cell:
-    """The cell that `model.rnn_cell` names."""
+    """Creates the cell that `model.rnn_cell` names."""
     match config.rnn_cell:
         case "gru":
             return GRU()
@@ -94,10 +105,10 @@ def make_cell(config: ModelConfig) -> Cell:
 
 
 class RecurrentLayer(nnx.Module):
-    """From left to right, as wide as the model."""
+    """A layer that reads from left to right; it has d_model units."""
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Weights as in Glorot and Bengio (2010), biases zero."""
+        """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
         self.cell = make_cell(config)
         width, num_gates = config.d_model, self.cell.num_gates
         input_key, state_key = jax.random.split(key)
@@ -107,14 +118,14 @@ class RecurrentLayer(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((num_gates, width), out_sharding=spec(None, None)))
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
-        """Wx + b of all positions."""
+        """Computes Wx + b for all positions."""
         projected = einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
         return jnp.add(projected, self.bias.astype(x.dtype))
 
     def step(
         self, from_input: Float[Array, "B W Y C"], state: Float[Array, "B W X C"]
     ) -> Float[Array, "B W X C"]:
-        """The states of W hypotheses after one more position."""
+        """Computes the states of W hypotheses after one more position."""
         dtype = from_input.dtype
         from_state = einsum(
             "BWD,DYC->BWYC",
@@ -127,7 +138,7 @@ class RecurrentLayer(nnx.Module):
     def __call__(
         self, x: Float[Array, "B T D"], start: Float[Array, "B X C"]
     ) -> Float[Array, "B T C"]:
-        """The outputs at all positions of one hypothesis."""
+        """Computes the outputs at all positions, starting with the state `start`."""
 
         def step(
             layer: RecurrentLayer, state: Float[Array, "B 1 X C"], from_input: Float[Array, "B Y C"]
@@ -139,10 +150,13 @@ class RecurrentLayer(nnx.Module):
 
 
 class BidirectionalLayer(nnx.Module):
-    """Both ways at once, each half as wide as the model; the two outputs are joined."""
+    """A layer that reads in both directions and concatenates the two outputs.
+
+    Each direction has d_model / 2 units; one loop runs both. In shapes, Z = 2 is the direction.
+    """
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Weights as in Glorot and Bengio (2010), biases zero."""
+        """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
         self.cell = make_cell(config)
         d_model, width, num_gates = config.d_model, config.d_model // 2, self.cell.num_gates
         input_key, state_key = jax.random.split(key)
@@ -152,34 +166,34 @@ class BidirectionalLayer(nnx.Module):
         self.state = init_glorot(state_key, shape, width, width, None, None, None, None)
         self.bias = nnx.Param(jnp.zeros((2, num_gates, width), out_sharding=spec(None, None, None)))
 
-    def __call__(self, x: Float[Array, "B S D"], real: Bool[Array, "B S"]) -> Float[Array, "B S D"]:
-        """What is up to each position, and what is from there on; padding changes no state."""
+    def __call__(self, x: Float[Array, "B S D"], mask: Bool[Array, "B S"]) -> Float[Array, "B S D"]:
+        """Computes the outputs at all positions; where `mask` is False, the state is unchanged."""
         from_input = einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
         from_input += self.bias.astype(x.dtype)
 
         def step(
             layer: BidirectionalLayer,
             state: Float[Array, "B 2 X C"],
-            here: tuple[Float[Array, "B 2 Y C"], Bool[Array, "B 2"]],
+            inputs: tuple[Float[Array, "B 2 Y C"], Bool[Array, "B 2"]],
         ) -> tuple[Float[Array, "B 2 X C"], Float[Array, "B 2 C"]]:
-            from_input, real = here
+            from_input, mask = inputs
             from_state = einsum(
-                "BZH,ZHYC->BZYC",
+                "BZI,ZIYC->BZYC",
                 state[:, :, 0].astype(x.dtype),
                 layer.state.astype(x.dtype),
                 preferred_element_type=jnp.float32,
             )
             after = layer.cell.advance(from_input.astype(jnp.float32), from_state, state)
-            state = jnp.where(real[:, :, None, None], after, state)
+            state = jnp.where(mask[:, :, None, None], after, state)
             return state, state[:, :, 0].astype(x.dtype)
 
         start = jnp.zeros_like(from_input[:, 0, :, : self.cell.num_parts], jnp.float32)
-        inputs = turn_second(from_input), turn_second(jnp.stack([real, real], axis=2))
-        return turn_second(scan_positions(self, step, start, inputs)).reshape(x.shape)
+        inputs = flip_backward(from_input), flip_backward(jnp.stack([mask, mask], axis=2))
+        return flip_backward(scan_positions(self, step, start, inputs)).reshape(x.shape)
 
 
-def turn_second(x: Array) -> Array:
-    """B S 2 ...: the second way's positions in reverse order; and again: as they were."""
+def flip_backward(x: Array) -> Array:
+    """Reverses the positions of the backward direction in x [B, S, 2, ...]; its own inverse."""
     return jnp.stack([x[:, :, 0], x[:, ::-1, 1]], axis=2)
 
 
@@ -189,15 +203,15 @@ def scan_positions(
     start: State,
     inputs: Any,
 ) -> Outputs:
-    """What `step` gives at each position, which is dimension 1 of inputs and outputs.
+    """Scans `step` over positions, dimension 1 of inputs and outputs; returns the outputs.
 
-    It has to take its weights from the layer that it is given: they are prepared for the loop.
+    `step` must use the weights of its argument `layer`, which are replicated before the loop.
     """
     structure, weights = nnx.split(layer)
     weights = jax.tree.map(replicate_for_loop, weights)
 
-    def advance(state: State, here: Any) -> tuple[State, Outputs]:
-        return step(nnx.merge(structure, weights), state, here)
+    def advance(state: State, position_inputs: Any) -> tuple[State, Outputs]:
+        return step(nnx.merge(structure, weights), state, position_inputs)
 
     by_position = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), inputs)
     _, outputs = jax.lax.scan(advance, start, by_position)

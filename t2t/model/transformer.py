@@ -1,4 +1,4 @@
-"""Figure 1: the Transformer, in training and step by step."""
+"""Figure 1: the Transformer, with teacher forcing and in step-by-step decoding."""
 
 from typing import NamedTuple
 
@@ -23,21 +23,26 @@ from t2t.model.masks import (
 )
 from t2t.model.position import make_position
 from t2t.model.residual import make_final_norm
-from t2t.model.transformer_layers import AttentionContext, DecoderLayer, EncoderLayer, Memory
+from t2t.model.transformer_layers import (
+    AttentionContext,
+    CrossAttentionContext,
+    DecoderLayer,
+    EncoderLayer,
+)
 
 
 class DecodingCache(NamedTuple):
-    """What decoding keeps between steps."""
+    """The state of decoding between steps; the lists have one entry for each decoder layer."""
 
-    past: list[KVCache]  # a layer's own keys and values
-    memory: list[KVCache]  # a layer's keys and values of the source
+    past: list[KVCache]  # of self-attention: keys and values of the steps so far
+    source: list[KVCache]  # of cross-attention: keys and values of the encoder's output
     src: Int[Array, "B S"]
-    ancestors: Int[Array, "B W L"]  # slot that each slot's hypothesis was in, at each step
-    step: Int[Array, ""]
+    ancestors: Int[Array, "B W L"]  # the slot that held slot w's hypothesis at step l
+    step: Int[Array, ""]  # steps done
 
 
 class Transformer(EncoderDecoder):
-    """Figure 1."""
+    """The Transformer of figure 1."""
 
     def __init__(
         self,
@@ -47,7 +52,7 @@ class Transformer(EncoderDecoder):
         tgt_vocab_size: int,
         key: jax.Array,
     ):
-        """Parameters by `key`, the same on any mesh."""
+        """Draws the parameters with `key`; they do not depend on the mesh."""
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
@@ -64,7 +69,7 @@ class Transformer(EncoderDecoder):
         self.decoder_norm = make_final_norm(config, policy)
 
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """The memory of a batch of source sentences."""
+        """Computes the encoder's output, called the memory."""
         dropout = self.policy.operations.dropout
         position, positions = self.src_position, jnp.arange(src.shape[1])
         segments = source_segment_ids(src)
@@ -83,7 +88,7 @@ class Transformer(EncoderDecoder):
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each position, from the tokens up to there."""
+        """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout = self.policy.operations.dropout
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
         segments = target_segment_ids(tgt_in)
@@ -93,7 +98,9 @@ class Transformer(EncoderDecoder):
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
             attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
-            source = Memory(attention.project_memory(memory), source_mask(segments, src))
+            source = CrossAttentionContext(
+                attention.project_memory(memory), source_mask(segments, src)
+            )
             x, _ = layer(x, context, source, key=fold(key, number))
         return self.decoder_norm(x)
 
@@ -104,21 +111,21 @@ class Transformer(EncoderDecoder):
         beam_size: int,
         max_length: int,
     ) -> DecodingCache:
-        """An empty past, and the memory's keys and values, made once a sentence."""
+        """Allocates an empty past, and computes the keys and values of the memory."""
         source = [
             KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
-        row = src[:, :1, None]  # carries the batch's sharding into what is allocated here
+        row = src[:, :1, None]  # gives `ancestors` the sharding of the batch
         return DecodingCache(
             past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
-            memory=source,
+            source=source,
             src=src,
             ancestors=jnp.tile(jnp.zeros_like(row), (1, beam_size, max_length)),
             step=jnp.zeros((), jnp.int32),
         )
 
     def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
-        """The same with room for `max_length` steps."""
+        """Returns the cache with capacity for `max_length` steps."""
         beam_size, length = cache.ancestors.shape[1:]
         return cache._replace(
             past=[past.extend(max_length * beam_size) for past in cache.past],
@@ -128,26 +135,29 @@ class Transformer(EncoderDecoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
     ) -> tuple[Float[Array, "B W V"], DecodingCache]:
-        """Logits after one more token in each slot.
+        """Computes the logits after one more token in each of the W slots of the beam.
 
-        `parents[b, w]` is the slot whose hypothesis slot w continues. Nothing is moved for it:
-        the beam's slots are the query positions of one attention over the whole cache, in which
-        each slot sees its own ancestors only.
+        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before. The
+        cache is not reordered for this: the W slots are the query positions of one attention over
+        the whole cache, and a mask shows each slot only its own ancestors.
         """
         beam, length = cache.ancestors.shape[1:]
         ancestors = jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1)
-        own = jnp.arange(beam)[:, None]
-        ancestors = jnp.where(jnp.arange(length) == cache.step, own, ancestors)
+        slots = jnp.arange(beam)[:, None]
+        ancestors = jnp.where(jnp.arange(length) == cache.step, slots, ancestors)
         position, positions = self.tgt_position, jnp.full(beam, cache.step)
         bias = position.bias(positions, jnp.repeat(jnp.arange(length), beam))
         mask = ancestor_mask(ancestors, cache.step)
         context = AttentionContext(mask, position, positions, bias)
         x = position.add(self.embed_tgt(tokens), positions)
         past = []
-        for layer, source, before in zip(self.decoder, cache.memory, cache.past, strict=True):
-            x, after = layer(x, context, Memory(source, padding_mask(cache.src)), before)
-            assert after is not None
-            past.append(after)
+        for layer, key_value, layer_past in zip(
+            self.decoder, cache.source, cache.past, strict=True
+        ):
+            source = CrossAttentionContext(key_value, padding_mask(cache.src))
+            x, extended = layer(x, context, source, layer_past)
+            assert extended is not None
+            past.append(extended)
         return self.compute_logits(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )

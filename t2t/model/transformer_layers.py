@@ -1,4 +1,4 @@
-"""Section 3.1: a layer of the encoder, and one of the decoder."""
+"""Section 3.1: one layer of the encoder and one layer of the decoder."""
 
 from typing import NamedTuple, cast
 
@@ -17,26 +17,29 @@ from t2t.model.residual import Residual
 
 
 class AttentionContext(NamedTuple):
-    """How the positions of a sequence attend to each other; the same in all layers of a stack."""
+    """Inputs of self-attention that all layers of a stack share."""
 
     mask: Bool[Array, "#B 1 #T L"]
     position: Position
-    positions: Int[Array, "T"]  # of the queries, in their row
-    bias: Float[Array, "H T L"] | None  # added to the logits of attention
+    positions: Int[Array, "T"]  # of the queries in their row; in decoding, all the current step
+    bias: Float[Array, "H T L"] | None  # `position.bias`, added to the attention logits
 
 
-class Memory(NamedTuple):
-    """The encoder's output, as a layer of the decoder attends to it."""
+class CrossAttentionContext(NamedTuple):
+    """Inputs of a decoder layer's attention over the encoder's output."""
 
-    key_value: KeyValue | KVCache
+    key_value: KeyValue | KVCache  # this layer's projections of the encoder's output
     mask: Bool[Array, "B 1 #T S"]
 
 
 class FeedForwardBlock(nnx.Module):
-    """The last sub-layer of every layer; nothing where it is switched off."""
+    """The feed-forward sub-layer with its residual connection and norm.
+
+    With model.feed_forward=none it is the identity, without residual connection and norm.
+    """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-        """Without a feed-forward there is nothing to add and nothing to normalise."""
+        """Creates the feed-forward that `model.feed_forward` names."""
         feed_forward = make_feed_forward(config, policy, key)
         self.enabled = feed_forward is not None
         if feed_forward is not None:
@@ -46,7 +49,7 @@ class FeedForwardBlock(nnx.Module):
     def __call__(
         self, x: Float[Array, "B T D"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
-        """x after the feed-forward."""
+        """Applies the sub-layer."""
         if not self.enabled:
             return x
         return self.residual(x, self.feed_forward, lambda f, x: f(x, fold(key, 0)), fold(key, 1))
@@ -56,7 +59,7 @@ class EncoderLayer(nnx.Module):
     """Self-attention, then feed-forward."""
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-        """Each sub-layer has its own key."""
+        """Creates the two sub-layers."""
         attention_key, feed_forward_key = jax.random.split(key)
         self.attention = MultiHeadAttention(config, policy, attention_key)
         self.attention_residual = Residual(config, policy)
@@ -65,11 +68,11 @@ class EncoderLayer(nnx.Module):
     def __call__(
         self, x: Float[Array, "B S D"], context: AttentionContext, key: jax.Array | None = None
     ) -> Float[Array, "B S D"]:
-        """x after this layer."""
+        """Applies the layer."""
 
         def attend(attention: MultiHeadAttention, x: Float[Array, "B S D"]) -> Array:
-            query, own = attention.project(x, context.position, context.positions)
-            return attention.attend(query, own, context.mask, context.bias, fold(key, 0))
+            query, key_value = attention.project(x, context.position, context.positions)
+            return attention.attend(query, key_value, context.mask, context.bias, fold(key, 0))
 
         x = self.attention_residual(x, self.attention, attend, fold(key, 1))
         return self.feed_forward(x, fold(key, 2))
@@ -79,7 +82,7 @@ class DecoderLayer(nnx.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-        """Each sub-layer has its own key."""
+        """Creates the three sub-layers."""
         self_key, cross_key, feed_forward_key = jax.random.split(key, 3)
         self.self_attention = MultiHeadAttention(config, policy, self_key)
         self.self_residual = Residual(config, policy)
@@ -91,28 +94,29 @@ class DecoderLayer(nnx.Module):
         self,
         x: Float[Array, "B T D"],
         context: AttentionContext,
-        memory: Memory,
+        source: CrossAttentionContext,
         cache: KVCache | None = None,
         key: jax.Array | None = None,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
-        """(x after this layer, the cache with its positions).
+        """Applies the layer; returns (output, cache).
 
-        With a cache the T positions are the beam's slots at one step, `context.positions` all
-        that step, and they attend to the whole cache; without one they attend to each other.
+        Without a cache, the T positions attend to each other. With a cache (decoding), they are the
+        beam's slots at one step; their keys and values are written to the cache, and they attend to
+        the whole cache.
         """
 
         def attend(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             nonlocal cache
-            query, own = attention.project(x, context.position, context.positions)
+            query, new = attention.project(x, context.position, context.positions)
             if cache is not None:
-                cache = cache.write(context.positions[0], own)
-            past = own if cache is None else cache
-            return attention.attend(query, past, context.mask, context.bias, fold(key, 0))
+                cache = cache.write(context.positions[0], new)
+            key_value = new if cache is None else cache
+            return attention.attend(query, key_value, context.mask, context.bias, fold(key, 0))
 
-        def attend_memory(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
+        def attend_to_source(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             query = attention.project_query(x)
-            return attention.attend(query, memory.key_value, memory.mask, key=fold(key, 2))
+            return attention.attend(query, source.key_value, source.mask, key=fold(key, 2))
 
         x = self.self_residual(x, self.self_attention, attend, fold(key, 1))
-        x = self.cross_residual(x, self.cross_attention, attend_memory, fold(key, 3))
+        x = self.cross_residual(x, self.cross_attention, attend_to_source, fold(key, 3))
         return self.feed_forward(x, fold(key, 4)), cache

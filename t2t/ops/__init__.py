@@ -1,6 +1,6 @@
-"""Fast twins of the formulas in `t2t/model` and `t2t/training/loss.py`.
+"""Fast implementations ("twins") of the formulas in `t2t/model` and `t2t/training/loss.py`.
 
-A twin has the name, the signature and the values of its formula, and is faster or needs less memory
-on some hardware. `choose.py` decides which is taken; tests/ops/test_twins.py holds each to its
-formula.
+A twin has the same signature as its formula and returns the same values up to rounding, but is
+faster or needs less memory on some hardware. `choose.py` selects the implementation of each
+operation. `tests/ops/test_twins.py` compares values and gradients of each twin with its formula.
 """

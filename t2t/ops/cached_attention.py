@@ -1,6 +1,7 @@
-"""Equation 1 over a cache, which its products read as it lies in memory.
+"""Equation 1 over a `KVCache`, without a copy of the cache.
 
-XLA would copy a cache of any other layout at each step.
+The einsums read keys and values in the layout in which the cache stores them. If they needed
+another layout, XLA would transpose the whole cache at each step.
 """
 
 import math
@@ -17,33 +18,33 @@ from t2t.ops.recomputed_attention import reshape_heads
 
 def dot_product_attention(
     query: Float[Array, "B T H K"],
-    memory: KVCache,
+    key_value: KVCache,
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
-    """As `t2t.model.attention.dot_product_attention`; decoding knows no dropout."""
+) -> Float[Array, "B T H U"]:
+    """As `t2t.model.attention.dot_product_attention`, over a cache and without dropout."""
     assert key is None or dropout_rate == 0
     batch, length, heads, width = query.shape
-    groups, size, value_width = memory.stored_values.shape[1:]
+    groups, size, value_width = key_value.stored_values.shape[1:]
     grouped = reshape_heads(query, batch, length, groups, heads // groups, width)
-    rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K
+    rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K, R query heads for each key/value head
     logits = einsum(
         "BGTK,BGKS->BGTS",
         reshape_heads(rows, batch, groups, -1, width, axis=1),
-        memory.stored_keys,
+        key_value.stored_keys,
         preferred_element_type=jnp.float32,
     ).reshape(*rows.shape[:4], size)
     logits /= math.sqrt(width) if scaled else 1.0
     if bias is not None:
         logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
-    weights = masked_softmax(logits, mask[:, :, None]).astype(memory.stored_values.dtype)
+    weights = masked_softmax(logits, mask[:, :, None]).astype(key_value.stored_values.dtype)
     results = einsum(
-        "BGTS,BGSV->BGTV",
+        "BGTS,BGSU->BGTU",
         reshape_heads(weights, batch, groups, -1, size, axis=1),
-        memory.stored_values,
+        key_value.stored_values,
     ).reshape(*rows.shape[:4], value_width)
     return reshape_heads(results.transpose(0, 3, 1, 2, 4), batch, length, heads, value_width)

@@ -1,10 +1,10 @@
-"""Chooses how a model computes: its dtypes, and which implementation each operation takes.
+"""Creates a model's compute policy: its dtypes, and the implementation of each operation.
 
-All of it is resolved once, when a model is built, from `model.kernels`, `model.dtype` and the
-platform of the mesh's devices:
+`choose_policy` is called when a model is built. It depends on `model.kernels`, `model.dtype`,
+`model.attention` and the platform of the mesh:
 
-    model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py, everywhere
-    model.kernels=auto      the fastest twin; the formula where no twin supports what is asked for
+    model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py
+    model.kernels=auto      the twins of t2t/ops
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ from t2t.runtime.mesh import platform
 from t2t.training import loss
 
 
-def keep_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
-    """(module, x): gradients are computed in XLA's order."""
+def keep_xla_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
+    """Returns (module, x); XLA decides in which order their gradients are computed."""
     return module, x
 
 
@@ -46,7 +46,7 @@ TEXTBOOK = Operations(
     standardize=norm.standardize,
     relu=jax.nn.relu,
     dropout=dropout.dropout,
-    order_gradients=keep_order,
+    order_gradients=keep_xla_order,
     smoothed_cross_entropy=loss.smoothed_cross_entropy,
     sentence_losses=loss.sentence_losses,
 )
@@ -54,21 +54,21 @@ TEXTBOOK = Operations(
 
 def fast_attention(
     query: Float[Array, "B T H K"],
-    memory: KeyValue | KVCache,
+    key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
-    """Equation 1 by the twin that suits these operands."""
+) -> Float[Array, "B T H U"]:
+    """As `t2t.model.attention.dot_product_attention`, by the twin that supports the operands."""
     others = mask, bias, dropout_rate, key
-    if isinstance(memory, KVCache):
-        return cached_attention.dot_product_attention(query, memory, *others, scaled=scaled)
-    if tpu_attention.suits(query, memory, bias, 0.0 if key is None else dropout_rate):
-        return tpu_attention.dot_product_attention(query, memory, *others, scaled=scaled)
-    return recomputed_attention.dot_product_attention(query, memory, *others, scaled=scaled)
+    if isinstance(key_value, KVCache):
+        return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    if tpu_attention.supports(query, key_value, bias, 0.0 if key is None else dropout_rate):
+        return tpu_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    return recomputed_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
 
 
 FAST = Operations(
@@ -85,7 +85,7 @@ FAST = Operations(
 
 
 def choose_policy(config: ModelConfig) -> Policy:
-    """The policy of a model on the mesh in use."""
+    """Creates the policy of a model on the current mesh."""
     match config.kernels:
         case "textbook":
             operations = TEXTBOOK
@@ -93,7 +93,7 @@ def choose_policy(config: ModelConfig) -> Policy:
             operations = FAST
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
-    if config.attention != "dot_product":  # a variant has no twins
+    if config.attention != "dot_product":  # a registered variant has no twin
         variant = find_variant("model.attention", config.attention)
         operations = dataclasses.replace(operations, attention=variant)
     dtype = choose_dtype(config)
@@ -102,7 +102,7 @@ def choose_policy(config: ModelConfig) -> Policy:
 
 
 def choose_dtype(config: ModelConfig) -> jnp.dtype:
-    """The dtype of activations; `auto` is bfloat16 where the hardware multiplies it faster."""
+    """Returns the dtype of activations; `auto` is float32 on CPUs, bfloat16 elsewhere."""
     match config.dtype:
         case "auto":
             return jnp.dtype("float32" if platform() == "cpu" else "bfloat16")
@@ -113,7 +113,7 @@ def choose_dtype(config: ModelConfig) -> jnp.dtype:
 
 
 def describe_choice(config: ModelConfig) -> dict[str, str]:
-    """The module that computes each operation of this model, for people."""
+    """Returns operation -> module that implements it, in words for logs and records."""
     operations = choose_policy(config).operations
     names = [field.name for field in dataclasses.fields(Operations)]
     if config.kind == "rnn":
@@ -124,6 +124,6 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     if operations.attention is fast_attention and "attention" in names:
         training = "ops.recomputed_attention"
         if platform() == "tpu":
-            training = "ops.tpu_attention where it is made for the shapes, else " + training
+            training = "ops.tpu_attention where it supports the shapes, else " + training
         modules["attention"] = f"{training}; ops.cached_attention in decoding"
     return modules

@@ -1,6 +1,6 @@
-"""Label-smoothed cross-entropy without the logits, the largest array of a step, as a whole.
+"""Label-smoothed cross-entropy that never holds all logits, which would be a step's largest array.
 
-Loss and gradient are computed in one pass over chunks of target positions.
+One scan over chunks of target positions computes the loss and its gradients together.
 """
 
 import math
@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import platform, spec
 
-# Target positions whose logits exist at once on a device. On a CPU they should stay in its cache;
-# an accelerator wants large products.
+# Target positions per chunk on each device. On CPUs the logits of a chunk should fit into the
+# processor's cache; accelerators are faster with large products.
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
@@ -23,7 +23,7 @@ Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the t
 
 
 class _Chunks(NamedTuple):
-    """Target positions in N groups of t: what `jax.lax.scan` goes through."""
+    """The inputs of the scan: N chunks of t target positions in each row."""
 
     hidden: Float[Array, "N B t D"]
     targets: Int[Array, "N B t"]
@@ -39,8 +39,9 @@ def smoothed_cross_entropy(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """As `t2t.training.loss.smoothed_cross_entropy`; differentiable in `hidden` and `table`.
 
-    With z the logits, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z),
-    and its gradient softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V.
+    For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). Its
+    gradient is dz = softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The forward pass
+    computes the gradients of `hidden` and `table`, and the backward pass scales them.
     """
 
     @jax.custom_vjp
@@ -100,7 +101,10 @@ def sentence_losses(
 
 
 def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
-    """With a column whose product with exp(logits) is their sum; D whole on each device."""
+    """Appends a column of ones to the table (E = D + 1), and gathers its rows if D is sharded.
+
+    exp(logits) times that column is the sum of exp(logits).
+    """
     whole = spec("vocabulary", None)
     table = table if whole is None else jax.sharding.reshard(table, whole)
     return jnp.concatenate([table, jnp.ones_like(table[:, :1])], axis=1)
@@ -109,12 +113,12 @@ def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
 def _differentiate(
     chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
 ) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
-    """The chunk's loss in each row, and its gradients with respect to logits and `hidden`.
+    """Returns a chunk's loss in each row, and the gradients of the logits and of `hidden`.
 
-    Logits and their exponentials pass through memory as what `hidden` is, bfloat16 on accelerators,
-    but on a CPU, which multiplies that into float32 alone, as float32. Sums are float32. One
-    product gives the sum of the exponentials, for the loss, and their mean of the table's rows, for
-    the gradient.
+    The logits are stored in the dtype of `hidden`. On CPUs they are stored in float32, because
+    CPUs multiply bfloat16 fast only if the result is float32. Sums are float32. One product of
+    exp(logits) and the table with its column of ones gives both the denominator of the softmax, for
+    the loss, and the numerator of softmax(logits) table, for the gradient of `hidden`.
     """
     rows = table[:, :-1]
     dtype = table.dtype
@@ -134,33 +138,34 @@ def _differentiate(
         out_sharding=spec("batch", None, None),
     )
     normalizer = largest + jnp.log(sums[..., -1:])
-    # Target and mean logit from the table's rows: cheaper than two more passes over the logits.
-    own = rows.at[chunk.targets].get(out_sharding=spec("batch", None, None)).astype(jnp.float32)
+    # The expected logit under the smoothed target distribution is `hidden` times the expected row
+    # of the table. This is cheaper than two more passes over the logits.
+    target_rows = rows.at[chunk.targets].get(out_sharding=spec("batch", None, None))
     mean_row = rows.astype(jnp.float32).mean(axis=0)
-    wanted_row = (1 - smoothing) * own + smoothing * mean_row
-    wanted_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * wanted_row, axis=-1)
-    loss = jnp.sum((normalizer[..., 0] - wanted_logit) * chunk.weights, axis=-1)
+    expected_row = (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * mean_row
+    expected_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * expected_row, axis=-1)
+    loss = jnp.sum((normalizer[..., 0] - expected_logit) * chunk.weights, axis=-1)
     weights = chunk.weights[..., None]
-    hidden_gradient = (sums[..., :-1] / sums[..., -1:] - wanted_row) * weights
+    hidden_gradient = (sums[..., :-1] / sums[..., -1:] - expected_row) * weights
     is_target = jnp.arange(len(table)) == chunk.targets[..., None]
-    wanted = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
-    gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - wanted) * weights
-    return loss, gradient.astype(dtype), hidden_gradient.astype(dtype)
+    target_probs = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
+    logits_gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - target_probs) * weights
+    return loss, logits_gradient.astype(dtype), hidden_gradient.astype(dtype)
 
 
 def _split(
     hidden: Float[Array, "B T D"], targets: Int[Array, "B T"], weights: Float[Array, "B T"]
 ) -> _Chunks:
-    """Cuts along T, since B may be sharded; the last chunk is filled up with weightless ones."""
+    """Splits along T, since B may be sharded; the last chunk is padded with weights of 0."""
     rows, length = jax.typeof(targets).sharding.shard_shape(targets.shape)
-    wanted = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
-    count = min(math.ceil(rows * length / wanted), length)
+    chunk_tokens = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
+    count = min(math.ceil(rows * length / chunk_tokens), length)
     width = math.ceil(length / count)
     count = math.ceil(length / width)
 
     def cut(x: Array) -> Array:
-        filled = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])
-        return jnp.moveaxis(filled.reshape(-1, count, width, *x.shape[2:]), 1, 0)
+        padded = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])
+        return jnp.moveaxis(padded.reshape(-1, count, width, *x.shape[2:]), 1, 0)
 
     return _Chunks(cut(hidden), cut(targets), cut(weights))
 

@@ -10,22 +10,24 @@ from jaxtyping import Array, Float
 def weights_first(
     module: nnx.Module, x: Float[Array, "B T D"]
 ) -> tuple[nnx.Module, Float[Array, "B T D"]]:
-    """(module, x), whose backward pass computes the gradients of the module's weights first.
+    """Returns (module, x); the backward pass computes the module's weight gradients early.
 
-    Otherwise XLA puts these off to the end of the pass, and keeps until then what they are computed
-    from: on a TPU a third of a step's memory.
+    It does so before it passes on the gradient of x. Otherwise XLA may compute the weight gradients
+    at the end of the backward pass, and has to keep the activations that they need until then: on a
+    TPU a third of a step's memory.
     """
     structure, params = nnx.split(module)
-    params, x = _wait_for_all(params, x)
+    params, x = _join_gradients(params, x)
     return nnx.merge(structure, params), x
 
 
 @jax.custom_vjp
-def _wait_for_all(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
+def _join_gradients(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
+    """The identity; in the backward pass no gradient is passed on before all are computed."""
     return params, x
 
 
-_wait_for_all.defvjp(
+_join_gradients.defvjp(
     lambda params, x: ((params, x), None),
     lambda _, gradients: jax.lax.optimization_barrier(gradients),
 )

@@ -22,10 +22,10 @@ def multiply(
     dtype: jnp.dtype,
     out_sharding: Placement = None,
 ) -> Float[Array, "..."]:
-    """As `t2t.model.matmul.multiply`; its gradients, too, are products of operands in `dtype`.
+    """As `t2t.model.matmul.multiply`; the gradients are products of operands in `dtype`, too.
 
-    CPUs that multiply bfloat16 twice as fast do so into float32 alone, and not where one operand is
-    float32, as in JAX's own gradient.
+    In JAX's own gradient one operand, the cotangent, would be float32. CPUs with fast bfloat16
+    products need both operands in bfloat16 and a float32 result.
     """
     if x.dtype == dtype:
         return einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
@@ -40,14 +40,14 @@ def project(
 ) -> Sequence[Float[Array, "B T G _"]]:
     """As `t2t.model.matmul.project`.
 
-    Where the product with all weights is smaller than the weights, it is computed whole and split:
-    less is copied.
+    Splitting an array copies it, so this function splits the smaller one: the weights, or the
+    product of x with all weights.
     """
-    cut = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
+    split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
     product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)
     if math.prod(x.shape[:2]) < math.prod(weights.shape[1:]):
-        return list(cut(product(weights)))
-    return [product(part) for part in cut(weights)]
+        return list(split(product(weights)))
+    return [product(part) for part in split(weights)]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
@@ -81,11 +81,11 @@ def _backward(
 ) -> Operands:
     del out_sharding
     x, weights = operands
-    of_x, of_weights, of_result = subscripts.replace("->", ",").split(",")
+    x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
     rounded = gradient.astype(dtype)
     return (
-        _sum_in_float32(f"{of_result},{of_weights}->{of_x}", rounded, weights, _placement(x)),
-        _sum_in_float32(f"{of_x},{of_result}->{of_weights}", x, rounded, _placement(weights)),
+        _sum_in_float32(f"{result_axes},{weight_axes}->{x_axes}", rounded, weights, _placement(x)),
+        _sum_in_float32(f"{x_axes},{result_axes}->{weight_axes}", x, rounded, _placement(weights)),
     )
 
 

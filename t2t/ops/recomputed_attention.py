@@ -1,7 +1,8 @@
-"""Equation 1 without its weights, the largest array of a layer, kept for the backward pass.
+"""Equation 1 whose backward pass computes the attention weights again instead of storing them.
 
-That pass computes them again from the logarithm of the softmax's denominator (Dao et al. 2022). The
-R query heads that share a key/value head lie behind each other: Q = R T rows of one group.
+The weights are a layer's largest array. The backward pass computes them from the logits and the
+logarithm of the softmax's denominator (Dao et al. 2022). The queries of the R heads that share a
+key/value head are concatenated along T: Q = R * T queries for each of the G key/value heads.
 """
 
 import math
@@ -24,22 +25,22 @@ Weights = Float[Array, "B G Q S"]
 
 def dot_product_attention(
     query: Float[Array, "B T H K"],
-    memory: KeyValue,
+    key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
-) -> Float[Array, "B T H V"]:
+) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`."""
 
     def drop(weights: Weights) -> Weights:
         return dropout(weights, dropout_rate, key)
 
-    groups = memory.keys.shape[2]
+    groups = key_value.keys.shape[2]
     repeats = query.shape[2] // groups
-    keys, values = (x.transpose(0, 2, 1, 3) for x in memory)
+    keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
     if mask.shape[2] > 1:
         mask = jnp.tile(mask, (1, 1, repeats, 1))
     if bias is not None:
@@ -47,19 +48,19 @@ def dot_product_attention(
         bias = jnp.reshape(bias, by_group, out_sharding=spec("heads", None, None))
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     attend = _make_attend(mask, divisor, drop)
-    return ungroup_rows(attend(group_rows(query, groups), keys, values, bias), query.shape)
+    return ungroup_results(attend(group_queries(query, groups), keys, values, bias), query.shape)
 
 
-def group_rows(query: Float[Array, "B T H K"], groups: int) -> Grouped:
-    """The rows of all query heads that share a key/value head, behind each other."""
+def group_queries(query: Float[Array, "B T H K"], groups: int) -> Grouped:
+    """Concatenates the queries of the heads that share a key/value head: [B, G, Q, K]."""
     batch, length, heads, width = query.shape
     repeats = heads // groups
     rows = reshape_heads(query, batch, length, groups, repeats, width).transpose(0, 2, 3, 1, 4)
     return reshape_heads(rows, batch, groups, repeats * length, width, axis=1)
 
 
-def ungroup_rows(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H V"]:
-    """Results of `group_rows`, in the order of the queries, whose shape is [B, T, H, K]."""
+def ungroup_results(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H U"]:
+    """Splits results [B, G, Q, U] into heads again; the inverse of `group_queries`."""
     batch, length, heads, _ = query_shape
     groups, width = results.shape[1], results.shape[-1]
     split = results.reshape(batch, groups, heads // groups, length, width)
@@ -69,7 +70,10 @@ def ungroup_rows(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array,
 def reshape_heads(
     x: Float[Array, "B *widths"], *shape: int, axis: int = 2
 ) -> Float[Array, "B *others"]:
-    """Reshapes, `axis` being the heads' dimension; JAX cannot infer where a single head lies."""
+    """Reshapes to `shape`, in which `axis` is the dimension of heads or groups.
+
+    The sharding is explicit because JAX cannot infer it for a single head.
+    """
     names: list[str | None] = ["batch", *[None] * (len(shape) - 1)]
     names[axis] = "heads"
     return jnp.reshape(x, shape, out_sharding=spec(*names))
@@ -78,7 +82,7 @@ def reshape_heads(
 def _make_attend(
     mask: Bool[Array, "#B 1 #Q S"], divisor: float, drop: Callable[[Weights], Weights]
 ) -> Callable[..., Grouped]:
-    """Makes drop(softmax(Q K^T / divisor + bias)) V with gradients of its own."""
+    """Creates the function drop(softmax(Q K^T / divisor + bias)) V, with a custom VJP."""
 
     def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
         logits = einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
@@ -96,29 +100,30 @@ def _make_attend(
         largest = logits.max(axis=-1, keepdims=True)
         exp_logits = jnp.exp(logits - largest)
         dropped = drop(exp_logits).astype(values.dtype)
-        heads = einsum("BGQS,BGSV->BGQV", dropped, values, preferred_element_type=jnp.float32)
+        heads = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
         sums = jnp.where(mask.any(axis=-1, keepdims=True), _sum_rows(exp_logits, values), jnp.inf)
         heads = (heads / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
         return heads, (query, keys, values, bias, heads, normalizer)
 
     def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
-        # The barrier keeps the compiler from finding the weights of the forward pass again here.
+        # The barrier keeps XLA from storing the weights of the forward pass for reuse here.
         query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         dropped = drop(weights).astype(values.dtype)
-        value_gradient = einsum("BGQS,BGQV->BGSV", dropped, gradient)
+        value_gradient = einsum("BGQS,BGQU->BGSU", dropped, gradient)
         weight_gradient = drop(
-            einsum("BGQV,BGSV->BGQS", gradient, values, preferred_element_type=jnp.float32)
+            einsum("BGQU,BGSU->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
-        # The softmax's gradient is P (dP - sum P dP); that sum is of the heads times theirs.
-        mean = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
-        bias_gradient = weights * (weight_gradient - mean)
+        # The softmax's gradient is P (dP - sum(P dP)), P the weights. The sum equals the dot
+        # product of a head's result with its gradient.
+        weighted_sum = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
+        bias_gradient = weights * (weight_gradient - weighted_sum)
         logit_gradient = (bias_gradient / divisor).astype(query.dtype)
         query_gradient = einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
         key_gradient = einsum("BGQS,BGQK->BGSK", logit_gradient, query)
         gradients = query_gradient, key_gradient, value_gradient
-        # JAX forgets the sharding of a single head.
+        # The einsums lose the sharding of a single head.
         placed = map(reshard_like, gradients, (query, keys, values))
         if bias is None:
             return *placed, None
@@ -128,14 +133,15 @@ def _make_attend(
     return attend
 
 
-def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S V"]) -> Float[Array, "B G Q _"]:
-    """The softmax's denominators.
+def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S U"]) -> Float[Array, "B G Q _"]:
+    """Computes the softmax's denominators.
 
-    On accelerators by a product, which is faster, of numerators rounded as those that meet the
-    values; the sum stands in every column of what it will divide.
+    On accelerators it multiplies with a matrix of ones, which is faster than a reduction. The
+    numerators are rounded as in the product with the values, and all columns of the result are
+    equal.
     """
     if platform() == "cpu":
         return exp_logits.sum(axis=-1, keepdims=True)
     ones = jnp.ones(values.shape[2:], values.dtype)
     rounded = exp_logits.astype(values.dtype)
-    return einsum("BGQS,SV->BGQV", rounded, ones, preferred_element_type=jnp.float32)
+    return einsum("BGQS,SU->BGQU", rounded, ones, preferred_element_type=jnp.float32)

@@ -1,4 +1,7 @@
-"""max(0, x), which keeps its result alone for the backward pass, and not x."""
+"""max(0, x), which keeps its result instead of x for the backward pass.
+
+The product with W2 that follows keeps the same array as its operand, so one array serves both.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
-"""Checkpoints in a run directory: save, restore onto any mesh, average.
+"""Checkpoints in a run directory: saves them, restores them onto any mesh, averages them.
 
-A checkpoint appears under its final name only when it is complete.
+A checkpoint gets its final name, the step, only when it is complete.
 """
 
 import dataclasses
@@ -18,18 +18,13 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.training.run_directory import (
-    RunError,
-    is_regular,
-    list_last_steps,
-    list_steps,
-)
+from t2t.training.run_directory import RunError, is_regular, list_last_steps, list_steps
 from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
 
 class Checkpoints:
-    """Writes checkpoints in the background, and keeps those that the config names."""
+    """Writes checkpoints in the background, and deletes those that the config does not keep."""
 
     def __init__(self, workdir: Path, config: Config):
         """Opens `workdir`/checkpoints.
@@ -38,7 +33,7 @@ class Checkpoints:
             RunError: a checkpoint's validation scores are damaged.
         """
         rules = config.checkpoints
-        _read_scores(workdir)  # names the damaged one, which Orbax does not
+        _read_scores(workdir)  # raises an error that names the damaged checkpoint; Orbax's does not
 
         def rank(metrics: Mapping[str, float]) -> float:
             return _rank(metrics.get(rules.best_metric, math.nan), rules.best_metric)
@@ -59,20 +54,22 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
                 best_fn=rank,
-                cleanup_tmp_directories=True,  # what a killed process did not finish
+                cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "training"),
         )
 
     def is_due(self, step: int) -> bool:
-        """Whether the config asks for a checkpoint of this step."""
+        """Returns whether the config asks for a checkpoint at this step."""
         return is_regular(step, self._config)
 
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
-        """Starts to write; `metrics` are this step's validation scores, where there are any.
+        """Starts to write a checkpoint in the background, unless the step has one already.
+
+        `metrics` are the validation scores of this step, if there are any.
 
         Raises:
-            RunError: this checkpoint, or the one before, could not be written.
+            RunError: this checkpoint or the previous one could not be written.
         """
         if int(state.step) == self._manager.latest_step():
             return
@@ -92,10 +89,10 @@ class Checkpoints:
             raise _unwritable(self.workdir, _first_line(error)) from error
 
     def restore(self, described: TrainState) -> TrainState | None:
-        """The newest checkpoint, or None where there is none.
+        """Restores the newest checkpoint, or returns None if there is none.
 
-        `described` has the shapes, dtypes and shardings to restore to. Of an array nothing else is
-        read, so that no second state has to be in memory.
+        `described` has the shapes, dtypes and shardings of the result. Its leaves may be
+        `jax.ShapeDtypeStruct` (`describe_state`), so that memory holds only one state.
         """
         step = self._manager.latest_step()
         if step is None:
@@ -113,11 +110,11 @@ class Checkpoints:
         return TrainState(params=saved.params, key=key, **saved.training)
 
     def check_space(self, state: TrainState) -> None:
-        """Raises `RunError` where the disk does not hold a checkpoint more."""
+        """Raises `RunError` if the disk has no space for another checkpoint."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
         free = shutil.disk_usage(self.workdir).free
         if free < needed:
-            self._finish()  # older ones are removed behind the one under way
+            self._finish()  # when the write under way ends, Orbax deletes old checkpoints
             free = shutil.disk_usage(self.workdir).free
         if free < needed:
             raise _unwritable(
@@ -125,10 +122,10 @@ class Checkpoints:
             )
 
     def close(self) -> None:
-        """Waits until everything is on disk.
+        """Waits until the last checkpoint is complete.
 
         Raises:
-            RunError: the last checkpoint could not be written.
+            RunError: it could not be written.
         """
         try:
             self._finish()
@@ -144,9 +141,10 @@ class Checkpoints:
 
 @dataclasses.dataclass(frozen=True)
 class _KeepLast:
-    """Preservation of the last regular checkpoints, as if nothing had interrupted training.
+    """Preservation policy that keeps the last `keep_last` regular checkpoints, and the newest.
 
-    The newest of all is kept, too: after an interruption training goes on from it.
+    Regular checkpoints are those that the config asks for (`is_regular`). The newest checkpoint may
+    be one of an interruption, from which training continues.
     """
 
     config: Config
@@ -154,7 +152,7 @@ class _KeepLast:
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
     ) -> Sequence[bool]:
-        """For each checkpoint, the oldest first, whether it stays."""
+        """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
         del context
         steps = [checkpoint.step for checkpoint in checkpoints]
         regular = [step for step in steps if is_regular(step, self.config)]
@@ -169,7 +167,7 @@ def _drop_params(state: TrainState) -> dict[str, Any]:
 
 
 def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Shape, dtype and sharding; of a random key, those of its data."""
+    """Returns the leaf's shape, dtype and sharding; a random key is saved as its key data."""
     saved = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         saved = jax.eval_shape(jax.random.key_data, saved)
@@ -177,12 +175,15 @@ def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
-    """Parameters for evaluation, whole on the default device, and what to call them.
+    """Restores parameters for evaluation onto the first local device.
 
     Args:
-        workdir: a run directory.
-        which: "last", "best" (by the run's validation metric), a step, or "avg:5", the mean of
-            the last 5 regular ones (section 6.1).
+        workdir: run directory.
+        which: "last", "best" (by `checkpoints.best_metric`), a step, or "avg:5", the mean of the
+            last 5 regular checkpoints (section 6.1).
+
+    Returns:
+        The parameters, and their name in file names and records, as "best-3000".
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be read.
@@ -211,23 +212,23 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
 
 
 def find_average_steps(workdir: Path, count: int) -> list[int]:
-    """The last `count` regular checkpoints in a row, which an average is made of.
+    """Returns the steps of the last `count` consecutive regular checkpoints, for an average.
 
     Raises:
-        RunError: there are not so many.
+        RunError: there are fewer.
     """
     steps = list_last_steps(workdir, count)
     if len(steps) < count:
         raise RunError(
             f"{workdir} ends in {len(steps)} regular checkpoints without a gap, too few for an "
             f"average of {count}; ask for at most {len(steps)}, or raise checkpoints.keep_last "
-            "and train on"
+            "and continue training"
         )
     return steps
 
 
 def find_best_step(workdir: Path) -> int:
-    """The checkpoint with the best validation metric of those that are kept."""
+    """Returns the step with the best score in `checkpoints.best_metric`, or raises `RunError`."""
     metric = load_config(workdir / "config.json").checkpoints.best_metric
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
@@ -236,7 +237,7 @@ def find_best_step(workdir: Path) -> int:
 
 
 def list_measures(workdir: Path) -> set[str]:
-    """The validation measures, as loss and bleu, of which some checkpoint has a score.
+    """Returns the validation measures, such as loss and bleu, that checkpoints have scores for.
 
     Raises:
         RunError: a checkpoint's validation scores are damaged.
@@ -245,7 +246,7 @@ def list_measures(workdir: Path) -> set[str]:
 
 
 def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
-    """Step -> validation scores by measure, of the checkpoints that have some."""
+    """Returns step -> measure -> validation score for all checkpoints."""
     options = ocp.CheckpointManagerOptions(
         create=False, enable_async_checkpointing=False, lightweight_initialize=True
     )
@@ -262,14 +263,14 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
 
 
 def _rank(score: float, metric: str) -> float:
-    """Higher is better; what is not a number comes last."""
+    """Returns a rank from a score: higher is better, and NaN is the worst."""
     if math.isnan(score):
         return -math.inf
     return score if metric == "bleu" else -score
 
 
 def average_params(workdir: Path, steps: list[int]) -> Params:
-    """The mean of these checkpoints' parameters, one in memory at a time besides the sum."""
+    """Computes the mean of these checkpoints' parameters, adding one checkpoint at a time."""
     total = _restore_step(workdir, steps[0])
     for step in steps[1:]:
         total = jax.tree.map(jnp.add, total, _restore_step(workdir, step))
@@ -279,7 +280,7 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
 
 @hold_signals()
 def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
-    """A run directory with these parameters alone: evaluate and translate take it."""
+    """Writes a run directory with only these parameters, for `t2t.evaluate` and `t2t.translate`."""
     target.mkdir(parents=True)
     shutil.copy(workdir / "config.json", target)
     shutil.copytree(workdir / "vocab", target / "vocab")
@@ -303,7 +304,10 @@ def _restore_step(workdir: Path, step: int) -> Params:
 
 
 def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
-    """Orbax keeps names as text, and as text layer 10 would come before layer 2."""
+    """Turns the layer numbers, which Orbax restores as strings, into integers again.
+
+    As strings they would have another order: "10" comes before "2".
+    """
     return {
         int(name) if name.isdecimal() else name: (
             _number_layers(part) if isinstance(part, dict) else part
@@ -313,15 +317,15 @@ def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
 
 
 def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
-    """Orbax raises what its storage raises: the reason is kept, the way out is added."""
+    """Returns a `RunError` with the reason of Orbax's error and a remedy."""
     if step not in list_steps(workdir):
         return RunError(
-            f"checkpoint {step} of {workdir} was removed while it was read, as training removes "
-            "old ones; run this again, and for longer reading raise checkpoints.keep_last"
+            f"checkpoint {step} of {workdir} was removed while it was read, since training removes "
+            "old checkpoints; run this again, or raise checkpoints.keep_last to keep them longer"
         )
     before = [other for other in list_steps(workdir) if other < step]
     remedy = (
-        f"the one before it is {before[-1]}: choose it, or remove {workdir}/checkpoints/{step}"
+        f"the one before it is {before[-1]}: use that, or remove {workdir}/checkpoints/{step}"
         if before
         else "there is none before it"
     )
@@ -332,10 +336,10 @@ def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
 
 def _unwritable(workdir: Path, reason: str) -> RunError:
     steps = list_steps(workdir)
-    whole = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint is there yet"
+    newest = f"from checkpoint {steps[-1]}" if steps else "from the start: no checkpoint exists yet"
     return RunError(
         f"{workdir}/checkpoints cannot be written ({reason}); free some space there, "
-        f"and the same command continues: {whole}"
+        f"then the same command continues {newest}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Space on the disk for the checkpoints that a config keeps."""
+"""The disk space that the checkpoints of a run need."""
 
 import logging
 import math
@@ -16,33 +16,33 @@ BYTES_PER_PARAMETER = 12  # the parameter and both of Adam's moments, in float32
 
 
 class DiskSpace(NamedTuple):
-    """Free space in a run directory, and what the run's checkpoints take."""
+    """Free space on the disk of a run directory, and the space that its checkpoints need."""
 
     free: int  # bytes
-    number: int  # checkpoints that are there at once, at most
-    size: int  # bytes of each
-    existing: int  # of them are there already
+    number: int  # maximum number of checkpoints on disk at once
+    size: int  # bytes of one checkpoint
+    existing: int  # checkpoints on disk now
 
     @property
     def missing(self) -> int:
-        """Bytes that have to be freed; 0 where all checkpoints fit."""
+        """Bytes that have to be freed; 0 if all checkpoints fit."""
         return max(0, max(0, self.number - self.existing) * self.size - self.free)
 
     def describe(self) -> str:
-        """The checkpoints in words."""
+        """Returns number and sizes in words, as "5 checkpoints of 0.80 GB, 4.0 GB"."""
         total = self.number * self.size / 1e9
         return f"{self.number} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
 
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
-    """Compares the disk of an existing run directory with what `config` keeps there."""
+    """Measures free space and need in an existing run directory."""
     size = BYTES_PER_PARAMETER * num_parameters
     free = shutil.disk_usage(workdir).free
     return DiskSpace(free, count_kept(config), size, len(list_steps(workdir)))
 
 
 def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:
-    """Says at the start of training that the disk will be full before its end."""
+    """Logs a warning if the disk is too small for the checkpoints that the config keeps."""
     space = measure_space(workdir, config, num_parameters)
     if space.missing and is_first():
         _log.warning(
@@ -53,7 +53,7 @@ def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) ->
 
 
 def count_kept(config: Config) -> int:
-    """The most checkpoints that are on disk at once, the one being written included."""
+    """Returns the maximum number of checkpoints on disk, including the one being written."""
     checkpoints, steps = config.checkpoints, config.training.steps
     kept = checkpoints.keep_last + checkpoints.keep_best
     if checkpoints.keep_every:

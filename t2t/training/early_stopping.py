@@ -1,6 +1,7 @@
 """A request to end training before its last step, left in the run directory by another program.
 
-Training obeys it after its next checkpoint, and does not go on while it lies there.
+The request is the file `stop.json`. Training stops after its next checkpoint, and does not start
+again before the file is removed.
 """
 
 import dataclasses
@@ -14,19 +15,19 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
-STOPPED_EARLY = 76  # exit status of training that has obeyed
+STOPPED_EARLY = 76  # exit status of training that stopped for a request
 
 
 @dataclasses.dataclass(frozen=True)
 class StopRequest:
-    """What `stop.json` holds."""
+    """The contents of `stop.json`."""
 
     reason: str
-    obeyed_at: int | None = None  # the step of the last checkpoint, once training has ended
+    obeyed_at: int | None = None  # step of the last checkpoint; None until training has stopped
 
 
 def request_stop(workdir: Path, reason: str) -> None:
-    """Asks training to stop; nothing changes where that was asked before.
+    """Writes a request to stop training, unless there is one already.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -36,10 +37,10 @@ def request_stop(workdir: Path, reason: str) -> None:
 
 
 def read_stop_request(workdir: Path) -> StopRequest | None:
-    """The request, if there is one.
+    """Returns the request, or None.
 
     Raises:
-        RunError: it cannot be read.
+        RunError: the request cannot be read.
     """
     path = find_path(workdir)
     try:
@@ -47,33 +48,33 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path} cannot be read ({error}); remove it to train on") from None
+        raise RunError(f"{path} cannot be read ({error}); remove it to continue training") from None
 
 
 def is_stop_requested(workdir: Path) -> bool:
-    """Whether there is a request: one answer for all processes, to be asked by all of them."""
+    """Returns whether there is a request; all processes must call it and get the same answer."""
     return broadcast_from_process_0(find_path(workdir).exists())
 
 
 def obey_stop_request(workdir: Path, step: int) -> None:
-    """Says that training has ended for the request, and notes it there for who watches.
+    """Logs that training stopped for the request, and writes the step to `stop.json`.
 
     Raises:
         RunError: the request cannot be read or written.
     """
     request = read_stop_request(workdir)
-    if request is None:  # removed since; stopping was right when it was decided
+    if request is None:  # removed after the decision to stop
         return
     if is_first():
         _write(workdir, dataclasses.replace(request, obeyed_at=step))
     _log.info(
-        "stopped early after step %d: %s; remove %s, and the same command continues",
+        "stopped early after step %d: %s; to continue, remove %s and run the same command",
         step, request.reason, find_path(workdir),
     )  # fmt: skip
 
 
 def find_path(workdir: Path) -> Path:
-    """Where the request lies."""
+    """Returns the path of the request."""
     return workdir / "stop.json"
 
 

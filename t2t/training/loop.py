@@ -1,4 +1,4 @@
-"""The training loop: section 5 of the paper, in the order in which the data flow."""
+"""The training loop (section 5 of the paper)."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -24,10 +24,10 @@ def train(
     checkpoints: Checkpoints,
     report: Report,
 ) -> tuple[TrainState, bool]:
-    """Trains until `config.steps`, an interruption or a request to stop; the last state is saved.
+    """Trains until `config.steps`, a signal or a request to stop, and saves the last state.
 
     Returns:
-        The state, and whether training reached its end.
+        The last state, and whether it has reached `config.steps`.
     """
     step = int(state.step)
     with Interruption() as interruption:

@@ -1,4 +1,7 @@
-"""Section 5.4: label-smoothed cross-entropy, as a sum and a count: the caller divides, once."""
+"""Section 5.4: label-smoothed cross-entropy.
+
+The functions return sums and counts, so that a caller can add up parts of a batch and divide once.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +18,10 @@ def smoothed_cross_entropy(
     weights: Float[Array, "B T"],
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of losses in nats, sum of weights), for logits = hidden table^T.
+    """Returns (sum of weighted losses in nats, sum of weights), for logits = hidden table^T.
 
-    The target distribution puts 1 - smoothing on the target and spreads smoothing over all V
-    types, target included (Szegedy et al. 2016).
+    The target distribution is 1 - smoothing on the target plus smoothing / V on every token of the
+    vocabulary, the target included (Szegedy et al. 2016).
     """
     log_probs = compute_log_probs(hidden, table)
     target_log_probs = pick_targets(log_probs, targets)
@@ -32,7 +35,7 @@ def sentence_losses(
     targets: Int[Array, "B T"],
     weights: Float[Array, "B T"],
 ) -> Float[Array, "B"]:
-    """The negative log-likelihood of each row in nats, for logits = hidden table^T."""
+    """Returns each row's negative log-likelihood in nats, for logits = hidden table^T."""
     log_probs = compute_log_probs(hidden, table)
     return jnp.sum(-pick_targets(log_probs, targets) * weights, axis=-1)
 
@@ -40,7 +43,7 @@ def sentence_losses(
 def compute_log_probs(
     hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
 ) -> Float[Array, "B T V"]:
-    """log softmax(hidden table^T), in float32 from products in the dtype of `hidden`."""
+    """Computes log softmax(hidden table^T) in float32; operands are in the dtype of `hidden`."""
     logits = einsum(
         "BTD,VD->BTV",
         hidden,
@@ -54,6 +57,6 @@ def compute_log_probs(
 def pick_targets(
     log_probs: Float[Array, "B T V"], targets: Int[Array, "B T"]
 ) -> Float[Array, "B T"]:
-    """The log-probability of each target; a sum, since V may be sharded."""
+    """Returns the log-probability of each target, by a masked sum since V may be sharded."""
     is_target = jnp.arange(log_probs.shape[-1]) == targets[..., None]
     return jnp.sum(jnp.where(is_target, log_probs, 0), axis=-1)

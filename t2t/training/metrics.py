@@ -1,6 +1,6 @@
-"""What a run shows while it trains: progress bar, `metrics.jsonl`, TensorBoard events.
+"""Reports training metrics: progress bar, `metrics.jsonl` and TensorBoard events.
 
-Of several processes only the first shows anything; all of them stop where steps fail.
+Only the first process writes them. All processes count non-finite steps, and stop after too many.
 """
 
 import contextlib
@@ -29,17 +29,24 @@ class NonFiniteError(RuntimeError):
 
 
 class Report:
-    """Sums what the steps give, and shows it every `every` steps.
+    """Accumulates the metrics of steps, and reports them every `every` steps.
 
-    The metrics of a step are read when the next one is under way, so reading never makes the
-    device wait.
+    The metrics of a step are read after the next step is dispatched, so that the device never waits
+    for the host.
     """
 
     def __init__(self, workdir: Path, *, first: int, last: int, every: int, max_nonfinite: int):
-        """`first` is the step after which this process continues; what came later is dropped.
+        """Opens the files.
+
+        Args:
+            workdir: run directory.
+            first: last step before this process; reports of later steps are dropped.
+            last: step at which training ends.
+            every: steps between two reports.
+            max_nonfinite: skipped steps in a row that raise `NonFiniteError`.
 
         Raises:
-            RunError: the run directory cannot be written, now or later.
+            RunError: the run directory cannot be written; other methods raise it, too.
         """
         self._workdir = workdir
         self._events = _open_files(workdir, first) if is_first() else None
@@ -53,43 +60,47 @@ class Report:
         self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
         self._pending: tuple[int, int, Metrics] | None = None
         self._restart_interval()
-        self._mark = time.perf_counter()
+        self._last_read = time.perf_counter()
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts the time inside as spent on waiting for data, unless a step was at work all along.
+        """Counts the time in this context as waiting for data.
 
-        At most so much is waited: the step may have come to its end in between.
+        If the previous step is still running when the data arrive, nothing is counted. Otherwise
+        the count is an upper bound, since that step may have ended at any time in between.
         """
         started = time.perf_counter()
         yield
-        # JAX's stub leaves `is_ready` out.
+        # JAX's type stub lacks `is_ready`.
         if not self._pending or self._pending[-1].loss.is_ready():  # type: ignore[attr-defined]
             self._waited += time.perf_counter() - started
 
     def add(self, step: int, positions: int, metrics: Metrics) -> None:
-        """Takes a step's metrics, still being computed, with its padded target positions."""
+        """Adds a step's metrics, which the device may still be computing.
+
+        `positions` is the number of target positions of its batch, padding included.
+        """
         pending, self._pending = self._pending, (step, positions, metrics)
         if pending:
             self._read(*pending)
 
     def flush(self) -> None:
-        """Reads what is pending: before a checkpoint, at the end."""
+        """Reads the metrics of the last step, for which it waits."""
         if self._pending:
             self._read(*self._pending)
             self._pending = None
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
-        """Validation scores, named as in `metrics.jsonl` without their prefix."""
+        """Writes validation scores, under their names with the prefix "validation/"."""
         if scores:
             self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
     def restart_clock(self) -> None:
-        """Leaves out of the speeds the time since the last step: it was not spent on training."""
-        self._mark = time.perf_counter()
+        """Excludes the time since the last step, which was not training, from tokens per second."""
+        self._last_read = time.perf_counter()
 
     def close(self) -> None:
-        """Ends the bar and the files."""
+        """Closes the progress bar and the event file."""
         self._bar.close()
         if self._events:
             with _writing(self._workdir):
@@ -111,15 +122,15 @@ class Report:
         self._tokens += tokens
         self._positions += positions
         now = time.perf_counter()
-        self._seconds += now - self._mark
-        self._mark = now
+        self._seconds += now - self._last_read
+        self._last_read = now
         self._bar.update()
         if step % self._every == 0 or step == self._last:
             self._show(step, metrics)
 
     def _show(self, step: int, metrics: Metrics) -> None:
         loss = self._loss / self._loss_tokens if self._loss_tokens else math.nan
-        figures = {
+        scalars = {
             "train/loss": loss,
             "train/learning_rate": float(metrics.learning_rate),
             "train/gradient_norm": float(metrics.gradient_norm),
@@ -128,26 +139,26 @@ class Report:
             "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
-        self._write(step, figures)
+        self._write(step, scalars)
         self._bar.set_postfix_str(
-            f"loss {loss:.3f}, rate {figures['train/learning_rate']:.2e}, "
-            f"{figures['train/tokens_per_second']:.0f} tokens/s, "
-            f"padding {figures['train/padding_share']:.0%}"
+            f"loss {loss:.3f}, rate {scalars['train/learning_rate']:.2e}, "
+            f"{scalars['train/tokens_per_second']:.0f} tokens/s, "
+            f"padding {scalars['train/padding_share']:.0%}"
         )
         if self._bar.disable:
-            _log.info("step %d/%d %s", step, self._last, _describe(figures))
+            _log.info("step %d/%d %s", step, self._last, _describe(scalars))
         self._restart_interval()
 
-    def _write(self, step: int, figures: Mapping[str, float]) -> None:
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if not self._events:
             return
-        # JSON has no NaN: null says that there is no such figure.
-        safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        # JSON has no NaN and no infinity; they become null.
+        safe = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
         with _writing(self._workdir):
             with (self._workdir / "metrics.jsonl").open("a") as lines:
                 lines.write(line)
-            for name, value in figures.items():
+            for name, value in scalars.items():
                 self._events.write_event(
                     Event(step=step, wall_time=time.time(), summary=scalar(name, value))
                 )
@@ -158,28 +169,29 @@ class Report:
         self._seconds = self._waited = 0.0
 
 
-def _describe(figures: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in figures.items())
+def _describe(scalars: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in scalars.items())
 
 
 def _open_files(workdir: Path, first: int) -> EventsWriter:
-    """Drops what came after step `first`: from the lines, and in TensorBoard from earlier events.
+    """Drops reports of steps after `first`, and opens a new event file.
 
-    The events are those of tensorboardX's SummaryWriter(purge_step=first + 1), but written at once.
-    Its thread dies if the disk is full for a moment; then a later `add_scalar`, or the end of the
-    process, waits forever.
+    The event file is like that of tensorboardX's SummaryWriter(purge_step=first + 1), but written
+    without its background thread. That thread dies if the disk is full for a moment; then a later
+    `add_scalar`, or the end of the process, waits forever.
     """
     with _writing(workdir):
         _drop_lines_after(workdir / "metrics.jsonl", first)
         (workdir / "tensorboard").mkdir(exist_ok=True)
         events = EventsWriter(str(workdir / "tensorboard" / "events"))
-        start = SessionLog(status=SessionLog.START)  # hides what has this step or a later one
+        # TensorBoard hides earlier events of this step and of later ones.
+        start = SessionLog(status=SessionLog.START)
         events.write_event(Event(step=first + 1, session_log=start))
     return events
 
 
 def _drop_lines_after(path: Path, step: int) -> None:
-    """Removes what a killed run wrote after its last checkpoint, and a half-written last line."""
+    """Removes the lines of later steps, and damaged lines such as a half-written last one."""
     if not path.exists():
         return
     kept = []
@@ -188,7 +200,7 @@ def _drop_lines_after(path: Path, step: int) -> None:
             if json.loads(line)["step"] <= step:
                 kept.append(f"{line}\n")
         except (ValueError, TypeError, KeyError):
-            _log.warning("%s, line %d: dropped, for it is damaged", path, number)
+            _log.warning("%s, line %d: dropped, since it is damaged", path, number)
     write_file(path, "".join(kept))
 
 
@@ -198,6 +210,6 @@ def _writing(workdir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{workdir} cannot be written: {error.strerror}; free some space there, and the same "
+            f"{workdir} cannot be written: {error.strerror}; free some space there, then the same "
             "command continues from the last checkpoint"
         ) from None

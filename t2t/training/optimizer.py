@@ -1,10 +1,11 @@
-"""The optimiser, its update shared among copies of the parameters, and how an update is applied.
+"""The optimiser, whose state and updates are sharded over `data` as well.
 
-The update of parameters that several devices hold is the same on each of them. So each device
-computes its share of it, and the new parameters are gathered (Xu et al. 2020; ZeRO's first stage):
+Data parallelism replicates the parameters, and every replica would compute the same update. Instead
+each device computes one shard of the update, and the new parameters are gathered (Xu et al. 2020;
+stage 1 of ZeRO):
 
-    updates, opt_state = optimizer.update(gradient, opt_state, params)  # in shares, as opt_state
-    params = apply_updates(params, updates, where=finite)  # cut as before
+    updates, opt_state = optimizer.update(gradient, opt_state, params)  # both sharded over `data`
+    params = apply_updates(params, updates, where=finite)  # sharded as before
 """
 
 import jax
@@ -19,7 +20,10 @@ from t2t.training.schedule import make_schedule
 
 
 def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam, or a registered optimiser, under the schedule; clipping comes first."""
+    """Section 5.3: Adam, or a registered optimiser, with the schedule of the config.
+
+    With `training.clip_norm`, gradients are clipped before.
+    """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)
     optimizer: optax.GradientTransformation
@@ -32,11 +36,11 @@ def make_optimizer(config: Config) -> optax.GradientTransformation:
             optimizer = find_variant("training.optimizer", other)(training, schedule)
     if training.clip_norm:
         optimizer = optax.chain(optax.clip_by_global_norm(training.clip_norm), optimizer)
-    return update_in_shares(optimizer)
+    return shard_update(optimizer)
 
 
-def update_in_shares(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser with its state and updates sharded over `data`, too (`shard_over_data`)."""
+def shard_update(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns the optimiser with its state and updates sharded over `data` (`shard_over_data`)."""
 
     def init(params: Params) -> optax.OptState:
         return optimizer.init(jax.tree.map(shard_over_data, params))
@@ -52,7 +56,10 @@ def update_in_shares(optimizer: optax.GradientTransformation) -> optax.GradientT
 
 
 def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Params:
-    """params + updates, or params unless `where`; added in shares, then cut as `params` are."""
+    """Returns params + updates if `where` is True, else params.
+
+    The sum is sharded as `updates`, the result as `params`.
+    """
     old = jax.tree.map(reshard_like, params, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
     gathered: Params = jax.tree.map(reshard_like, new, params)

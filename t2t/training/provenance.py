@@ -1,6 +1,6 @@
-"""What made a run: a line of `ledger.jsonl` for each start of its training.
+"""The provenance of a run: `ledger.jsonl` has one line for each start of its training.
 
-Only what cannot be read from the rest of the run directory is here: code, data, packages, machine.
+A line records what the rest of the run directory does not: code, data, packages and machine.
 """
 
 import hashlib
@@ -30,24 +30,24 @@ from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
 
-CHECKOUT = Path(__file__).parents[2]  # or where t2t is installed, with the recipes inside of it
+CHECKOUT = Path(__file__).parents[2]  # if installed: the folder with t2t, recipes in t2t/configs
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
-_CODE = ("t2t", "configs")  # folders of the checkout that decide what is computed
-_TRACED = ("revision", "changed", "code", "seed", "command")
-_ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # variables so named change what is computed
+_CODE = ("t2t", "configs")  # folders of the checkout with code that affects results
+_SUMMARIZED = ("revision", "changed", "code", "seed", "command")
+_ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
 
-_OTHER_TEXT = {
+_REMEDIES = {  # what to do if the text of a split has changed
     "train": (
         "a run continues with the batches of the text it began with; restore that text, or choose "
         "another --workdir"
     ),
     "validation": (
-        "its checkpoints have validation scores, and scores of different texts do not say which is "
-        "best; restore that text, choose another --workdir, or score the new text with "
+        "its checkpoints have validation scores, which cannot be compared with scores on another "
+        "text; restore that text, choose another --workdir, or score the new text with "
         "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
     ),
 }
@@ -56,10 +56,15 @@ _OTHER_TEXT = {
 def check_corpora(
     workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
 ) -> None:
-    """Refuses to continue a run on other text than that of its last start.
+    """Checks that the text is that of the run's last start, whatever its path.
 
-    The training text is bound by any checkpoint, the validation text by one with a score on it
-    (`checkpoint.list_measures`). The text alone counts here, not where it lies.
+    A run with checkpoints cannot change its training text. A run whose checkpoints have validation
+    scores cannot change its validation text, either.
+
+    Args:
+        workdir: run directory.
+        corpora: corpora of each split.
+        measures: measures of the checkpoints' validation scores (`checkpoint.list_measures`).
 
     Raises:
         RunError: the text of a split has changed.
@@ -68,7 +73,7 @@ def check_corpora(
         return
     entries = read_ledger(workdir)
     if not entries:
-        _log.warning("%s has no ledger: that its text is still the same is not checked", workdir)
+        _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
     for split, parts in corpora.items():
         if split == "validation" and not measures:
             continue
@@ -78,7 +83,7 @@ def check_corpora(
             raise RunError(
                 f"{workdir} was started with another {split} text:\n"
                 f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
-                + _OTHER_TEXT[split]
+                + _REMEDIES[split]
             )
 
 
@@ -99,7 +104,14 @@ def record_start(
     corpora: Mapping[str, Sequence[Corpus]],
     step: int,
 ) -> None:
-    """Appends this start, from process 0; `corpora` by split, `step` that of the checkpoint.
+    """Appends a line for this start to the ledger, in process 0.
+
+    Args:
+        workdir: run directory.
+        config: config of this start.
+        vocabulary: vocabulary of the run.
+        corpora: corpora of each split.
+        step: step of the checkpoint that training continues from, or 0.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -135,52 +147,51 @@ def record_start(
     try:
         with path.open("ab") as file:
             if file.tell() and not path.read_bytes().endswith(b"\n"):
-                file.write(b"\n")  # behind a line that a killed process did not finish
+                file.write(b"\n")  # ends a line that a killed process left incomplete
             file.write(json.dumps(entry).encode() + b"\n")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def read_ledger(workdir: Path) -> list[dict[str, Any]]:
-    """All starts in order; none of a run that is older than the ledger."""
+    """Returns the entries of all starts in order, without damaged lines."""
     path = workdir / "ledger.jsonl"
     entries = []
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], start=1):
         try:
             entries.append(json.loads(line))
         except ValueError:
-            _log.warning("%s, line %d: left out, for it is damaged", path, number)
+            _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
 
 
-def trace(workdir: Path) -> dict[str, Any] | None:
-    """What a score says of its run; None where the run has no ledger."""
+def summarize_ledger(workdir: Path) -> dict[str, Any] | None:
+    """Returns the part of the ledger that evaluations record; None if there is no ledger."""
     entries = read_ledger(workdir)
     if not entries:
         return None
-    last = {name: entries[-1].get(name) for name in _TRACED}
+    last = {name: entries[-1].get(name) for name in _SUMMARIZED}
     return {"started": entries[0]["date"], "starts": len(entries)} | last
 
 
 def now() -> str:
-    """The time, UTC, to the second."""
+    """Returns the current time in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def find_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of these packages, and of Python."""
+    """Returns the versions of these packages and of Python."""
     versions = {name: importlib.metadata.version(name) for name in packages}
     return versions | {"python": platform.python_version()}
 
 
 def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """Commit of the checkout that runs, its programs and recipes that differ, and a hash of all.
+    """Returns the revision of the running code: {"revision", "changed", "code"}.
 
-    The hash covers the files of the imported `plugins`, too.
-
-    The hash tells two changes of the same files apart, and needs no git. Without git the commit is
-    the one that `git archive` or the installation wrote into REVISION, and `changed` is None;
-    `revision` is None, too, where there is neither.
+    `revision` is the commit of the checkout. Without git it is the commit that `git archive` or the
+    installation wrote into the file REVISION, or None without that file. `changed` lists the
+    programs and recipes that differ from the commit; it is None without git. `code` is `hash_code`,
+    which needs no git and distinguishes two changes of the same files.
     """
     code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
@@ -192,11 +203,13 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hash_code(plugins: Sequence[str] = ()) -> str:
-    """SHA-256 of all programs, recipes and plugins with their names, known to git or not.
+    """Returns a SHA-256 of names and contents of all programs, recipes and plugins.
 
-    It is the same in a checkout and where that was installed.
+    It includes files that git does not track. It is the same in a checkout and in an installation
+    of it.
     """
-    installed = (CHECKOUT / "t2t" / "configs").is_dir()  # what is beside it is not ours
+    # The folder of an installation holds the packages of others, too.
+    installed = (CHECKOUT / "t2t" / "configs").is_dir()
     folders = [CHECKOUT / part for part in (_CODE[:1] if installed else _CODE)]
     files = sorted(
         (re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()), path)
@@ -221,7 +234,7 @@ def _read_shipped_revision() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What it prints; None where it fails. It takes no lock that another git would wait for."""
+    """Runs git without taking locks; returns its output, or None if it fails."""
     command = ["git", "--no-optional-locks", "-C", str(CHECKOUT), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

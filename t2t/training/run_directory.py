@@ -1,9 +1,9 @@
-"""The run directory: whose it is, and with which config it may be continued.
+"""The run directory: its lock, its config, and the steps of its checkpoints.
 
     config.json   vocab/   checkpoints/STEP/{params,training}   metrics.jsonl   evaluations/
 
-That is all that is needed to resume or to evaluate, and it can be copied elsewhere. Nothing in it
-is executed on load.
+It holds all that is needed to resume or to evaluate a run, and can be copied elsewhere. Loading it
+executes no code from it.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from t2t.config.fields import Config
 from t2t.config.files import differences, load_config, save_config
 from t2t.runtime.distributed import is_first
 
-# What may differ between a run and its continuation: it changes neither the parameters that
-# follow from those already there, nor the order of the data. Validation files may move, but their
-# text stays (`ledger.check_corpora`).
+# Prefixes of the fields that may change when a run continues: they affect neither the next update
+# nor the order of the data. Validation files may move, but their text may not change
+# (`provenance.check_corpora`).
 _CHANGEABLE = (
     "mesh.",
     "checkpoints.",
@@ -35,15 +35,17 @@ _CHANGEABLE = (
     "training.max_nonfinite_steps",
 )
 
-# Their rates do not depend on `training.steps`. Those of a cosine, or of a registered one, may.
-_ENDLESS_SCHEDULES = ("noam", "inverse_sqrt", "constant")
+# Schedules whose rates do not depend on `training.steps`, so that a run can be extended. A cosine
+# schedule depends on it, and a registered one may.
+_EXTENDABLE_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
-# What validation BLEU depends on: it may not change once checkpoints have such scores, or "best"
-# would compare different searches.
-_OF_BLEU = ("decoding.beam_size", "decoding.alpha", "decoding.max_extra_length")
+# Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
+# since "best" would compare scores of different searches.
+_BLEU_FIELDS = ("decoding.beam_size", "decoding.alpha", "decoding.max_extra_length")
 
-# What makes the vocabulary: all that binds a run as long as it holds no checkpoint.
-_OF_VOCABULARY = (
+# Prefixes of the fields that the vocabulary depends on. In a run without a checkpoint, all other
+# fields may change.
+_VOCABULARY_FIELDS = (
     "tokenizer.",
     "data.source",
     "data.src_language",
@@ -55,21 +57,23 @@ _OF_VOCABULARY = (
 
 
 class RunError(RuntimeError):
-    """A run directory that cannot be used; the message says why and what would help."""
+    """Raised if a run directory cannot be used; the message has the reason and a remedy."""
 
 
 @contextlib.contextmanager
 def lock_run(workdir: Path) -> Iterator[None]:
-    """Makes a run directory this trainer's alone; the lock ends with its process, however it ends.
+    """A context that locks a run directory for one trainer.
+
+    The operating system releases the lock when the process ends, even if it is killed.
 
     Raises:
-        RunError: another trainer holds it, or it cannot be written.
+        RunError: another trainer holds the lock, or the directory cannot be written.
     """
     with contextlib.ExitStack() as held:
         if is_first():
             refusal = (
                 f"another trainer is at work in {workdir}; "
-                "wait for its end, or choose another --workdir"
+                "wait until it ends, or choose another --workdir"
             )
             held.enter_context(lock(workdir, refusal))
         yield
@@ -77,10 +81,11 @@ def lock_run(workdir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lock(folder: Path, refusal: str) -> Iterator[None]:
-    """Makes a folder this process' alone.
+    """A context that locks a folder for this process.
 
     Raises:
-        RunError: another process holds it (`refusal` says that), or it cannot be written.
+        RunError: another process holds the lock (the message is `refusal`), or the folder cannot be
+            written.
     """
     with contextlib.ExitStack() as held:
         try:
@@ -95,35 +100,41 @@ def lock(folder: Path, refusal: str) -> Iterator[None]:
 
 
 def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
-    """Makes a run directory, or checks that the one that is there was made with this config.
+    """Creates a run directory, or checks that an existing one can continue with this config.
 
-    As long as it holds no checkpoint, only what made its vocabulary, if that is there, has to stay:
-    a first attempt that failed on its data does not stand in the way of the second. `measures` are
-    those of its checkpoints' validation scores (`checkpoint.list_measures`).
+    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
+    be unchanged, so that a run can be started again after an error in its data.
+
+    Args:
+        workdir: run directory.
+        config: config to write to it.
+        measures: measures of its checkpoints' validation scores (`checkpoint.list_measures`).
 
     Raises:
-        RunError: it was made with another, or cannot be written.
+        RunError: a field that may not change has changed, or the directory cannot be written.
     """
     path = workdir / "config.json"
     if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
         changed = differences(load_config(path), config)
         if list_steps(workdir):
-            free = tuple(
+            changeable = tuple(
                 field
                 for field in _CHANGEABLE
-                if field != "training.steps" or config.training.schedule in _ENDLESS_SCHEDULES
+                if field != "training.steps" or config.training.schedule in _EXTENDABLE_SCHEDULES
             )
-            bound = _OF_BLEU if "bleu" in measures else ()
+            fixed = _BLEU_FIELDS if "bleu" in measures else ()
             changed = [
-                line for line in changed if not line.startswith(free) or line.startswith(bound)
+                line
+                for line in changed
+                if not line.startswith(changeable) or line.startswith(fixed)
             ]
         else:
-            changed = [line for line in changed if line.startswith(_OF_VOCABULARY)]
+            changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
         if changed:
             raise RunError(
                 f"{workdir} was written with another config:\n  "
                 + "\n  ".join(changed)
-                + "\nchoose another --workdir, or the old values to continue this run"
+                + "\nchoose another --workdir, or continue this run with the old values"
             )
     if not is_first():
         return
@@ -135,41 +146,44 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
 
 
 def list_steps(workdir: Path) -> list[int]:
-    """The steps of the complete checkpoints, in order.
+    """Returns the steps of the complete checkpoints, in order.
 
-    Orbax gives a checkpoint its final name when it is complete. Names are all that is read here:
-    importing Orbax takes longer than what some of the programs do.
+    Orbax gives a checkpoint its final name when it is complete, so this function reads only names.
+    It does not import Orbax, which would take longer than some programs run.
     """
     folder = workdir / "checkpoints"
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`, also while it is written; null stands for no finite number."""
+    """Returns the lines of `metrics.jsonl`, also during training; None is a non-finite value."""
     path = workdir / "metrics.jsonl"
     metrics = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):  # the trainer is writing it
+        with contextlib.suppress(ValueError):  # a line that is being written
             metrics.append(json.loads(line))
     return metrics
 
 
 def is_regular(step: int, config: Config) -> bool:
-    """Whether the config asks for a checkpoint of this step, interrupted or not."""
+    """Returns whether the config asks for a checkpoint at this step.
+
+    Other checkpoints are those of interruptions.
+    """
     return step % config.checkpoints.every == 0 or step == config.training.steps
 
 
 def list_regular_steps(workdir: Path) -> list[int]:
-    """The steps of the complete checkpoints, in order, without those of interruptions."""
+    """Returns the steps of the complete checkpoints without those of interruptions, in order."""
     config = load_config(workdir / "config.json")
     return [step for step in list_steps(workdir) if is_regular(step, config)]
 
 
 def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list[int]:
-    """The last `count` regular checkpoints in a row, up to step `until`, the oldest first.
+    """Returns the steps of the last `count` consecutive regular checkpoints up to step `until`.
 
-    They are fewer where there are no more without a gap: training keeps a few old checkpoints far
-    behind the last ones, and their mean would be another thing.
+    The oldest is first. If one of them is missing, the list begins after this gap and is shorter.
+    So an average never includes much older checkpoints that `keep_every` or `keep_best` has kept.
     """
     every = load_config(workdir / "config.json").checkpoints.every
     steps = [step for step in list_regular_steps(workdir) if until is None or step <= until]

@@ -1,4 +1,4 @@
-"""Learning rates as optax schedules: functions of the number of updates made so far, from 0."""
+"""Learning-rate schedules of optax: functions of the number of updates before this one."""
 
 import math
 
@@ -22,12 +22,12 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
 
 
 def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
-    """The schedule that `training.schedule` names; the library's own begin with linear warm-up."""
+    """Creates the schedule that `training.schedule` names; built-in ones have linear warm-up."""
     peak, warmup = config.learning_rate, config.warmup_steps
     match config.schedule:
         case "noam":
             return noam(d_model, warmup, config.learning_rate)
-        case "inverse_sqrt":  # the same curve, given by its peak
+        case "inverse_sqrt":  # the curve of noam, scaled to its peak rate
             return noam(1, warmup, peak * warmup**0.5)
         case "cosine":
             return optax.warmup_cosine_decay_schedule(

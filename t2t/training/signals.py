@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, preemption: when training has to save and stop, and what they must not break."""
+"""Handling of SIGINT and SIGTERM: training saves and stops, and Orbax is not interrupted."""
 
 import contextlib
 import os
@@ -12,14 +12,17 @@ from jax.experimental import multihost_utils
 
 
 class Interruption:
-    """The first SIGINT (Ctrl-C) or SIGTERM, to this process or another; a second is not held up."""
+    """A context in which the first SIGINT (Ctrl-C) or SIGTERM only makes `reached` return True.
+
+    A second signal has its usual effect. With several processes, a signal to one stops all.
+    """
 
     def __enter__(self) -> "Interruption":
         self._received = False
         handlers: dict[signal.Signals, Callable[[int, types.FrameType | None], None]]
         if jax.process_count() == 1:
             handlers = {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
-        else:  # JAX listens to SIGTERM, and has all processes agree on a step
+        else:  # JAX handles SIGTERM: it makes all processes agree on a step at which to stop
             handlers = {signal.SIGINT: _terminate}
         self._previous = {number: signal.signal(number, handlers[number]) for number in handlers}
         return self
@@ -28,7 +31,7 @@ class Interruption:
         self._restore()
 
     def reached(self, step: int) -> bool:
-        """Whether to stop before this step, in all processes alike; to be asked at every step."""
+        """Returns whether to stop before this step; every process must ask at every step."""
         if jax.process_count() == 1:
             return self._received
         return bool(multihost_utils.reached_preemption_sync_point(step))
@@ -45,9 +48,10 @@ class Interruption:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """SIGINT and SIGTERM come at the end of this: interrupted, Orbax may abort or wait for ever.
+    """A context that delays SIGINT and SIGTERM to its end.
 
-    They come to the main thread alone; in any other there is nothing to hold.
+    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
+    main thread, so the context does nothing in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,6 +69,7 @@ def hold_signals() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:
+    """Turns a SIGINT into a SIGTERM, which JAX announces to all processes."""
     del frame
     signal.signal(number, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGTERM)

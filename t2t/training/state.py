@@ -1,4 +1,4 @@
-"""What training carries from step to step, and nothing else: enough to resume bit for bit."""
+"""The training state: all that is carried from step to step, enough to resume bit for bit."""
 
 import functools
 from typing import NamedTuple
@@ -16,14 +16,17 @@ from t2t.model.interface import EncoderDecoder, Params
 
 
 class TrainState(NamedTuple):
-    """The data position is `step`; the dropout of a step follows from `key` and `step`."""
+    """The state between two steps.
+
+    `step` determines the next batch, `key` and `step` its dropout masks.
+    """
 
     step: Int[Array, ""]  # batches seen
     params: Params
-    opt_state: optax.OptState  # its own count is of updates made: step - skipped
+    opt_state: optax.OptState  # its count is the number of updates, step - skipped
     key: jax.Array
-    skipped: Int[Array, ""]  # steps without an update, since loss or gradient was not finite
-    skipped_in_a_row: Int[Array, ""]
+    skipped: Int[Array, ""]  # steps without an update because loss or gradient was not finite
+    skipped_in_a_row: Int[Array, ""]  # skipped since the last update
 
 
 def init_state(
@@ -32,7 +35,7 @@ def init_state(
     src_vocab_size: int,
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
-    """The model's structure and the state before the first step, sharded from birth."""
+    """Returns the model's structure and the state before step 0, created with its shardings."""
     params_key, _ = jax.random.split(jax.random.key(config.seed))
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
     return structure, _start(config, optimizer, params)
@@ -44,7 +47,7 @@ def describe_state(
     src_vocab_size: int,
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
-    """As `init_state`, with shapes, dtypes and shardings on the mesh in use instead of values."""
+    """As `init_state`, with a `jax.ShapeDtypeStruct` on the current mesh in place of each array."""
     mesh = jax.sharding.get_mesh()
 
     def place(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -57,8 +60,8 @@ def describe_state(
 
 
 def _start(config: Config, optimizer: optax.GradientTransformation, params: Params) -> TrainState:
-    """The state before the first step with these parameters."""
+    """Returns the state before step 0 with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
-    step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # one buffer each
+    step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # separate buffers
     opt_state = jax.jit(optimizer.init)(params)
     return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)

@@ -1,4 +1,4 @@
-"""One step of training and of validation: pure functions, and the only gradients taken."""
+"""The jitted steps of training and of validation."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,19 +18,19 @@ from t2t.training.optimizer import apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
-Sums = tuple[Float[Array, ""], Float[Array, ""]]  # of losses, of weights
-SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # the same for each row
+Sums = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
+SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # `Sums` of each row
 
 
 class Metrics(NamedTuple):
-    """Of one step."""
+    """The metrics of one training step."""
 
     loss: Float[Array, ""]  # label-smoothed, nats per target token
-    tokens: Float[Array, ""]  # real target tokens
+    tokens: Float[Array, ""]  # target tokens, without padding
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
-    skipped: Int[Array, ""]  # so far
-    skipped_in_a_row: Int[Array, ""]
+    skipped: Int[Array, ""]  # steps skipped so far
+    skipped_in_a_row: Int[Array, ""]  # skipped since the last update
 
 
 TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
@@ -40,7 +40,7 @@ EvalStep = Callable[[Params, DeviceBatch], SentenceLosses]
 def make_train_step(
     structure: nnx.GraphDef[EncoderDecoder], optimizer: optax.GradientTransformation, config: Config
 ) -> TrainStep:
-    """The jitted step; it consumes the state that it is given."""
+    """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
@@ -84,17 +84,18 @@ def accumulate(
     key: jax.Array,
     parts: int,
 ) -> tuple[Sums, Params]:
-    """Sums over the batch, computed in `parts`, so that memory holds one part's activations.
+    """Sums losses and gradients over `parts` of the batch, one after the other.
 
-    Part i takes rows i, i + parts, ...: neighbours in memory stay on their device.
+    Memory holds the activations of only one part. Part i takes rows i, i + parts, ..., so each
+    device splits its own rows, and no rows move between devices.
     """
     if parts == 1:
         return sum_gradients(params, batch, key)
 
     def split(rows: jax.Array) -> jax.Array:
-        own = spec("batch", None, *[None] * (rows.ndim - 1))
+        sharding = spec("batch", None, *[None] * (rows.ndim - 1))
         shape = (rows.shape[0] // parts, parts, *rows.shape[1:])
-        return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=own), 1, 0)
+        return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
@@ -110,9 +111,9 @@ def accumulate(
 
 
 def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
-    """The jitted (negative log-likelihood in nats, tokens) of each row, on every process.
+    """Creates the jitted step that returns each row's (negative log-likelihood in nats, tokens).
 
-    There is no smoothing and no dropout.
+    It uses no label smoothing and no dropout. The results are replicated on all devices.
     """
 
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
@@ -120,8 +121,8 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
         hidden, table = decode(model, batch)
         sentence_losses = model.policy.operations.sentence_losses
         losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
-        found = losses, batch.weights.sum(axis=-1)
-        return found if spec("batch") is None else jax.sharding.reshard(found, spec(None))
+        results = losses, batch.weights.sum(axis=-1)
+        return results if spec("batch") is None else jax.sharding.reshard(results, spec(None))
 
     return jax.jit(eval_step)
 
@@ -129,7 +130,7 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
 def score(
     model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
-    """The model's losses on a batch under teacher forcing; a key switches dropout on."""
+    """Returns the smoothed loss of a batch under teacher forcing; a key switches dropout on."""
     hidden, table = decode(model, batch, key)
     smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
@@ -138,6 +139,6 @@ def score(
 def decode(
     model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
 ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
-    """The decoder's output and the table whose product with it are the logits."""
+    """Returns the decoder's output and the output table; logits = output table^T."""
     hidden = model.decode_all(batch.src, batch.tgt_in, key).astype(model.policy.product_dtype)
     return hidden, model.output_embedding.table[...]

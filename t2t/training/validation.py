@@ -1,4 +1,4 @@
-"""The loss of a whole corpus under teacher forcing, and the batches that it and training take."""
+"""The loss of a whole corpus under teacher forcing; and the loader and prefetching of batches."""
 
 import dataclasses
 import math
@@ -22,31 +22,31 @@ from t2t.model.build import describe_model
 from t2t.model.interface import Params
 from t2t.training.step import make_eval_step
 
-DTYPE = "float32"  # of all that a loss to compare is computed in
+DTYPE = "float32"  # compute dtype of losses, so that they can be compared between devices
 
 
 NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
 class CorpusLoss(NamedTuple):
-    """Of all sentences of a corpus."""
+    """The loss of a corpus."""
 
     nats: float  # sum of the negative log-likelihoods, without smoothing
     tokens: int  # target sub-words, EOS included
 
     @property
     def mean(self) -> float:
-        """Nats a token."""
+        """Nats per token."""
         return self.nats / self.tokens
 
     def perplexity(self, count: float) -> float:
-        """exp(nats / count), `count` being that of the tokens, or of the words."""
+        """Returns exp(nats / count), where `count` is the number of tokens or of words."""
         with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
             return float(np.exp(self.nats / count))
 
 
 class CorpusScorer:
-    """Computes a corpus' loss with any parameters; compiles once for each of a few shapes."""
+    """Computes the loss of a corpus; compiles once for each of its few batch shapes."""
 
     def __init__(
         self,
@@ -56,15 +56,16 @@ class CorpusScorer:
         mesh: Mesh,
         max_length: int | None = None,
     ):
-        """Every pair counts, whatever training leaves out; an empty sentence is EOS alone.
+        """Plans the batches of the corpus.
 
-        Only pairs of more sub-words on a side than the model has positions, or than `max_length`,
-        are left out. All is computed in `DTYPE`, whatever `config.model.dtype` is.
+        Pairs are left out only if a side has more sub-words than the model has positions, or more
+        than `max_length`. The filters of training do not apply, and an empty sentence counts as
+        EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
 
         Raises:
             ConfigError: no pair is left.
         """
-        # To the plan a sentence of one sub-word were empty, and it would leave the pair out.
+        # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
         lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
@@ -79,7 +80,7 @@ class CorpusScorer:
         data = dataclasses.replace(
             config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
         )
-        if positions is not None:  # padding may not go beyond them, either
+        if positions is not None:  # padding needs positions, too
             data.length_multiple = math.gcd(data.length_multiple, limit)
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
@@ -90,29 +91,32 @@ class CorpusScorer:
         self._mesh = mesh
 
     def compile(self, params: Params) -> None:
-        """Scores one batch of each shape, so that all that `score` needs is compiled."""
+        """Compiles the step for each batch shape, by running it once."""
         steps = {self._plan.batch(step).shape: step for step in range(self._plan.steps_per_epoch)}
         for step in steps.values():
             batch = put_batch(self._loader.batch(step), self._mesh)
             jax.block_until_ready(self._eval_step(params, batch))
 
     def score(self, params: Params) -> CorpusLoss:
-        """The loss with these parameters, which lie on the mesh."""
+        """Computes the loss with these parameters, which must be on the mesh."""
         return sum_losses(self.score_sentences(params))
 
     def score_sentences(self, params: Params) -> NatsAndTokens:
-        """Each pair's nats and target sub-words, EOS included; NaN and 0 for those left out."""
+        """Computes each pair's nats and target sub-words, EOS included.
+
+        Pairs that were left out have NaN and 0.
+        """
         batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
-        found = np.full((self._num_pairs, 2), (math.nan, 0.0))
+        losses = np.full((self._num_pairs, 2), (math.nan, 0.0))
         for step, rows in enumerate(jax.device_get(sums)):
             planned = self._plan.batch(step)
-            found[planned.indices] = np.stack(rows, axis=-1)[planned.rows]
-        return found
+            losses[planned.indices] = np.stack(rows, axis=-1)[planned.rows]
+        return losses
 
 
 def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
-    """The loss of all pairs that were not left out."""
+    """Sums the losses of all pairs that were not left out."""
     nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
     return CorpusLoss(float(nats), int(tokens))
 
@@ -120,13 +124,13 @@ def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
 def make_loader(
     plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
 ) -> Loader:
-    """Batches whose rows divide among the mesh's devices and into `parts`."""
+    """Creates a loader whose batches divide into `parts`, and each part over the mesh's devices."""
     shards = find_row_shards(mesh)
     return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
 
 
 def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
-    """Batches on the mesh, `count` of them on their way before they are asked for."""
+    """Yields batches on the mesh; the transfer of up to `count` further batches has begun."""
     ahead: deque[DeviceBatch] = deque()
     for batch in batches:
         ahead.append(put_batch(batch, mesh))

@@ -218,6 +218,6 @@ def test_request_is_not_replaced_and_knows_when_it_was_obeyed(tmp_path: Path) ->
     assert request
     assert dataclasses.astuple(request) == ("first", 7)
     (tmp_path / "stop.json").write_text("{")
-    with pytest.raises(RunError, match="remove it to train on"):
+    with pytest.raises(RunError, match="remove it to continue training"):
         read_stop_request(tmp_path)
     assert list_steps(tmp_path) == []

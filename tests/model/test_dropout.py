@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import UInt32
 
-from t2t.model.dropout import dropout, fold, hash_places
+from t2t.model.dropout import dropout, fold, hash_indices
 
 
 def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray, "..."]:
@@ -23,7 +23,7 @@ def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray,
 
 
 def draw_bits(shape: tuple[int, ...], seed: int = 0) -> UInt32[np.ndarray, "..."]:
-    return np.asarray(hash_places(jnp.zeros(shape), jax.random.key_data(jax.random.key(seed))))
+    return np.asarray(hash_indices(jnp.zeros(shape), jax.random.key_data(jax.random.key(seed))))
 
 
 def correlate(one: np.ndarray, other: np.ndarray) -> float:
@@ -34,7 +34,7 @@ def correlate(one: np.ndarray, other: np.ndarray) -> float:
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 4)])
 def test_bits_are_the_hash_of_the_place(shape: tuple[int, ...]) -> None:
     words = [0x9E3779B9, 0xDEADBEEF]
-    found = hash_places(jnp.zeros(shape), jnp.array(words, jnp.uint32))
+    found = hash_indices(jnp.zeros(shape), jnp.array(words, jnp.uint32))
     np.testing.assert_array_equal(found, hash_naively(shape, words))
 
 

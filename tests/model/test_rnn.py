@@ -7,7 +7,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.model.interface import Params
-from t2t.model.rnn import RNN, AdditiveAttention, Source
+from t2t.model.rnn import RNN, AdditiveAttention, EncodedSource
 from tests import reference_rnn
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
@@ -23,7 +23,7 @@ def attend(
     state: Float[Array, "B W D"], memory: Float[Array, "B S D"], real: Bool[Array, "B S"]
 ) -> tuple[Params, Float[Array, "B W D"]]:
     attention = AdditiveAttention(CONFIG, jax.random.key(0))
-    source = Source(attention.project_memory(memory), memory, real)
+    source = EncodedSource(attention.project_memory(memory), memory, real)
     return nnx.to_pure_dict(nnx.state(attention)), attention(state, source)
 
 
@@ -75,12 +75,12 @@ def test_every_place_of_dropout_has_a_key_of_its_own() -> None:
 
 
 def test_the_decoder_starts_from_what_has_read_the_whole_sentence() -> None:
-    """The way back alone, at the first position: half of the memory's vector."""
+    """The initial state depends only on the backward direction at the first position."""
     memory = draw(2, 5, 16)
 
     @jax.jit
     def start(memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
-        return RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))._start(memory)
+        return RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))._init_states(memory)
 
     elsewhere = memory.at[:, 1:].add(1).at[:, 0, :8].add(1)
     np.testing.assert_array_equal(start(memory), start(elsewhere))

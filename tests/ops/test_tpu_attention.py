@@ -18,7 +18,7 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.build import merge
 from t2t.ops import tpu_attention
-from t2t.ops.tpu_attention import LANES, suits_kernel
+from t2t.ops.tpu_attention import LANES, supports_shapes
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from tests import reference
@@ -63,7 +63,7 @@ def draw_inputs() -> Inputs:
 
 def attend(
     query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
-) -> Float[Array, "B G Q V"]:
+) -> Float[Array, "B G Q U"]:
     return tpu_attention.fused_attention(query, keys, values, mask, D_K**0.5)
 
 
@@ -86,7 +86,7 @@ def differentiate(arrays: Inputs) -> Any:
 @pytest.mark.equality
 @pytest.mark.parametrize("at_once", [1, 2, 4])
 def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tpu_attention, "WEIGHTS_AT_ONCE", at_once * QUERIES * KEYS)
+    monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", at_once * QUERIES * KEYS)
     arrays = draw_inputs()
     found, mask = attend(*arrays), arrays[3]
     for row, head in np.ndindex(ROWS, HEADS):
@@ -101,7 +101,7 @@ def test_results_are_the_same_however_many_heads_are_computed_at_once(
 ) -> None:
     arrays = draw_inputs()
     together = differentiate(arrays)
-    monkeypatch.setattr(tpu_attention, "WEIGHTS_AT_ONCE", 1)
+    monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", 1)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(compare, differentiate(arrays), together)
 
@@ -145,7 +145,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(
 
     plain = differentiate()
     spy = mock.Mock(wraps=tpu_attention.fused_attention)
-    monkeypatch.setattr(tpu_attention, "suits_kernel", lambda *_: True)
+    monkeypatch.setattr(tpu_attention, "supports_shapes", lambda *_: True)
     monkeypatch.setattr(tpu_attention, "fused_attention", spy)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(compare, differentiate(), plain)
@@ -153,7 +153,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(
 
 
 @pytest.mark.parametrize(
-    ("change", "suits"),
+    ("change", "supported"),
     [
         ({}, True),
         ({"queries": 4 * LANES, "keys": LANES}, True),
@@ -168,13 +168,13 @@ def test_model_computes_the_same_with_and_without_the_kernel(
     ids=str,
 )
 def test_kernel_is_chosen_by_shape_and_numbers(
-    change: dict[str, Any], suits: bool, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, _, values = Shape(**change).describe()
     asked = query.shape, values.shape, query.dtype
-    assert not suits_kernel(*asked)  # on a CPU
+    assert not supports_shapes(*asked)  # on a CPU
     monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
-    assert suits_kernel(*asked) == suits
+    assert supports_shapes(*asked) == supported
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def test_damaged_line_is_dropped_with_a_warning(
     write_log(tmp_path, range(1, 4), end)
     make_report(tmp_path, first=5).close()
     assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3]
-    assert caplog.messages == [f"{tmp_path}/metrics.jsonl, line 4: dropped, for it is damaged"]
+    assert caplog.messages == [f"{tmp_path}/metrics.jsonl, line 4: dropped, since it is damaged"]
 
 
 def test_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from t2t.config.fields import Config, MeshConfig, TrainingConfig
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh, shard_over_data, spec
-from t2t.training.optimizer import apply_updates, make_optimizer, update_in_shares
+from t2t.training.optimizer import apply_updates, make_optimizer, shard_update
 
 
 def make_params() -> Params:
@@ -36,7 +36,7 @@ def test_gradient_is_clipped_for_the_update() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [optax.adam(0.1), optax.lion(0.1), optax.sgd(0.1, 0.9)])
-def test_update_in_shares_is_the_whole_update(optimizer: optax.GradientTransformation) -> None:
+def test_sharded_update_equals_the_whole_update(optimizer: optax.GradientTransformation) -> None:
     def take_steps(wrapped: optax.GradientTransformation) -> tuple[Params, optax.OptState]:
         params = make_params()
         state = jax.jit(wrapped.init)(params)
@@ -52,7 +52,7 @@ def test_update_in_shares_is_the_whole_update(optimizer: optax.GradientTransform
         return params, state
 
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        whole, in_shares = take_steps(optimizer), take_steps(update_in_shares(optimizer))
+        whole, in_shares = take_steps(optimizer), take_steps(shard_update(optimizer))
         shares = jax.tree.map(shard_over_data, make_params())
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), in_shares, whole)
     params, state = in_shares

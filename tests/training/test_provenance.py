@@ -16,7 +16,13 @@ from t2t.config.fields import Config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import provenance
-from t2t.training.provenance import check_corpora, find_revision, read_ledger, record_start, trace
+from t2t.training.provenance import (
+    check_corpora,
+    find_revision,
+    read_ledger,
+    record_start,
+    summarize_ledger,
+)
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
@@ -67,15 +73,15 @@ def test_resume_adds_a_line_even_behind_one_that_was_cut(
         file.write('{"date": "20')  # killed here
     record(tmp_path, vocabulary, step=40)
     assert [entry["step"] for entry in read_ledger(tmp_path)] == [0, 40]
-    assert "ledger.jsonl, line 2: left out, for it is damaged" in caplog.text
+    assert "ledger.jsonl, line 2: left out, since it is damaged" in caplog.text
 
 
 def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    assert trace(tmp_path) is None
+    assert summarize_ledger(tmp_path) is None
     for step in (0, 40):
         record(tmp_path, vocabulary, step)
     first, last = read_ledger(tmp_path)
-    traced = trace(tmp_path)
+    traced = summarize_ledger(tmp_path)
     assert traced
     assert (traced["started"], traced["starts"]) == (first["date"], 2)
     assert traced["revision"] == last["revision"]
@@ -90,7 +96,7 @@ def test_run_without_a_ledger_is_continued_with_a_warning(
     assert caplog.text == ""
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     check_corpora(tmp_path, {"train": [CORPUS]}, ())
-    assert "has no ledger: that its text is still the same is not checked" in caplog.text
+    assert "has no ledger, so changes of its text cannot be detected" in caplog.text
 
 
 def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:

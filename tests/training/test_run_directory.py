@@ -73,7 +73,7 @@ def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path) -> None:
     assert set(noticed) == {"params", "training", "metrics"}
     for message in noticed.values():
         assert message.startswith(f"checkpoint 30 of {run} cannot be read (")
-        assert message.endswith(f"before it is 20: choose it, or remove {folder}")
+        assert message.endswith(f"before it is 20: use that, or remove {folder}")
 
 
 def test_damaged_parameters_are_an_error_that_offers_the_one_before(run: Path) -> None:
@@ -104,7 +104,7 @@ def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(run: Path) -> Non
     checkpoints = Checkpoints(run, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
-        with pytest.raises(RunError, match=r"cannot be written .* space .* checkpoint 30 is whole"):
+        with pytest.raises(RunError, match=r"written .* space .* continues from checkpoint 30"):
             checkpoints.close()
     assert_same(plain(restore_state(run)), plain(make_state(30)))
     write_run(run, {40: None})
@@ -119,7 +119,7 @@ def test_space_is_checked_before_anything_is_written(
         checkpoints.save(make_state(40))
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "disk_usage", lambda path: usage)
-            with pytest.raises(RunError, match=r"MB are needed, .* checkpoint 40 is whole"):
+            with pytest.raises(RunError, match=r"MB are needed, .* continues from checkpoint 40"):
                 checkpoints.save(make_state(50))
         checkpoints.save(make_state(60))
     assert list_steps(run) == [10, 20, 30, 40, 60]
@@ -129,7 +129,7 @@ def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> Non
     checkpoints = Checkpoints(run, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
-        with pytest.raises(RunError, match=r"cannot be written .* checkpoint 30 is whole"):
+        with pytest.raises(RunError, match=r"cannot be written .* continues from checkpoint 30"):
             checkpoints.save(make_state(50))
     checkpoints.close()
     assert list_steps(run) == [10, 20, 30]
