@@ -73,7 +73,7 @@ def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) ->
     assert text[2] == "A girl \ufffd\ufffd climbs."
     assert text[3] == "🙂\t日本語\u2028 ½"
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "lines that are not UTF-8: 2, the first is line 3; U+FFFD stands for what is damaged"
+        "2 lines are not valid UTF-8, the first is line 3; U+FFFD replaces the invalid bytes"
     ]
 
 
