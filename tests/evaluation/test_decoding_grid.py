@@ -125,7 +125,7 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
-        ({"patience": 3}, "--patience is for --watch"),
+        ({"patience": 3}, "--patience is for --watch; add --watch"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags)
