@@ -177,7 +177,7 @@ def find_compilation_cache() -> Finding:
     before = {name: jax.config.values[name] for name in options}
     for name, value in options.items():
         jax.config.update(name, value)
-    for _ in range(2):  # a new function each time, so JAX compiles it again: the same program
+    for _ in range(2):  # a new function each time, so that JAX compiles the same program again
         jax.jit(lambda x: x + number)(jnp.zeros(()))
     for name, value in before.items():
         jax.config.update(name, value)

@@ -111,7 +111,7 @@ def read_counts(checkpoint: str) -> list[int]:
                 counts.append(int(count))
             case _:
                 raise ConfigError(
-                    f"--checkpoint={checkpoint} does not go with --watch; use last, avg:5, or "
+                    f"--checkpoint={checkpoint} cannot be used with --watch; use last, avg:5, or "
                     "several joined by commas"
                 )
     return sorted(set(counts))

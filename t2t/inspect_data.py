@@ -2,8 +2,8 @@
 
 The report has sentence lengths, length ratios, duplicates, the overlap of the splits with train,
 unknown sub-words, and the pairs that the filters drop. `--vocabulary=RUN/vocab` uses a run's
-vocabulary; otherwise one is trained as training would, and discarded. `--output=FILE.json` saves
-the figures.
+vocabulary; without it a vocabulary is trained on the corpus, and discarded afterwards.
+`--output=FILE.json` saves the figures.
 """
 
 import dataclasses

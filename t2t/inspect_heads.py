@@ -49,7 +49,7 @@ MAX_LENGTH = 256  # sub-words of a sentence with EOS; a larger map would not fit
 _TITLES = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
-    "cross": "Cross-attention: the decoder looks at the source",
+    "cross": "Cross-attention of the decoder to the source",
 }
 
 
@@ -139,7 +139,7 @@ def name_sample(sample: Sample) -> str:
 def describe_sample(sample: Sample | None) -> str:
     """Describes, for the page, the sentences over which the heads' profiles were averaged."""
     if sample is None:
-        return "are of this sentence alone; the role rare token needs --importance"
+        return "are of this sentence alone; rare tokens are known only with --importance"
     return f"are means over {name_sample(sample)}, under teacher forcing"
 
 

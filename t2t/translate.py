@@ -1,6 +1,6 @@
 """Translates standard input: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
 
-Each input line, also an empty one, gives one output line. On a terminal each line is translated at
+Each input line, even an empty one, gives one output line. On a terminal each line is translated at
 once; lines from a pipe or file are read ahead and translated in batches.
 
 With --n_best=3 each input line gives up to three output lines, best first, which begin with the

@@ -154,7 +154,7 @@ def estimate_changes(
 def _make_loss(
     config: Config, translator: Translator, pairs: Sequence[Pair]
 ) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
-    """Returns the function params -> (nats, sub-words) of each sentence, and their score."""
+    """Returns the functions params -> (nats, sub-words) of each sentence, and sums -> loss."""
     mesh = make_mesh(MeshConfig())
     with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
         corpus = ListCorpus("sample", pairs)
@@ -171,7 +171,7 @@ def _make_loss(
 def _make_bleu(
     config: Config, translator: Translator, pairs: Sequence[Pair]
 ) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
-    """Returns the function params -> sacreBLEU's counts of each sentence, and their score."""
+    """Returns the functions params -> sacreBLEU's counts of each sentence, and sums -> BLEU."""
     sources, references = zip(*pairs, strict=True)
     measure = make_measure("bleu", config.data.tgt_language)
     mesh = make_mesh(MeshConfig())

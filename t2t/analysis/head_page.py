@@ -66,7 +66,7 @@ class HeadPage:
     sentence: str
     translation: str
     stacks: Sequence[StackView]
-    sample: str  # the sentences over which profiles were averaged; ends "Entropy, role and score"
+    sample: str  # the sentences measured; completes the sentence "Entropy, role and score ..."
     measure: str | None  # the definition of importance; None: not measured
     rules: str  # the definition of the roles
 

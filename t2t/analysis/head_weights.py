@@ -57,8 +57,8 @@ def capture_weights(
 ) -> HeadWeights:
     """Returns the weights of every head under teacher forcing, on one device.
 
-    It replaces the attention operation of `model` by one that records, so do not use `model`
-    afterwards. The layers themselves are unchanged, so all their variants are supported.
+    It replaces the attention operation of `model` by one that also records its weights, so do not
+    use `model` afterwards. The layers are unchanged, so all their variants are supported.
     """
     sites = (
         [layer.attention for layer in model.encoder],

@@ -25,7 +25,8 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         A table, and the path of the plot that is drawn in the folder of the scores.
 
     Raises:
-        ConfigError, RunError: there are fewer consecutive checkpoints, or as in `Evaluator`.
+        ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
+            `Evaluator`.
     """
     evaluator = Evaluator(request)
     most = max(counts)

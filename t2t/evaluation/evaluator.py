@@ -40,7 +40,7 @@ from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_loss
 
 _log = logging.getLogger(__name__)
 
-PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # they affect the scores
+PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # may affect the scores
 _ENGINE = ("name", "compute_type", "products")  # fields of a backend that affect its results
 
 
@@ -185,7 +185,7 @@ class Evaluator:
             "seconds": seconds,  # of tokenising, searching and detokenising
             "compile_seconds": compiling,
         }
-        if len(alphas) > 1:  # one search served all alphas, so no rate belongs to one of them
+        if len(alphas) > 1:  # one search served all alphas, so there is no time per alpha
             return found, {"joint_search": {"alphas": [*alphas], **timing}}
         tokens = sum(translation.length for translation in found[0])
         return found, {
@@ -313,8 +313,8 @@ def override_decoding(config: Config, values: Mapping[str, float | None]) -> Con
 def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:
     """Returns the test set's name for file names and scores, and its raw text.
 
-    Text files are named by their stem and a hash of their content, so that `test.en` differs from
-    the split `test`, and one `test.en` from another.
+    Text files are named by their stem and a hash of their content, so that the file `test.en` is
+    not confused with the split `test` or with another `test.en`.
     """
     if bool(request.src) != bool(request.ref):
         raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")

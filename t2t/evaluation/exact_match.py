@@ -1,6 +1,6 @@
 """Exact match, the percentage of hypotheses that equal their reference, as a sacreBLEU metric.
 
-So it has a signature, and sacreBLEU's bootstrap and paired test work with it as with BLEU.
+Like BLEU it has a signature and works with sacreBLEU's bootstrap and paired tests.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ class ExactMatchSignature(Signature):
     def __init__(self, args: dict[str, Any]):
         super().__init__(args)
         self.update("case", "lc" if args["lowercase"] else "mixed")
-        self.update("space", "one")  # runs of white space count as one space
+        self.update("space", "one")  # any sequence of white space counts as one space
 
 
 class ExactMatch(Metric):
-    """The mean over sentences of 100 where the words equal those of a reference, else 0."""
+    """The percentage of sentences whose words equal those of a reference."""
 
     _SIGNATURE_TYPE = ExactMatchSignature
 

@@ -1,8 +1,8 @@
 """Corpus scores of translations: BLEU, chrF, TER and exact match, each with its definition.
 
-BLEU values are comparable only if the text was normalised and tokenised alike. So there are,
-besides sacreBLEU's standard, the two variants in which the results to reproduce were published. All
-measures take raw text.
+BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
+standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
+literature on Multi30k. All measures take raw text.
 """
 
 import dataclasses

@@ -44,9 +44,9 @@ class Comparison:
     """The difference of the second system from the first, and its significance."""
 
     difference: float  # second - first
-    better: bool  # the sign of the difference is an improvement
+    better: bool  # whether a difference of this sign is an improvement
     num_seeds: tuple[int, int]  # of the first and of the second system
-    sentence_error: float  # standard error from the choice of the sentences, beyond `seed_error`
+    sentence_error: float  # standard error from the sentences, in addition to `seed_error`
     seed_error: float | None  # standard error from the seeds; None if each system has only one
     interval: Interval  # 95%, of the difference
     p_value: float  # two-sided, of this comparison alone

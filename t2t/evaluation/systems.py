@@ -53,7 +53,7 @@ def read_system(operand: str, split: str, evaluation: str) -> System:
 
 
 def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
-    """Raises `EvaluationError` if runs joined by commas do not differ in the seed alone."""
+    """Raises `EvaluationError` if runs share a seed or differ in more than their seed."""
     first, *others = evaluations
     for other in others:
         if changed := [

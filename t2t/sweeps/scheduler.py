@@ -131,7 +131,7 @@ class Scheduler:
             self._progress.finish(job.run)
 
     def _find_reason(self, job: _Job, status: int) -> str:
-        """Returns the last exception in the output of this stage, or else its last line."""
+        """Returns the signal that killed the process, else its last exception or last line."""
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
         path = self._programs.workdir / job.run.name / "output.log"

@@ -35,8 +35,8 @@ HEADER = (
 )  # fmt: skip
 NOTES = (
     "Verdicts compare each row with base, with Holm's correction for several comparisons. Brackets "
-    "are 95% intervals over sentences. Perplexity: exp of the nats per sub-word, averaged over the "
-    "seeds.",
+    "are 95% intervals over sentences. Perplexity: exp of the mean over seeds of the nats per "
+    "sub-word.",
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values.",
     f"FLOPs: of the whole training by formula, with batches of data.batch_tokens filled with "
