@@ -91,7 +91,7 @@ def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
             yield text.decode(errors="replace")
     if damaged:
         _log.warning(
-            "%d lines are not valid UTF-8, the first is line %d; U+FFFD replaces the invalid bytes",
+            "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
             len(damaged), damaged[0],
         )  # fmt: skip
 

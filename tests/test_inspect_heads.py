@@ -110,7 +110,7 @@ def test_page_shows_every_head_with_its_figures(page: str) -> None:
     assert in_table == sorted(importances, reverse=True)
     drawn = "3 of 5 sentences of the validation split, drawn with seed 0"
     assert f"means over {drawn}, under teacher forcing" in page
-    assert f"when this head alone is off, on {drawn}. In brackets 95% intervals" in page
+    assert f"when this head alone is switched off, on {drawn}. In brackets: 95%" in page
 
 
 def test_page_is_alone_and_takes_text_as_text(page: str) -> None:

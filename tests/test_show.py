@@ -68,7 +68,7 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert "model.num_heads 1" in lines
     assert "revision 0123abcd" in lines
     assert "changed nothing: the working tree was clean" in lines
-    assert "code beefbeefbeefbeef, sha256 of its programs and recipes" in lines
+    assert "code beefbeefbeefbeef, sha256 of the programs and recipes" in lines
     assert "train 1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
     assert "versions jax 0.10.2" in lines
     assert "step 60 of 100000" in lines
