@@ -5,8 +5,8 @@
     run = t2t.load("runs/en-de")
     run.translate(["A girl climbs."])
 
-Each file beside this one is a program, `t2t NAME` or `python -m t2t.NAME`; the library is in the
-folders.
+Every other file in this folder is a program, started by `t2t NAME` or `python -m t2t.NAME`. The
+subfolders hold the library.
 """
 
 from t2t.api.load import load

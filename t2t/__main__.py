@@ -1,6 +1,6 @@
 """Lists the programs of t2t and starts one: `t2t train --config=configs/quickstart.py ...`.
 
-`t2t NAME FLAG ...` becomes `python -m t2t.NAME FLAG ...` of this Python.
+`t2t NAME FLAG ...` runs `python -m t2t.NAME FLAG ...` with the same Python.
 """
 
 import ast
@@ -18,13 +18,13 @@ _USAGE = """Usage: t2t PROGRAM [FLAG ...]
 {programs}
 
 `t2t PROGRAM --help` lists the flags of a program. A recipe such as --config=configs/quickstart.py
-is looked up in the current folder first, then among those of t2t:
+is looked up in the current folder first, then among the recipes of t2t in:
   {recipes}
 """
 
 
 def list_programs() -> dict[str, str]:
-    """One line about each program, by its name; none of them is imported."""
+    """Returns a one-line summary of each program, keyed by its name, without importing any."""
     return {
         path.stem: _read_summary(path)
         for path in sorted(_FOLDER.glob("*.py"))
@@ -33,13 +33,13 @@ def list_programs() -> dict[str, str]:
 
 
 def _read_summary(path: Path) -> str:
-    """The first line of the docstring, without the command behind the colon."""
+    """Returns the docstring's first line, without the command that follows the colon."""
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     return docstring.partition("\n")[0].partition(": `")[0].rstrip(".")
 
 
 def describe_usage() -> str:
-    """The text of `t2t --help`."""
+    """Returns the text of `t2t --help`."""
     programs = list_programs()
     width = max(map(len, programs))
     lines = [f"  {name:{width}}  {summary}" for name, summary in programs.items()]
@@ -47,7 +47,7 @@ def describe_usage() -> str:
 
 
 def main() -> NoReturn:
-    """Becomes the program that the command line names; exits with status 2 if there is none."""
+    """Replaces this process by the named program; exits with status 2 if it does not exist."""
     if len(sys.argv) == 1 or sys.argv[1] in ("--help", "-h", "help"):
         print(describe_usage(), end="")
         sys.exit(0)
@@ -58,7 +58,8 @@ def main() -> NoReturn:
         advice = f"perhaps {' or '.join(nearest)}" if nearest else "`t2t --help` lists them"
         print(f"t2t {name}: no such program; {advice}", file=sys.stderr)
         sys.exit(2)
-    # The same process: signals, status, module search path and ledger are those of `python -m`.
+    # exec, not a child process: signals, exit status, sys.path and the recorded command are those
+    # of `python -m`.
     os.execv(sys.executable, [sys.executable, "-m", f"t2t.{name}", *flags])
 
 

@@ -1,9 +1,9 @@
-"""Says whether runs differ: `python -m t2t.compare RUN_A RUN_B ... [--measure=bleu]`.
+"""Tests whether scores differ: `python -m t2t.compare RUN_A RUN_B ... [--measure=bleu]`.
 
-Each operand is a system: a run directory, whose newest evaluation of --split counts (or the one
-that --evaluation names), or the .json file of an evaluation. Several seeds of one system are joined
-by a comma. Every system is compared with the first, over the saved hypotheses; nothing is
-translated.
+Each operand is a system: the .json file of an evaluation, or a run directory, of which the newest
+evaluation of --split is used, or the one that --evaluation names. Join the seeds of one system by
+commas. Every system is compared with the first, on the saved hypotheses; nothing is translated
+again.
 """
 
 import math
@@ -17,16 +17,16 @@ from t2t.evaluation.scores import MEASURES, format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
     SystemScore,
+    collect_statistics,
     judge,
     mean_nats,
-    measure_sentences,
     sacrebleu_score,
 )
 from t2t.evaluation.systems import (
     System,
     check_comparable,
-    count_references,
     list_changes,
+    read_reference_losses,
     read_system,
 )
 from t2t.evaluation.verdict import describe_all
@@ -39,10 +39,10 @@ PLOTS = (".svg", ".png", ".pdf")
 def compare(
     operands: Sequence[str], measure: str, split: str, evaluation: str, plot: Path | None
 ) -> str:
-    """The report for people.
+    """Returns the comparison as text, and draws the scores by length if `plot` is given.
 
     Raises:
-        ConfigError, EvaluationError: an operand is not there, or they do not compare.
+        ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
     if plot and plot.suffix not in PLOTS:
         raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
@@ -52,13 +52,13 @@ def compare(
     result = systems[0].evaluations[0].result
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
-    counted = {
-        system.name: measure_sentences(chosen, system.hypotheses, test_set.references)
+    statistics = {
+        system.name: collect_statistics(chosen, system.hypotheses, test_set.references)
         for system in systems
     }
     score = sacrebleu_score(chosen.metric)
-    judgement = judge(counted, score, higher_is_better=chosen.higher_is_better)
-    buckets = score_by_length(score, counted, test_set.sources)
+    judgement = judge(statistics, score, higher_is_better=chosen.higher_is_better)
+    buckets = score_by_length(score, statistics, test_set.sources)
     if plot:
         plot_by_length(buckets, measure, plot)
     number = len(test_set.references)
@@ -72,21 +72,21 @@ def compare(
     ]
     if len(systems) > 1:
         lines += ["", *describe_log_probs(systems, test_set.references)]
-    lines += ["", f"{measure} by words in the source, with 95% over sentences", ""]
+    lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
     return "\n".join([*lines, format_buckets(buckets)])
 
 
 def describe_log_probs(systems: Sequence[System], references: Sequence[str]) -> list[str]:
-    """Verdicts by the references' log-probability, which see smaller differences."""
-    found = count_references(systems, references)
+    """Verdicts by the references' log-probability, which resolves smaller differences than BLEU."""
+    found = read_reference_losses(systems, references)
     if found is None:
         return [
-            "No verdict by the references' log-probability: a run was evaluated without it, or has "
-            "none that is finite; evaluate that run again."
+            "No verdict by the references' log-probability: a run was evaluated without it, or no "
+            "reference has a finite one under all runs; evaluate that run again."
         ]
-    counted, unit = found
-    judgement = judge(counted, mean_nats, higher_is_better=False)
-    number = len(next(iter(counted.values()))[0])
+    losses, unit = found
+    judgement = judge(losses, mean_nats, higher_is_better=False)
+    number = len(next(iter(losses.values()))[0])
     perplexities = ", ".join(
         f"{name} {math.exp(score.value):.4g}" for name, score in judgement.scores.items()
     )
@@ -99,7 +99,7 @@ def describe_log_probs(systems: Sequence[System], references: Sequence[str]) -> 
 def format_scores(
     systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str
 ) -> str:
-    """A line for each system: what it is, its score and intervals, what differs from the first."""
+    """Table of the systems' scores and intervals, then their config changes from the first."""
     header = ["system", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]
     rows = []
     for system in systems:
@@ -122,7 +122,7 @@ def format_scores(
 
 
 def format_buckets(buckets: Sequence[Bucket]) -> str:
-    """A column for each bucket, a line for each system."""
+    """Table of scores by length: a column for each bucket, a row for each system."""
     header = ["words", *(bucket.words for bucket in buckets)]
     rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
     for system in buckets[0].scores:
@@ -134,7 +134,7 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
 
 
 def main(operands: Sequence[str]) -> None:
-    """Prints the comparison that the flags ask for."""
+    """Prints the comparison, and the path of the plot if one was drawn."""
     values = flags.FLAGS
     plot = Path(values.plot).expanduser() if values.plot else None
     print(compare(operands, values.measure, values.split, values.evaluation, plot))
@@ -143,8 +143,12 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("measure", "bleu", MEASURES, "Which score is compared.")
-    flags.DEFINE_string("split", "test", "Of which split an evaluation has to be.")
-    flags.DEFINE_string("evaluation", "", "Its name, as RUN/evaluations/NAME.json; or the newest.")
-    flags.DEFINE_string("plot", "", "A file for the scores by length: .svg, .png or .pdf.")
+    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score to compare.")
+    flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
+    flags.DEFINE_string(
+        "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."
+    )
+    flags.DEFINE_string(
+        "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."
+    )
     program.run(main, operands="RUN")

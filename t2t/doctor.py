@@ -1,8 +1,8 @@
-"""What each process sees, and what is wrong with it: `python -m t2t.doctor [--workdir=RUN]`.
+"""Checks devices, packages, network and disk: `python -m t2t.doctor [--workdir=RUN]`.
 
-To be run as training will be, with the same launcher and environment. With --config=RECIPE, as
-training takes it, the disk has to hold the checkpoints of that recipe. Exit status 1: something is
-wrong.
+Start it like training, with the same launcher and environment: each process prints what it found.
+With --config=RECIPE it also checks that the disk holds the checkpoints of that recipe. The exit
+status is 1 if there is a problem.
 """
 
 import contextlib
@@ -37,19 +37,19 @@ from t2t.runtime.mesh import make_mesh
 from t2t.training.disk_space import measure_space
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
-CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # the versions that were tested
+CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # tested package versions
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    what: str
-    seen: str
-    problem: str = ""  # and its remedy
+    name: str
+    value: str
+    problem: str = ""  # with its remedy; empty: none
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """All findings of this process, each as soon as it is there."""
+    """Runs the checks of this process one by one."""
     yield find_versions()
     yield find_untested_versions()
     yield Finding("process", f"{jax.process_index()} of {jax.process_count()}, {platform.node()}")
@@ -60,75 +60,75 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     yield find_compilation_cache()
     if workdir:
         yield find_disk(workdir, config)
-        yield find_shared(workdir)
+        yield find_shared_directory(workdir)
 
 
 def find_versions() -> Finding:
-    """Of Python and of the packages that decide what is computed."""
+    """The versions of Python and of the packages that decide what is computed."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    seen = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return Finding("versions", f"Python {platform.python_version()}, {seen}")
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return Finding("versions", f"Python {platform.python_version()}, {listed}")
 
 
 def find_untested_versions() -> Finding:
-    """Packages in a version with which the tests did not run on this Python.
+    """Installed packages in a version that the tests did not run with on this Python.
 
-    They are no problem as such: requirements.txt allows ranges.
+    They are not a problem in themselves: requirements.txt allows ranges.
     """
-    what, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
+    title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
-        return Finding(what, "unknown: launch/constraints/ is in the checkout alone")
+        return Finding(title, "unknown: launch/constraints/ exists only in the checkout")
     tested: dict[str, set[str]] = {}
     for path in CONSTRAINTS.glob(f"{python}*.txt"):
         for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text(), re.MULTILINE):
             tested.setdefault(name, set()).add(version)
     if not tested:
-        return Finding(what, f"all: {python} is none of those in launch/constraints/")
+        return Finding(title, f"all: launch/constraints/ has no file for {python}")
     untested = []
     for name, versions in tested.items():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if (installed := importlib.metadata.version(name)) not in versions:
                 untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
     if not untested:
-        return Finding(what, "none")
+        return Finding(title, "none")
     remedy = f"pip install -r requirements.txt -c launch/constraints/{python}.txt"
-    return Finding(what, f"{', '.join(untested)}; tested ones: {remedy}")
+    return Finding(title, f"{', '.join(untested)}; to install tested ones: {remedy}")
 
 
 def find_devices() -> Finding:
-    """Those of this process among all, and the mesh that they make by default."""
+    """The devices of this process and of all processes, and the default mesh."""
     local, everywhere = jax.local_devices(), jax.devices()
     kinds = sorted({device.device_kind for device in everywhere})
     mesh = dict(make_mesh(MeshConfig()).shape)
-    seen = f"{len(local)} here, {len(everywhere)} in all, {' and '.join(kinds)}, mesh {mesh}"
+    value = f"{len(local)} here, {len(everywhere)} in all, {' and '.join(kinds)}, mesh {mesh}"
     if len(kinds) > 1:
-        return Finding("devices", seen, "devices of several kinds: the slowest sets the pace")
+        return Finding("devices", value, "several kinds of devices: the slowest sets the pace")
     if local[0].platform == "cpu" and (hidden := find_hidden_accelerator()):
-        return Finding("devices", seen, hidden)
-    return Finding("devices", seen)
+        return Finding("devices", value, hidden)
+    return Finding("devices", value)
 
 
 def find_hidden_accelerator() -> str:
-    """What is wrong where JAX takes the CPU although there is something faster; else nothing."""
+    """Describes an accelerator that JAX does not use; empty if there is none."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""
     if shutil.which("nvidia-smi"):
-        return "there is an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
+        return "this host has an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
     if Path("/dev/accel0").exists() or Path("/dev/vfio/0").exists():
-        return "there is a TPU, but JAX has no libtpu: install requirements-tpu.txt"
+        return "this host has a TPU, but JAX has no libtpu: install requirements-tpu.txt"
     return ""
 
 
 def find_memory() -> Finding:
-    """Of each device, where it tells, and of the host."""
+    """The memory of the first local device, if its backend reports it, and of the host."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     stats = jax.local_devices()[0].memory_stats() or {}
-    device = f"{stats['bytes_limit'] / 1e9:.1f} GB a device, " if "bytes_limit" in stats else ""
+    device = f"{stats['bytes_limit'] / 1e9:.1f} GB per device, " if "bytes_limit" in stats else ""
     return Finding("memory", f"{device}{host / 1e9:.1f} GB and {os.cpu_count()} cores on the host")
 
 
 def find_flags() -> Finding:
-    """What the runtime is told by the environment (README, "Flags of the runtime")."""
+    """The runtime flags that are set in the environment (README, "Flags of the runtime")."""
     names = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "GLIBC_TUNABLES")
     given = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
     if jax.default_backend() == "cpu" and "hugetlb" not in os.environ.get("GLIBC_TUNABLES", ""):
@@ -137,7 +137,10 @@ def find_flags() -> Finding:
 
 
 def find_collective() -> Finding:
-    """A sum over one number from each device, and how long it takes when it is compiled."""
+    """Sums one number per device over all devices; checks the sum and measures the time.
+
+    The time does not include compilation.
+    """
     mesh = make_mesh(MeshConfig())
     count = mesh.size
     with jax.set_mesh(mesh):
@@ -148,16 +151,16 @@ def find_collective() -> Finding:
         total = int(add(numbers))
         seconds = time.perf_counter() - started
     expected = count * (count + 1) // 2
-    seen = f"a sum over {count} devices in {1000 * seconds:.2f} ms"
-    problem = "" if total == expected else f"it gave {total} instead of {expected}"
-    return Finding("collective", seen, problem)
+    value = f"a sum over {count} devices in {1000 * seconds:.2f} ms"
+    problem = "" if total == expected else f"the sum is {total} instead of {expected}"
+    return Finding("collective", value, problem)
 
 
 def find_compilation_cache() -> Finding:
-    """Whether a program that was compiled before is found again."""
+    """Compiles one program twice and checks that the second time reads JAX's compilation cache."""
     folder = jax.config.values["jax_compilation_cache_dir"]
     if not folder:
-        remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, and later starts compile nothing"
+        remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, so that later starts compile nothing"
         return Finding("compilation cache", f"off; {remedy}")
     hits = 0
 
@@ -165,7 +168,7 @@ def find_compilation_cache() -> Finding:
         nonlocal hits
         hits += event == "/jax/compilation_cache/cache_hits"
 
-    number = secrets.randbits(20)  # a program that nobody compiled before
+    number = secrets.randbits(20)  # a program that is not in the cache yet
     jax.monitoring.register_event_listener(count)
     options = {
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -174,19 +177,19 @@ def find_compilation_cache() -> Finding:
     before = {name: jax.config.values[name] for name in options}
     for name, value in options.items():
         jax.config.update(name, value)
-    for _ in range(2):  # another function each time, but the same program
+    for _ in range(2):  # a new function each time, so that JAX compiles the same program again
         jax.jit(lambda x: x + number)(jnp.zeros(()))
     for name, value in before.items():
         jax.config.update(name, value)
     jax.monitoring.unregister_event_listener(count)
-    problem = "" if hits else f"nothing is found again in {folder}: is it writable?"
+    problem = "" if hits else f"a compiled program was not found again in {folder}: is it writable?"
     return Finding("compilation cache", folder, problem)
 
 
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
-    """Space in the run directory for a config's checkpoints, and whether one may write there.
+    """Checks that the run directory is writable and has space for the config's checkpoints.
 
-    Without a config those of base and big are looked at, and base has to fit.
+    Without a config, the sizes of the recipes base and big are shown, and base must fit.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -204,8 +207,8 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         size = count_parameters(recipe.model, vocab_size, vocab_size)
         spaces[name] = measure_space(workdir, recipe, size)
     first = next(iter(spaces.values()))
-    seen = [f"{first.free / 1e9:.1f} GB free in {workdir}"]
-    seen += [
+    values = [f"{first.free / 1e9:.1f} GB free in {workdir}"]
+    values += [
         f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
         for name, space in spaces.items()
     ]
@@ -213,23 +216,23 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         f"{first.missing / 1e9:.1f} GB too few: free some space, lower checkpoints.keep_last, or "
         "choose another --workdir; training stops when the disk is full"
     )
-    return Finding("disk", "; ".join(seen), problem if first.missing else "")
+    return Finding("disk", "; ".join(values), problem if first.missing else "")
 
 
 def read_recipe(name: str) -> Config:
-    """A recipe of t2t's own."""
+    """Reads a recipe that comes with t2t."""
     config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
     assert isinstance(config, Config)
     return config
 
 
-def find_shared(workdir: Path) -> Finding:
-    """Whether what process 0 writes is seen here."""
+def find_shared_directory(workdir: Path) -> Finding:
+    """Checks that this process can read a file that process 0 wrote in the run directory."""
     word = multihost_utils.broadcast_one_to_all(jnp.asarray(secrets.randbits(31)))
     path = workdir / ".doctor"
 
     def look() -> str:
-        with contextlib.suppress(OSError):  # that it cannot be written is said elsewhere
+        with contextlib.suppress(OSError):  # find_disk reports a directory that is not writable
             if is_first():
                 path.write_text(str(word))
             return path.read_text()
@@ -240,13 +243,13 @@ def find_shared(workdir: Path) -> Finding:
     if is_first() and found:
         path.unlink()
     problem = (
-        "" if found == str(word) else f"{workdir} is not the one of process 0: use a shared disk"
+        "" if found == str(word) else f"process 0 has another {workdir}: use a shared file system"
     )
     return Finding("run directory", "shared by all processes" if not problem else "", problem)
 
 
 def main(show: Callable[[str], None] = print) -> int:
-    """Prints the findings of this process; the exit status."""
+    """Prints the findings of this process; returns the exit status."""
     enable_compilation_cache()
     join(**program.read_hosts())
     workdir = flags.FLAGS.workdir
@@ -255,12 +258,12 @@ def main(show: Callable[[str], None] = print) -> int:
     for finding in examine(Path(workdir).expanduser() if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        show(f"{finding.what}: {finding.seen}{wrong}")
+        show(f"{finding.name}: {finding.value}{wrong}")
     return 0 if healthy else 1
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "A run directory, to see whether it can be written.")
+    flags.DEFINE_string("workdir", None, "A run directory whose disk is checked.")
     define_config(required=False)
     program.define_hosts()
     program.run(main)

@@ -1,10 +1,10 @@
 """Scores a run on a test set: `python -m t2t.evaluate --workdir=RUN --split=test`.
 
-Only the run directory is read, and the raw text of the split. The scores go to
-RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json, and beside them the hypotheses, sources,
-references and the references' log-probabilities as .txt, one line for each sentence. --watch
-scores each checkpoint of a run that trains; --average, --beam_sizes and --alphas score one run in
-several ways.
+It reads the run directory and the raw text of the split. It writes the scores to
+RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json and, in the same folder, the hypotheses,
+sources, references and the references' log-probabilities as .txt, one line per sentence. --watch
+scores the checkpoints of a run while it trains. --average, --beam_sizes and --alphas score a run
+with several averages, beam sizes or length penalties.
 """
 
 import dataclasses
@@ -32,15 +32,15 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
-_MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that ask for several evaluations
+_MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
 
 
 def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
-    """Translates, scores and writes; what was written, and where.
+    """Translates, scores and saves; returns the content and the path of the scores file.
 
     Raises:
-        ConfigError, DataError, RunError, VocabularyError: what is asked for is not there, does not
-            fit together, or cannot be written.
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist, does not fit the run, or cannot be written.
     """
     evaluator = Evaluator(request)
     params, label = restore_params(request.workdir, request.checkpoint)
@@ -52,7 +52,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
-    """The evaluated parameters as a run directory of their own."""
+    """Saves the evaluated parameters as a new run directory."""
     target = Path(request.save_params).expanduser()
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
@@ -65,19 +65,19 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
-    """The summary for people."""
+    """Returns a summary of the evaluation as text."""
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, beam {result['beam_size']}, "
         f"alpha {result['alpha']:g}: {result['num_sentences']} sentences in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
-        "compiling"
+        "compilation"
     ]
     return "\n".join([*lines, format_measures(result["measures"]), str(output)])
 
 
 def watch(request: EvaluationRequest, measure: str, patience: int, timeout: float) -> int:
-    """Scores checkpoints as they come, and prints the table; the exit status.
+    """Scores checkpoints as training writes them, prints their table; returns the exit status.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
@@ -101,7 +101,7 @@ def watch(request: EvaluationRequest, measure: str, patience: int, timeout: floa
 
 
 def read_counts(checkpoint: str) -> list[int]:
-    """What to score of each checkpoint that comes: 1 for itself, n for the mean of the last n."""
+    """Parses --checkpoint for --watch: "last" gives 1, "avg:n" gives n checkpoints to average."""
     counts = []
     for which in checkpoint.split(","):
         match which.split(":"):
@@ -111,51 +111,51 @@ def read_counts(checkpoint: str) -> list[int]:
                 counts.append(int(count))
             case _:
                 raise ConfigError(
-                    f"--checkpoint={checkpoint} does not go with --watch; use last, avg:5, or "
+                    f"--checkpoint={checkpoint} cannot be used with --watch; use last, avg:5, or "
                     "several joined by commas"
                 )
     return sorted(set(counts))
 
 
 def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
-    """What a flag lists, as numbers."""
+    """Parses the numbers that a flag lists."""
     try:
         numbers = [kind(value) for value in values or []]
     except ValueError:
-        raise ConfigError(f"--{flag}={','.join(values or [])} is no list of numbers") from None
+        raise ConfigError(f"--{flag}={','.join(values or [])} is not a list of numbers") from None
     if kind is int and any(number < 1 for number in numbers):
         raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
     return numbers
 
 
 def check_flags(values: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for flags that do not go together."""
+    """Raises `ConfigError` for flags that exclude each other."""
     given = [name for name in _MODES if values[name]]
     if len(given) > 1 and set(given) != {"beam_sizes", "alphas"}:
         raise ConfigError(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
     for name in ("output", "save_params"):
         if given and values[name]:
-            raise ConfigError(f"--{name} is for one evaluation, and --{given[0]} makes several")
+            raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
     if given and jax.process_count() > 1:
         raise ConfigError(f"--{given[0]} works in one process; start only one")
     if values["average"] and values["checkpoint"]:
-        raise ConfigError("--average says which checkpoints; leave out --checkpoint")
+        raise ConfigError("--average chooses the checkpoints; leave out --checkpoint")
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
-            raise ConfigError(f"--{name} is for --watch; add it")
+            raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
 
 
 def main() -> int:
-    """Evaluates what the flags say, and prints the summary; the exit status."""
+    """Evaluates as the flags say and prints a summary; returns the exit status."""
     values = flags.FLAGS.flag_values_dict()
     enable_compilation_cache()
     join(**program.read_hosts())
     check_flags(values)
-    chooses = any(values[name] for name in _MODES)
+    is_selection = any(values[name] for name in _MODES)
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
     given = {name: values[name] for name in fields - {"workdir", "decoding"}}
-    given["split"] = given["split"] or ("validation" if chooses else "test")
+    given["split"] = given["split"] or ("validation" if is_selection else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(program.read_workdir(), decoding=decoding, **given)
     measure = values["measure"]
@@ -175,70 +175,84 @@ def main() -> int:
 
 
 def define_flags() -> None:
-    """Those that say what is evaluated, and how."""
+    """Defines the flags that say what is evaluated, and how."""
     flags.DEFINE_string(
         "split",
         None,
-        "A split of the run's corpus; default: test, and validation where several evaluations are "
-        "made to choose by them (--watch, --average, --beam_sizes, --alphas).",
+        "A split of the run's corpus; default: test, or validation with --watch, --average, "
+        "--beam_sizes and --alphas, whose scores are for choosing among settings.",
     )
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "last, best, a step, or avg:5 for the last 5's mean; default: best. With --watch: last "
-        "(the default), avg:5, or several joined by commas, each for every new checkpoint.",
+        "last, best, a step, or avg:5 for the mean of the last 5; default: best. With --watch: "
+        "last (the default), avg:5, or several joined by commas, each scored for every new "
+        "checkpoint.",
     )
     flags.DEFINE_string(
         "src",
         "",
-        "A text file to translate instead of a split; needs --ref. Its scores are called by its "
-        "name and a hash of both texts.",
+        "A text file to translate instead of a split; needs --ref. The scores are named after this "
+        "file and a hash of both texts.",
     )
-    flags.DEFINE_string("ref", "", "Its reference translations, line by line.")
-    flags.DEFINE_string("output", "", "Where the scores go (.json); default: RUN/evaluations/.")
-    flags.DEFINE_string("save_params", "", "A new run directory for the evaluated parameters.")
-    flags.DEFINE_integer("beam_size", None, "Instead of the config's; 1 is greedy.")
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty, instead of the config's.")
+    flags.DEFINE_string("ref", "", "The reference translations of --src, line by line.")
+    flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
+    flags.DEFINE_string(
+        "save_params", "", "Save the evaluated parameters as this new run directory."
+    )
+    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
     flags.DEFINE_integer(
         "batch_size",
         None,
-        "Sentences searched together, instead of the config's. Other shapes round otherwise, which "
-        "may decide between hypotheses that are nearly as probable, mostly in bfloat16.",
+        "Sentences searched together. Default: the config's. Rounding depends on the batch shape "
+        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
     )
 
 
 def define_modes() -> None:
-    """Flags that ask for several evaluations."""
+    """Defines the flags that select several evaluations."""
     flags.DEFINE_bool(
-        "watch", False, "Score each checkpoint of the run, those to come too, until its last step."
+        "watch",
+        False,
+        "Score all checkpoints of the run, and new ones as they appear, until its last step.",
     )
     flags.DEFINE_integer(
         "patience",
         0,
-        "With --watch: tell training to stop after so many checkpoints without a better score; "
+        "With --watch: tell training to stop after this many checkpoints without a better score; "
         "0: never.",
         lower_bound=0,
     )
     flags.DEFINE_float(
         "watch_timeout",
         0.0,
-        "With --watch: end after so many seconds without a new checkpoint; 0: never.",
+        "With --watch: exit after this many seconds without a new checkpoint; 0: never.",
         lower_bound=0.0,
     )
-    flags.DEFINE_list("average", None, "As 1,2,5,10: the means of so many last checkpoints.")
     flags.DEFINE_list(
-        "beam_sizes", None, "As 1,4: each of these beam sizes, with each of --alphas if given."
+        "average", None, "A list such as 1,2,5,10: score the mean of the last n checkpoints each."
+    )
+    flags.DEFINE_list(
+        "beam_sizes",
+        None,
+        "A list such as 1,4: score with each of these beam sizes, and with each of --alphas if "
+        "given.",
     )
     flags.DEFINE_list(
         "alphas",
         None,
-        "As 0.4,0.6,1: each of these length penalties. One search a beam size serves all of them, "
-        "and gives what a search with that alpha alone would: alpha ranks finished hypotheses but "
-        "has no part in which hypotheses grow, and the search goes on until no alpha can gain. "
-        "With beam size 1 there is one hypothesis, and alpha changes nothing.",
+        "A list such as 0.4,0.6,1: score with each of these exponents of the length penalty. One "
+        "search per beam size serves all of them, with the results of separate searches: alpha "
+        "ranks the finished hypotheses but does not affect which hypotheses are extended, and the "
+        "search continues until no alpha can find a better one. With beam size 1 there is one "
+        "hypothesis, so alpha changes nothing.",
     )
     flags.DEFINE_enum(
-        "measure", "bleu", MEASURES, "By which score --watch, --average and grids choose."
+        "measure",
+        "bleu",
+        MEASURES,
+        "The score by which --watch, --average, --beam_sizes and --alphas choose the best.",
     )
 
 

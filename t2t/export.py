@@ -1,7 +1,7 @@
-"""A run for another engine: `python -m t2t.export --workdir=RUN --output=DIR`.
+"""Converts a run for CTranslate2: `python -m t2t.export --workdir=RUN --output=DIR`.
 
-The format is that of CTranslate2 4.x (`pip install ctranslate2`): int8 on CPUs, serving. DIR/vocab
-holds the SentencePiece models, whose pieces are the tokens that the engine takes and gives.
+CTranslate2 4.x (`pip install ctranslate2`) is an inference engine for serving and for int8 on CPUs.
+DIR/vocab holds the SentencePiece models; the engine's tokens are their pieces.
 """
 
 from pathlib import Path
@@ -26,8 +26,8 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
     """Writes the model to a new directory.
 
     Raises:
-        ConfigError: CTranslate2 is not installed or has no such model, or `output` is there.
-        RunError: there is no such checkpoint, or `output` cannot be written.
+        ConfigError: CTranslate2 is not installed or lacks such a model, or `output` exists.
+        RunError: the checkpoint does not exist, or `output` cannot be written.
     """
     require_ctranslate2()
     from t2t.interop.ctranslate2_export import check_support, write_model
@@ -51,7 +51,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
 
 
 def main() -> None:
-    """Exports what the flags say."""
+    """Exports the run that the flags name, and prints the new directory."""
     values = flags.FLAGS
     output = Path(values.output).expanduser()
     export(program.read_workdir(), values.checkpoint, output, values.quantization)
@@ -60,8 +60,15 @@ def main() -> None:
 
 if __name__ == "__main__":
     program.define_workdir()
-    flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "Of which engine.")
-    flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
+    flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "The engine to convert for.")
+    flags.DEFINE_string(
+        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+    )
     flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
-    flags.DEFINE_enum("quantization", None, QUANTIZATIONS, "Of the weights; default: none.")
+    flags.DEFINE_enum(
+        "quantization",
+        None,
+        QUANTIZATIONS,
+        "The type of the saved weights; default: not quantized.",
+    )
     program.run(main)

@@ -1,8 +1,9 @@
 """Reports on a corpus before training: `python -m t2t.inspect_data --config=configs/multi30k.py`.
 
-Lengths, ratios, duplicates, overlap of the splits, unknown pieces, and what the filters drop. The
-vocabulary is the run's own if `--vocabulary=RUN/vocab` names one; else one is trained, as
-training would, and forgotten. `--output=FILE.json` keeps the figures.
+The report has sentence lengths, length ratios, duplicates, the overlap of the splits with train,
+unknown sub-words, and the pairs that the filters drop. `--vocabulary=RUN/vocab` uses a run's
+vocabulary; without it a vocabulary is trained on the corpus, and discarded afterwards.
+`--output=FILE.json` saves the figures.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ Hashes = UInt64[np.ndarray, "n"]
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How values are spread; bin i counts those from edges[i] up to, without, edges[i + 1]."""
+    """The distribution of values; bin i counts the values in [edges[i], edges[i + 1])."""
 
     mean: float
     median: float
@@ -48,32 +49,32 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True)
 class SplitReport:
-    """One split. Keys are "src", "tgt" and, where pairs are counted, "pair"."""
+    """The figures of one split; dictionary keys are "src", "tgt" and, for pairs, "pair"."""
 
     pairs: int
     words: dict[str, Histogram]  # separated by white space
     subwords: dict[str, Histogram]  # with EOS
     ratio: Histogram  # target sub-words / source sub-words
-    repeated: dict[str, int]  # equal to an earlier one of the split
-    in_training: dict[str, int]  # equal to one of the training split; of "train" none
-    unknown: dict[str, float]  # share of the sub-words that are UNK
-    bytes: dict[str, float]  # share that are single bytes of characters the vocabulary lacks
-    dropped: dict[str, int]  # rule -> pairs that training would leave out; only of "train"
+    repeated: dict[str, int]  # equal to an earlier sentence or pair of the split
+    in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
+    unknown: dict[str, float]  # fraction of the sub-words that are UNK
+    bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
+    dropped: dict[str, int]  # rule -> pairs that training would drop; empty except for "train"
 
 
 @dataclasses.dataclass(frozen=True)
 class DataReport:
-    """All splits of a configuration, with one vocabulary."""
+    """The figures of all splits of a config, with one vocabulary."""
 
     vocab_size: dict[str, int]
     splits: dict[str, SplitReport]
 
 
 def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
-    """Memory grows with the number of pairs, not with their length.
+    """Computes the figures of all splits; memory grows with the number of pairs, not their length.
 
     Raises:
-        DataError: A corpus is missing, or is not what it should be.
+        DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
     training: dict[str, Hashes] = {}
@@ -84,7 +85,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         if split == "train":
             training = hashes
         lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
-        unknown, spelt = _count_rare(tokenized, vocabulary)
+        unknown, byte_pieces = _measure_unknown(tokenized, vocabulary)
         dropped = (
             find_dropped(lengths["src"], lengths["tgt"], config.data) if split == "train" else {}
         )
@@ -100,7 +101,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
                 if split != "train"
             },
             unknown=unknown,
-            bytes=spelt,
+            bytes=byte_pieces,
             dropped={rule: len(indices) for rule, indices in dropped.items()},
         )
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
@@ -108,7 +109,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
 
 
 def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
-    """Bins by lower bounds, the first of which is a lower bound of all values."""
+    """Counts values in bins given by their lower edges; no value may be below the first edge."""
     counts, _ = np.histogram(values, (*edges, np.inf))
     median, percentile_99 = np.percentile(values, [50, 99]).tolist()
     return Histogram(
@@ -122,7 +123,7 @@ def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Hi
 
 
 def _read_text(corpus: Corpus) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes]]:
-    """Words of each sentence, and 64-bit hashes of the sentences and pairs."""
+    """Returns the number of words of each sentence, and 64-bit hashes of sentences and pairs."""
     words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}
     hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
     for index, pair in enumerate(corpus):
@@ -137,11 +138,11 @@ def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _count_rare(
+def _measure_unknown(
     corpus: TokenizedCorpus, vocabulary: Vocabulary
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Share of unknown pieces, and share of byte pieces, of either side."""
-    unknown, spelt = {}, {}
+    """Returns the fractions of UNK and of byte pieces among the sub-words of each side."""
+    unknown, byte_pieces = {}, {}
     for number, (side, tokenizer) in enumerate(
         zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True)
     ):
@@ -150,12 +151,12 @@ def _count_rare(
             np.add.at(counts, corpus.pair(index)[number], 1)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
-        spelt[side] = float(counts[is_byte].sum() / counts.sum())
-    return unknown, spelt
+        byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())
+    return unknown, byte_pieces
 
 
 def format_report(report: DataReport) -> str:
-    """Plain text for people."""
+    """Formats the report as plain text."""
     lines = [
         f"vocabulary: {report.vocab_size['src']:,} source, {report.vocab_size['tgt']:,} target"
     ]
@@ -170,9 +171,9 @@ def format_report(report: DataReport) -> str:
             lines += [_format_counts("also in train", split.in_training, split.pairs)]
         if split.dropped:
             lines += [_format_counts("left out of training", split.dropped, split.pairs)]
-        for what, shares in (("unknown", split.unknown), ("spelt as bytes", split.bytes)):
-            described = ", ".join(f"{side} {share:.3%}" for side, share in shares.items())
-            lines += [f"sub-words {what}: {described}"]
+        for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
+            described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
+            lines += [f"sub-words {kind}: {described}"]
     return "\n".join(lines)
 
 
@@ -216,6 +217,8 @@ def _read_path(name: str) -> Path | None:
 
 if __name__ == "__main__":
     define_config()
-    flags.DEFINE_string("vocabulary", None, "A folder with a vocabulary, as RUN/vocab.")
-    flags.DEFINE_string("output", None, "A JSON file for the figures.")
+    flags.DEFINE_string(
+        "vocabulary", None, "A vocabulary folder such as RUN/vocab; default: train a vocabulary."
+    )
+    flags.DEFINE_string("output", None, "Also write the figures to this JSON file.")
     program.run(lambda: main(read_config(), _read_path("vocabulary"), _read_path("output")))

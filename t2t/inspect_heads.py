@@ -1,7 +1,7 @@
 """Shows what every head attends to: `python -m t2t.inspect_heads --workdir=RUN "A girl climbs."`.
 
-Writes one HTML page, RUN/heads.html: heads of encoder, decoder and cross-attention as maps,
-each with its entropy, its role and what the model loses without it. It needs no network.
+It writes one self-contained HTML page, RUN/heads.html: attention maps of the heads of encoder,
+decoder and cross-attention, each with its entropy, its role and what the model loses without it.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from t2t.analysis import head_roles
 from t2t.analysis.head_importance import (
     Importance,
     Sample,
+    compute_pair_weights,
     encode_pairs,
     measure_importance,
     profile_heads,
     read_sample,
-    weigh_pairs,
 )
 from t2t.analysis.head_page import HeadPage, HeadView, StackView, render_heads
 from t2t.analysis.head_roles import Profile
@@ -45,33 +45,33 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
-MAX_LENGTH = 256  # sub-words of a sentence, EOS included: no screen shows more
+MAX_LENGTH = 256  # sub-words of a sentence with EOS; a larger map would not fit a screen
 _TITLES = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
-    "cross": "Cross-attention: the decoder looks at the source",
+    "cross": "Cross-attention of the decoder to the source",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadRequest:
-    """What to show, as on the command line."""
+    """The flags and the sentence of the command line."""
 
     workdir: Path
     sentence: str
     checkpoint: str = "best"  # last | best | STEP | avg:COUNT
-    importance: int = 100  # validation pairs on which heads are measured; 0: none
+    importance: int = 100  # validation pairs on which heads are measured; 0: no measurement
     measure: str = "loss"  # loss | bleu
-    seed: int = 0  # draws those pairs
+    seed: int = 0  # of the random choice of these pairs
     output: str = ""  # empty: RUN/heads.html
 
 
 def show_attention(request: HeadRequest) -> Path:
-    """Translates, weighs, measures and writes; where the page is.
+    """Translates the sentence, measures all heads and writes the page; returns its path.
 
     Raises:
-        ConfigError, DataError, RunError, VocabularyError: what is asked for is not there, does not
-            fit together, or cannot be written.
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist, does not fit the run, or cannot be written.
     """
     config = load_config(request.workdir / "config.json")
     if config.model.kind != "transformer":
@@ -85,13 +85,13 @@ def show_attention(request: HeadRequest) -> Path:
     sample = read_sample(config, vocabulary, request.importance, limit, request.seed)
     output = prepare_output(request)
     if sample:
-        _log.info("heads are measured on %s", name_sample(sample))
+        _log.info("measuring heads on %s", name_sample(sample))
     params, label = restore_params(request.workdir, request.checkpoint)
     shown = (request.sentence, translate(translator, params, request.sentence))
     importance = (
         measure_importance(config, translator, params, sample, request.measure) if sample else None
     )
-    [weights] = weigh_pairs(translator, params, [shown])
+    [weights] = compute_pair_weights(translator, params, [shown])
     profiles = profile_heads(translator, params, sample, shown)
     page = HeadPage(
         run=request.workdir.resolve().name,
@@ -108,7 +108,7 @@ def show_attention(request: HeadRequest) -> Path:
 
 
 def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
-    """Refuses what makes no map."""
+    """Raises `ConfigError` for an empty sentence and for one that is too long for a map."""
     [ids] = vocabulary.src.encode([sentence])
     if not 1 < len(ids) <= limit:
         raise ConfigError(
@@ -117,10 +117,10 @@ def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
 
 
 def prepare_output(request: HeadRequest) -> Path:
-    """Where the page goes; that it cannot be written is found out before the work."""
+    """Returns the path of the page; raises early if it cannot be written."""
     path = Path(request.output or request.workdir / "heads.html").expanduser()
     if path.is_dir():
-        raise ConfigError(f"--output={path} is a folder; name a file, as {path / 'heads.html'}")
+        raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             return path
@@ -131,38 +131,38 @@ def prepare_output(request: HeadRequest) -> Path:
 
 
 def name_sample(sample: Sample) -> str:
-    """Names the sentences on which heads are measured: how many, of which split, by which seed."""
+    """Describes the sample by its size, split and seed."""
     drawn = f"{len(sample.pairs)} of {sample.drawn_from} sentences of the validation split"
     return f"{drawn}, drawn with seed {sample.seed}"
 
 
 def describe_sample(sample: Sample | None) -> str:
-    """On what the heads' profiles rest, as the page says it."""
+    """Describes, for the page, the sentences over which the heads' profiles were averaged."""
     if sample is None:
-        return "are of this sentence alone; rare tokens are told only with --importance"
+        return "are of this sentence alone; rare tokens are known only with --importance"
     return f"are means over {name_sample(sample)}, under teacher forcing"
 
 
 def describe_importance(importance: Importance | None, sample: Sample | None) -> str | None:
-    """What a head's importance is, as the page says it."""
+    """Defines, for the page, the importance of a head; None if it was not measured."""
     if importance is None or sample is None:
         return None
     if importance.measure == "loss":
-        what = (
-            f"what the loss under teacher forcing, {importance.whole:.4f} nats a sub-word without "
-            "smoothing, gains"
+        change = (
+            f"the increase of the loss under teacher forcing ({importance.baseline:.4f} nats per "
+            "sub-word with all heads, without smoothing)"
         )
     else:
-        what = f"what sacreBLEU, {importance.whole:.2f} with all heads, loses"
+        change = f"the decrease of sacreBLEU ({importance.baseline:.2f} with all heads)"
     return (
-        f"{what} when this head alone is off, on {name_sample(sample)}. In brackets 95% intervals: "
-        f"a paired bootstrap over these sentences ({RESAMPLES} resamples), for one head each, of "
-        "what other sentences would give; not of what another seed of training would give"
+        f"{change} when this head alone is switched off, on {name_sample(sample)}. In brackets: "
+        f"95% interval from a paired bootstrap over these sentences ({RESAMPLES} resamples), for "
+        "each head alone. It covers the choice of the sentences, not the seed of the training"
     )
 
 
 def translate(translator: Translator, params: Params, sentence: str) -> str:
-    """The model's own translation, on all devices."""
+    """Translates the sentence with the model, on all devices."""
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         [found] = translator.translate(translator.place(params), [sentence])
@@ -176,12 +176,12 @@ def make_stacks(
     profiles: Mapping[str, list[list[Profile]]],
     importance: Importance | None,
 ) -> list[StackView]:
-    """All heads as the page shows them."""
+    """Builds the page's view of every head, stack by stack."""
     changes = importance.changes if importance else {}
     [src], [tgt] = encode_pairs(vocabulary, [shown])
-    source, written = spell(vocabulary.src, src), spell(vocabulary.tgt, tgt)
-    read = spell(vocabulary.tgt, [BOS_ID, *tgt[:-1]])
-    axes = {"encoder": (source, source), "decoder": (read, read), "cross": (written, source)}
+    source, output = make_labels(vocabulary.src, src), make_labels(vocabulary.tgt, tgt)
+    tgt_in = make_labels(vocabulary.tgt, [BOS_ID, *tgt[:-1]])
+    axes = {"encoder": (source, source), "decoder": (tgt_in, tgt_in), "cross": (output, source)}
 
     def view(head: Head, own: Float[np.ndarray, "T S"]) -> HeadView:
         profile = profiles[head.stack][head.layer][head.number]
@@ -203,21 +203,21 @@ def make_stacks(
     ]
 
 
-def spell(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """Pieces for narrow labels, with a dot where a word begins."""
+def make_labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """Returns the pieces as labels, with a dot at the start of each word."""
     return [piece.replace("▁", "·") for piece in tokenizer.pieces(ids)]
 
 
 def write_page(path: Path, html: str) -> None:
-    """Writes a file that is never seen half."""
+    """Writes the page atomically; raises `RunError` if it cannot be written."""
     try:
         write_file(path, html)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}; make space there") from None
+        raise RunError(f"{path} cannot be written: {error.strerror}; free some space") from None
 
 
 def main(operands: Sequence[str]) -> None:
-    """Shows what the flags ask for; the sentence may be given as several words."""
+    """Writes the page and prints its path; the operands are the words of the sentence."""
     values = flags.FLAGS
     enable_compilation_cache()
     request = HeadRequest(
@@ -234,15 +234,23 @@ def main(operands: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     program.define_workdir()
-    flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
+    flags.DEFINE_string(
+        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+    )
     flags.DEFINE_integer(
         "importance",
         100,
-        "Heads are measured, and switched off in turn, on so many validation sentences; 0: not.",
+        "Number of validation sentences on which the heads are measured, with each head switched "
+        "off in turn; 0: skip this measurement.",
     )
     flags.DEFINE_enum(
-        "measure", "loss", ["loss", "bleu"], "What tells a head's importance; bleu takes longer."
+        "measure",
+        "loss",
+        ["loss", "bleu"],
+        "A head's importance is the change of this measure without it; bleu takes longer.",
     )
-    flags.DEFINE_integer("seed", 0, "Draws the sentences of --importance.", lower_bound=0)
-    flags.DEFINE_string("output", "", "Where the page goes; default: RUN/heads.html.")
+    flags.DEFINE_integer(
+        "seed", 0, "Seed of the random choice of --importance sentences.", lower_bound=0
+    )
+    flags.DEFINE_string("output", "", "The HTML file; default: RUN/heads.html.")
     program.run(main, operands="the sentence")

@@ -1,10 +1,10 @@
-"""What a recipe costs on devices that are not here, from the real compiler.
+"""Estimates a recipe's memory and speed on TPUs that this machine does not have.
 
     python -m t2t.plan --config=configs/big.py --topology=v5e:16x16 --config.mesh.fsdp=16
 
-Compiles the sharded step of training with the TPU compiler, on a CPU (`pip install -r
-requirements-tpu.txt`), and reads memory, FLOPs, traffic, collectives and cycles off the result.
-No data are read: sentence lengths are drawn from a distribution like WMT14's.
+It compiles the sharded training step with the TPU compiler, on a CPU (`pip install -r
+requirements-tpu.txt`), and reads memory, FLOPs, memory traffic, collectives and cycles from the
+compiled program. It reads no data: sentence lengths are drawn from a distribution like WMT14's.
 """
 
 import json
@@ -32,9 +32,9 @@ def main(
     search: bool = False,
     output: Path | None = None,
 ) -> bool:
-    """Prints the plan, and writes it to `output` as JSON; whether the recipe fits."""
+    """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
     topology = open_topology(topology_name)
-    if output:  # what is wrong there is found out before the work
+    if output:  # before the work, so that an unwritable folder fails at once
         output.parent.mkdir(parents=True, exist_ok=True)
     if search:
         plans, refused = search_meshes(
@@ -53,9 +53,10 @@ def main(
 
 
 def run() -> int:
-    """Plans what the flags say; 1 if it does not fit."""
-    jax.config.update("jax_platforms", "cpu")  # accelerators that are here have no part in this
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    """Plans as the flags say; returns 0 if the recipe fits into memory, else 1."""
+    jax.config.update("jax_platforms", "cpu")  # leave this machine's accelerators alone
+    # The cache cannot load programs that were compiled for devices this machine does not have.
+    jax.config.update("jax_enable_compilation_cache", False)
     values = flags.FLAGS.flag_values_dict()
     fits = main(
         read_config(),
@@ -71,10 +72,15 @@ def run() -> int:
 if __name__ == "__main__":
     define_config()
     flags.DEFINE_string(
-        "topology", None, "Chips to plan for: v5e:16x16, v5p:4x4x4, v6e:8x8, cpu:8.", required=True
+        "topology",
+        None,
+        "The devices to plan for, such as v5e:16x16, v5p:4x4x4, v6e:8x8 or cpu:8.",
+        required=True,
     )
-    flags.DEFINE_string("output", "", "A JSON file for all figures.")
-    flags.DEFINE_bool("search", False, "Try all meshes of these chips and rank them.")
-    flags.DEFINE_bool("all_shapes", False, "Compile all batch shapes, not only the heaviest.")
+    flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
+    flags.DEFINE_bool("search", False, "Try all meshes of these devices and rank them.")
+    flags.DEFINE_bool(
+        "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
+    )
     flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
     program.run(run)

@@ -1,7 +1,7 @@
 """Downloads and prepares a recipe's data: `python -m t2t.prepare --config=configs/base.py`.
 
-Training does this itself where it takes seconds, but not for TFDS datasets such as WMT14, which
-take hours and gigabytes. What is there already is not touched.
+Training prepares small corpora itself, but not TFDS datasets such as WMT14, which take hours and
+gigabytes. Data that were prepared before are left unchanged.
 """
 
 from t2t.config.fields import DataConfig
@@ -11,7 +11,7 @@ from t2t.runtime import program
 
 
 def main(data: DataConfig) -> None:
-    """Prepares the data and prints what each split holds."""
+    """Prepares the data and prints the size of each split."""
     corpus_sources.prepare(data)
     for split in corpus_sources.list_splits(data):
         corpus = corpus_sources.open_split(data, split)

@@ -1,6 +1,6 @@
-"""What a run is, what made it, how far it is and how good: `python -m t2t.show RUN ...`.
+"""Prints a run's config, history, progress and scores: `python -m t2t.show RUN ...`.
 
-Only the run directory is read, and no device is touched.
+It reads only the run directory and uses no device.
 """
 
 import math
@@ -18,10 +18,11 @@ from t2t.training.run_directory import list_steps, read_metrics
 
 
 def describe_run(workdir: Path) -> str:
-    """Config, ledger, progress and scores.
+    """Describes a run: its config, starts, progress and scores.
 
     Raises:
-        ConfigError, EvaluationError: it is no run directory, or a file in it is damaged.
+        ConfigError, EvaluationError: `workdir` is not a run directory, or one of its files is
+            damaged.
     """
     config = load_config(workdir / "config.json")
     changed = format_table([name, repr(value)] for name, value in overrides(config).items())
@@ -38,7 +39,10 @@ def describe_run(workdir: Path) -> str:
 
 
 def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The first in full; of each later one what differs from the one before."""
+    """Describes the first start of training in full, and how each later one differs from it.
+
+    A later start is compared with the start before it.
+    """
     if not entries:
         yield "none recorded: training began before runs kept a ledger"
     before: Mapping[str, Any] = {}
@@ -55,14 +59,14 @@ def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Name and content of a field of the ledger, in a row or several."""
+    """Yields table rows (name, text) for one field of the ledger."""
     match name:
         case "revision" if value is None:
             yield name, "unknown: neither a git checkout nor an archive of one"
         case "changed" if value is not None:
-            yield name, ", ".join(value) or "nothing: the tree was clean"
+            yield name, ", ".join(value) or "nothing: the working tree was clean"
         case "code":
-            yield name, f"{value[:16]}, sha256 of its programs and recipes"
+            yield name, f"{value[:16]}, sha256 of the programs and recipes"
         case "corpora":
             for split, corpora in value.items():
                 for corpus in corpora:
@@ -75,7 +79,7 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
-    """Last step, last losses, checkpoints."""
+    """Yields the last step, the last losses and scores, and the checkpoints."""
     last: dict[str, tuple[int, float | None]] = {}
     for figures in read_metrics(workdir):
         last |= {name: (figures["step"], value) for name, value in figures.items()}
@@ -90,7 +94,7 @@ def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
 
 
 def describe_evaluation(evaluation: Evaluation) -> str:
-    """Its scores, each with its definition."""
+    """Describes an evaluation: its settings, and its scores with their definitions."""
     result = evaluation.result
     return (
         f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
@@ -101,7 +105,7 @@ def describe_evaluation(evaluation: Evaluation) -> str:
 
 
 def main(operands: Sequence[str]) -> None:
-    """Prints each run."""
+    """Prints a description of each run."""
     for number, operand in enumerate(operands):
         print("\n" * bool(number) + describe_run(Path(operand).expanduser()))
 

@@ -1,9 +1,10 @@
-"""Trains and compares the rows of a sweep.
+"""Trains, evaluates and compares variants of a recipe.
 
     python -m t2t.sweep --sweep=configs/sweeps/table3.py --config=configs/base.py --workdir=DIR
 
-Each row is an override of the recipe, and --config.FIELD=VALUE one of all rows. The same command
-again continues; what is finished stays. It ends in DIR/report.md and DIR/report.html.
+The --sweep file lists the variants as rows of the final table; each row overrides fields of the
+recipe. --config.FIELD=VALUE applies to all rows. The same command again continues a stopped sweep
+and keeps its finished runs. The results are written to DIR/report.md and DIR/report.html.
 """
 
 import contextlib
@@ -20,11 +21,11 @@ from t2t.config.recipes import find_recipe
 from t2t.data.corpus_sources import open_split
 from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
-from t2t.sweeps.scheduler import Programs, Scheduler, share_machine
+from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
     find_failure,
-    list_begun,
+    list_recorded,
     lock_sweep,
     open_sweep,
 )
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
-    """Brings all runs, or the one at `index`, to their evaluation; whether none of them failed."""
+    """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
     workdir = programs.workdir
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
@@ -47,40 +48,50 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
 
 
 def main() -> int:
-    """Does what the flags say; the exit status."""
+    """Runs or reports the sweep as the flags say; returns the exit status."""
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, idle = make_runs(base, select(rows, values.only))
     if idle:
-        _log.info("left out, for the base is like them: %s", ", ".join(idle))
+        _log.info("skipped, since they do not change the base: %s", ", ".join(idle))
     if values.report:
-        print(write_report(workdir, list_begun(workdir, runs), values.measure))
+        print(write_report(workdir, list_recorded(workdir, runs), values.measure))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
-        raise ConfigError(f"--index={values.index}: there are the runs 0 to {len(runs) - 1}")
-    # What would stop every run is found out before the first.
+        raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
+    # Errors that every run would hit are raised before the first run.
     open_split(base.data, values.split)
-    share_machine(0, values.workers, os.environ)
+    assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)
     programs = Programs(workdir, *read_recipe(), protocol)
     good = sweep(programs, runs, values.workers, values.index)
     if values.index is None:
-        print(write_report(workdir, list_begun(workdir, runs), values.measure))
+        print(write_report(workdir, list_recorded(workdir, runs), values.measure))
     return 0 if good else 1
 
 
 if __name__ == "__main__":
     define_config()
     program.define_workdir()
-    flags.DEFINE_string("sweep", None, "The rows, as configs/sweeps/table3.py.", required=True)
-    flags.DEFINE_list("only", [], "Some rows, by name or group, as A,B; base is always there.")
-    flags.DEFINE_integer("workers", 1, "So many runs side by side.", lower_bound=1)
-    flags.DEFINE_integer("index", None, "One run alone, by its number: a task of an array.")
-    flags.DEFINE_bool("report", False, "The report alone, of what is there.")
     flags.DEFINE_string(
-        "split", "validation", "The split on which rows are compared; keep test for what is chosen."
+        "sweep", None, "The file of rows, such as configs/sweeps/table3.py.", required=True
     )
-    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are judged.")
-    flags.DEFINE_string("checkpoint", "last", "Which is scored, as t2t.evaluate takes it.")
+    flags.DEFINE_list(
+        "only", [], "Run only these rows, by name or group, such as A,B; base is always included."
+    )
+    flags.DEFINE_integer("workers", 1, "Number of runs at the same time.", lower_bound=1)
+    flags.DEFINE_integer(
+        "index", None, "Run only the run with this number, from 0: for a task of a job array."
+    )
+    flags.DEFINE_bool("report", False, "Only write the report, of the runs finished so far.")
+    flags.DEFINE_string(
+        "split",
+        "validation",
+        "The split on which rows are compared; keep test for the row that you choose.",
+    )
+    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are compared.")
+    flags.DEFINE_string(
+        "checkpoint", "last", "The checkpoint to score, as --checkpoint of t2t.evaluate."
+    )
     program.run(main)

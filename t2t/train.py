@@ -1,6 +1,6 @@
 """Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
 
-The same command again continues where the run was stopped.
+The same command again continues a run that was stopped.
 """
 
 import contextlib
@@ -44,7 +44,11 @@ _log = logging.getLogger(__name__)
 
 
 def main(config: Config, workdir: Path) -> bool:
-    """Trains to the end, an interruption or a request to stop; whether the end was reached."""
+    """Trains until the last step, an interruption or a stop request.
+
+    Returns:
+        Whether the last step was reached.
+    """
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     corpora, weights = zip(*open_training(config.data), strict=True)
@@ -56,7 +60,7 @@ def main(config: Config, workdir: Path) -> bool:
         open_run(workdir, config, measures)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
-            _log.info("training is at its end: %s holds checkpoint %d", workdir, last)
+            _log.info("training is already finished: %s holds checkpoint %d", workdir, last)
             return True
         if is_stop_requested(workdir):
             obey_stop_request(workdir, last)
@@ -72,7 +76,10 @@ def train_on_mesh(
     weights: Sequence[float],
     validation: Corpus | None,
 ) -> bool:
-    """Everything between an open run directory and its last checkpoint."""
+    """Prepares data, state and validation, and trains; returns whether the last step was reached.
+
+    The run directory is open and locked, and `mesh` is set.
+    """
     vocabulary = process_0_first(lambda: make_vocabulary(config, workdir, corpora))
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
@@ -112,19 +119,19 @@ def train_on_mesh(
     if is_stop_requested(workdir):
         obey_stop_request(workdir, int(state.step))
     else:
-        _log.info("stopped and saved; the same command continues")
+        _log.info("stopped and saved; run the same command to continue")
     return False
 
 
 def name_splits(
     corpora: Sequence[Corpus], validation: Corpus | None
 ) -> dict[str, Sequence[Corpus]]:
-    """The text of a run by split, as its ledger has it."""
+    """Returns the corpora of a run by split, as the run's ledger records them."""
     return {"train": corpora} | ({} if validation is None else {"validation": [validation]})
 
 
 def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
-    """The run's own vocabulary; on the first start it is trained on the training corpora."""
+    """Loads the run's vocabulary, or trains it on the training corpora at the first start."""
     directory = workdir / "vocab"
     if Vocabulary.is_saved(directory):
         return Vocabulary.load(directory)
@@ -139,12 +146,13 @@ def make_training_loader(
     corpora: Sequence[Corpus],
     weights: Sequence[float],
 ) -> Loader:
-    """Batches of the training corpora, from the cache."""
+    """Plans the batches of the training corpora, and returns their loader."""
     tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
     plan = make_plan(lengths, config.data, config.seed, weights)
     _log.info(
-        "%d pairs, %d batches an epoch, %d shapes, %.1f%% padding of target positions; dropped: %s",
+        "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
+        "dropped: %s",
         len(plan.src_lengths),
         plan.steps_per_epoch,
         len(plan.shapes),
@@ -161,9 +169,9 @@ def make_validate(
     corpus: Corpus | None,
     params: Params,
 ) -> Validate:
-    """Scores on the validation corpus; none without one.
+    """Returns the function that scores parameters on the validation corpus, if there is one.
 
-    Compiles with `params` what scoring needs, so that what fails there fails before training.
+    Scoring is compiled here, with `params`, so that its errors come before training.
     """
     if corpus is None:
         return lambda params, step: {}
@@ -171,8 +179,8 @@ def make_validate(
     scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
     if scorer.num_left_out:
         _log.warning(
-            "validation: %d of %d pairs have more sub-words than model.max_positions=%d, and are "
-            "left out of the loss",
+            "validation: %d of %d pairs have more sub-words than model.max_positions=%d and are "
+            "excluded from the loss",
             scorer.num_left_out, len(corpus), config.model.max_positions,
         )  # fmt: skip
     sources, references = zip(*corpus, strict=True)
@@ -180,7 +188,7 @@ def make_validate(
     language = config.data.tgt_language
     translator = Translator(config, vocabulary) if every else None
     if translator:
-        make_measure("bleu", language)  # what it lacks is found out before training
+        make_measure("bleu", language)  # a missing package is an error before training
     started = time.perf_counter()
     scorer.compile(params)
     if translator:
@@ -201,17 +209,17 @@ def make_validate(
 
 
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
-    """From the cache, or into it."""
+    """Tokenizes a corpus, or reads its tokens from the cache; process 0 writes the cache."""
     return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
 
 
 def count_parameters(params: Params) -> int:
-    """Numbers trained."""
+    """Returns the number of trained parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def run() -> int:
-    """Trains as the flags say; the exit status."""
+    """Trains as the flags say; returns the exit status."""
     config, workdir = read_config(), program.read_workdir()
     enable_compilation_cache()
     join(**program.read_hosts())

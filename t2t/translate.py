@@ -1,11 +1,11 @@
 """Translates standard input: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
 
-One line comes out for each line that goes in, whatever is in it. On a terminal each line is
-answered at once; from a pipe or file many are read ahead and translated together.
+Each input line, even an empty one, gives one output line. On a terminal each line is translated at
+once; lines from a pipe or file are read ahead and translated in batches.
 
-With --n_best=3 each line gives up to three lines, best first, that begin with the number of the
-input line and a tab; with --scores the score (log-probability over length penalty) and a tab stand
-before the text. With both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
+With --n_best=3 each input line gives up to three output lines, best first, which begin with the
+number of the input line and a tab. With --scores the score (log-probability divided by the length
+penalty) and a tab precede the text. With both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
 """
 
 import codecs
@@ -32,7 +32,7 @@ from t2t.training.checkpoint import restore_params
 
 _log = logging.getLogger(__name__)
 
-BATCHES_READ_AHEAD = 16  # sorted by length among themselves
+BATCHES_READ_AHEAD = 16  # their sentences are sorted by length, then batched
 
 
 def translate_lines(
@@ -45,15 +45,15 @@ def translate_lines(
     backend: str = "jax",
     compute_type: str | None = None,
 ) -> Iterator[list[Translation]]:
-    """Up to `n_best` translations of each line, in order.
+    """Yields up to `n_best` translations of each line, in the order of the lines.
 
     Args:
         workdir: a run directory.
         checkpoint: last, best, a step, or avg:COUNT.
-        lines: UTF-8 with line ends.
-        n_best: at most the beam's size.
+        lines: UTF-8, each with its line ending.
+        n_best: at most the beam size.
         beam_size: None: the config's.
-        read_ahead: lines translated together; None: some batches.
+        read_ahead: lines translated together; None: `BATCHES_READ_AHEAD` batches.
         backend: jax or ctranslate2.
         compute_type: of ctranslate2; None: float32.
     """
@@ -75,11 +75,14 @@ def translate_lines(
 
 
 def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
-    """Text without line ends; what is not UTF-8 becomes U+FFFD and is reported at the end."""
+    """Decodes lines and removes their endings.
+
+    Invalid UTF-8 is replaced by U+FFFD, and reported after the last line.
+    """
     damaged = []
     for number, line in enumerate(lines, start=1):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:  # a byte order mark belongs to no sentence: corpora leave it out, too
+        if number == 1:  # a byte order mark is not part of the sentence; training removes it, too
             text = text.removeprefix(codecs.BOM_UTF8)
         try:
             yield text.decode()
@@ -88,13 +91,13 @@ def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
             yield text.decode(errors="replace")
     if damaged:
         _log.warning(
-            "lines that are not UTF-8: %d, the first is line %d; U+FFFD stands for what is damaged",
+            "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
             len(damaged), damaged[0],
         )  # fmt: skip
 
 
 def format_lines(number: int, translations: list[Translation], numbered: bool, scored: bool) -> str:
-    """The output for one input line, as described above."""
+    """Formats the output lines of one input line as the module's docstring describes."""
     return "".join(
         f"{number}\t" * numbered + f"{found.score:.4f}\t" * scored + f"{found.text}\n"
         for found in translations
@@ -102,7 +105,7 @@ def format_lines(number: int, translations: list[Translation], numbered: bool, s
 
 
 def prompt_lines() -> Iterator[bytes]:
-    """Lines typed on a terminal, until Ctrl-D or Ctrl-C."""
+    """Yields the lines typed on a terminal, until Ctrl-D or Ctrl-C."""
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
         try:
@@ -116,7 +119,7 @@ def prompt_lines() -> Iterator[bytes]:
 
 
 def main() -> int:
-    """Translates as the flags say; 1 where the reader of the output went away."""
+    """Translates as the flags say; returns 1 if the reader of the output closed the pipe."""
     values = flags.FLAGS
     enable_compilation_cache()
     interactive = sys.stdin.isatty()
@@ -136,7 +139,7 @@ def main() -> int:
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # As in `... | head`. Python would try to write once more at exit.
+        # For example in `... | head`. Python flushes stdout at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
@@ -145,8 +148,14 @@ def main() -> int:
 if __name__ == "__main__":
     program.define_workdir()
     program.define_backend()
-    flags.DEFINE_string("checkpoint", "best", "last, best, a step, or avg:5 for the last 5's mean.")
-    flags.DEFINE_integer("n_best", 1, "Translations for each line, each after the line's number.")
-    flags.DEFINE_bool("scores", False, "Print log-probability over length penalty before the text.")
-    flags.DEFINE_integer("beam_size", None, "Instead of the config's; 1 is greedy.")
+    flags.DEFINE_string(
+        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+    )
+    flags.DEFINE_integer(
+        "n_best", 1, "Translations per line; above 1 each is preceded by the line's number."
+    )
+    flags.DEFINE_bool(
+        "scores", False, "Print log-probability divided by length penalty before the text."
+    )
+    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
     program.run(main)

@@ -13,12 +13,12 @@ from t2t import doctor
 
 
 def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
-    findings = {finding.what: finding for finding in doctor.examine(tmp_path / "run")}
+    findings = {finding.name: finding for finding in doctor.examine(tmp_path / "run")}
     assert [finding for finding in findings.values() if finding.problem] == []
-    assert findings["process"].seen.startswith("0 of 1, ")
-    assert findings["devices"].seen.startswith("8 here, 8 in all, cpu, mesh {'data': 8, ")
-    assert findings["collective"].seen.startswith("a sum over 8 devices in ")
-    assert findings["compilation cache"].seen == os.environ["JAX_COMPILATION_CACHE_DIR"]
+    assert findings["process"].value.startswith("0 of 1, ")
+    assert findings["devices"].value.startswith("8 here, 8 in all, cpu, mesh {'data': 8, ")
+    assert findings["collective"].value.startswith("a sum over 8 devices in ")
+    assert findings["compilation cache"].value == os.environ["JAX_COMPILATION_CACHE_DIR"]
     assert list((tmp_path / "run").iterdir()) == []
 
 
@@ -66,7 +66,7 @@ def test_disk_has_to_hold_the_checkpoints_that_a_recipe_keeps(
     usage = shutil.disk_usage(tmp_path)._replace(free=free * 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     finding = doctor.find_disk(tmp_path, doctor.read_recipe(recipe) if recipe else None)
-    assert [x.split()[0] for x in finding.seen.split("; ") if x.endswith(" fits")] == fits
+    assert [x.split()[0] for x in finding.value.split("; ") if x.endswith(" fits")] == fits
     assert finding.problem.startswith(problem)
     assert bool(finding.problem) == bool(problem)
 
@@ -84,23 +84,25 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
 
 def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert "training is faster under Linux" in doctor.find_flags().seen
+    assert "training is faster under Linux" in doctor.find_flags().value
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor.find_flags().seen
-    assert "faster" not in doctor.find_flags().seen
+    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor.find_flags().value
+    assert "faster" not in doctor.find_flags().value
 
 
 def test_versions_that_were_not_tested_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path)
-    assert doctor.find_untested_versions().seen.startswith("all: python3.")
+    assert doctor.find_untested_versions().value.startswith(
+        "all: launch/constraints/ has no file for p"
+    )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = importlib.metadata.version("jax")
     (tmp_path / f"{python}.txt").write_text("# dated\njax==0.1\nnot-installed==1.0\n")
-    seen = doctor.find_untested_versions().seen
-    assert seen.startswith(f"jax {installed} instead of 0.1; tested ones: pip install ")
+    value = doctor.find_untested_versions().value
+    assert value.startswith(f"jax {installed} instead of 0.1; to install tested ones: pip install ")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
-    assert doctor.find_untested_versions().seen == "none"
+    assert doctor.find_untested_versions().value == "none"
     monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
-    assert doctor.find_untested_versions().seen.startswith("unknown: launch/constraints/")
+    assert doctor.find_untested_versions().value.startswith("unknown: launch/constraints/")

@@ -16,11 +16,11 @@ import pytest
 
 from t2t.analysis.head_importance import (
     Sample,
+    compute_pair_weights,
     estimate_changes,
     measure_importance,
     profile_heads,
     read_sample,
-    weigh_pairs,
 )
 from t2t.analysis.head_weights import Head, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, ModelConfig
@@ -110,7 +110,7 @@ def test_page_shows_every_head_with_its_figures(page: str) -> None:
     assert in_table == sorted(importances, reverse=True)
     drawn = "3 of 5 sentences of the validation split, drawn with seed 0"
     assert f"means over {drawn}, under teacher forcing" in page
-    assert f"when this head alone is off, on {drawn}. In brackets 95% intervals" in page
+    assert f"when this head alone is switched off, on {drawn}. In brackets: 95%" in page
 
 
 def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
@@ -188,7 +188,7 @@ def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
         return nats / tokens
 
     whole, head = mean_loss(params), Head("cross", 0, 1)
-    assert found.whole == pytest.approx(whole, rel=1e-5)
+    assert found.baseline == pytest.approx(whole, rel=1e-5)
     gain = mean_loss(switch_off(params, head)) - whole
     assert found.changes[head].value == pytest.approx(gain, abs=1e-4)
     low, high = found.changes[head].interval
@@ -206,15 +206,16 @@ def test_importance_can_be_the_decrease_of_bleu(run: Path) -> None:
     told = describe_importance(found, sample)
     assert told
     assert told.startswith(
-        f"what sacreBLEU, {found.whole:.2f} with all heads, loses when this head alone is off, on "
+        f"the decrease of sacreBLEU ({found.baseline:.2f} with all heads) when this head alone is "
+        "switched off, on "
     )
 
 
 def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
     _, translator, params, sample = open_run(run)
-    together = list(weigh_pairs(translator, params, sample.pairs))
+    together = list(compute_pair_weights(translator, params, sample.pairs))
     for pair, weights in zip(sample.pairs, together, strict=True):
-        [alone] = weigh_pairs(translator, params, [pair])
+        [alone] = compute_pair_weights(translator, params, [pair])
         for one, other in zip(weights, alone, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4)
             np.testing.assert_allclose(one.sum(axis=-1), 1, atol=1e-5)

@@ -67,8 +67,8 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     lines = read_lines(run)
     assert "model.num_heads 1" in lines
     assert "revision 0123abcd" in lines
-    assert "changed nothing: the tree was clean" in lines
-    assert "code beefbeefbeefbeef, sha256 of its programs and recipes" in lines
+    assert "changed nothing: the working tree was clean" in lines
+    assert "code beefbeefbeefbeef, sha256 of the programs and recipes" in lines
     assert "train 1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
     assert "versions jax 0.10.2" in lines
     assert "step 60 of 100000" in lines
@@ -87,7 +87,7 @@ def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     start = lines.index("2026-01-02T10:00:00Z after step 50")
     assert lines[start + 1 : start + 5] == [
         "changed M t2t/runtime/program.py",
-        "code facefacefaceface, sha256 of its programs and recipes",
+        "code facefacefaceface, sha256 of the programs and recipes",
         "devices 2",
         "",
     ]

@@ -64,7 +64,7 @@ def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) 
     written = score.stat().st_mtime_ns
     while True:
         status, output, messages = finish(command)
-        if "another sweep is at work" not in messages:
+        if "another sweep is running" not in messages:
             break
         assert status == 2
         time.sleep(1)

@@ -212,7 +212,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
             timeout=120,
         )
         assert done.returncode == program.INTERRUPTED, done.stderr
-        assert done.stderr.splitlines()[-1] == "stopped and saved; the same command continues"
+        assert done.stderr.splitlines()[-1] == "stopped and saved; run the same command to continue"
     assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train.main(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)

@@ -73,7 +73,7 @@ def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) ->
     assert text[2] == "A girl \ufffd\ufffd climbs."
     assert text[3] == "🙂\t日本語\u2028 ½"
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "lines that are not UTF-8: 2, the first is line 3; U+FFFD stands for what is damaged"
+        "lines that are not valid UTF-8: 2, first line 3; U+FFFD replaces the invalid bytes"
     ]
 
 
@@ -111,7 +111,7 @@ def test_pipe_in_pipe_out(run: Path) -> None:
     assert process.returncode == 0
     numbers = [int(line.split(b"\t")[0]) for line in output.splitlines()]
     assert numbers == [1, 1, 2, 3, 3, 4, 4, 5, 5]
-    assert b"not UTF-8: 1" in errors
+    assert b"not valid UTF-8: 1" in errors
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
-"""What is measured of every head of a run: how it weighs, what it does, what it is worth.
+"""Measures every head of a run: its attention weights, its role and its importance.
 
-On pairs of the validation split that are drawn by seed, under teacher forcing or by search.
+The measurements are on pairs of the validation split that are drawn by a seed, under teacher
+forcing or, for BLEU, with beam search.
 """
 
 import sys
@@ -16,7 +17,7 @@ import tqdm
 from jaxtyping import Array, Float, Int
 
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
-from t2t.analysis.head_weights import Head, HeadWeights, find_weights, list_heads, switch_off
+from t2t.analysis.head_weights import Head, HeadWeights, capture_weights, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus, Pair
@@ -27,10 +28,10 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure
 from t2t.evaluation.significance import (
-    ScoreOf,
+    ScoreFunction,
+    collect_statistics,
     draw_sentences,
     mean_nats,
-    measure_sentences,
     sacrebleu_score,
 )
 from t2t.model.build import merge
@@ -39,53 +40,54 @@ from t2t.model.transformer import Transformer
 from t2t.runtime.mesh import make_mesh
 from t2t.training.validation import CorpusScorer
 
-_ROWS = 8  # sentences that are computed together
+_BATCH_SIZE = 8  # sentences whose weights are computed together
 
-SentenceStatistics = Float[np.ndarray, "n _"]  # of each sentence: what a score is made of
+SentenceStatistics = Float[np.ndarray, "n _"]  # n sentences: the counts a score is computed from
 
 
 class Sample(NamedTuple):
-    """Pairs of the validation split, and how often each sub-word occurs in all of it."""
+    """Pairs drawn from the validation split, and the sub-word counts of the whole split."""
 
     pairs: Sequence[Pair]
-    drawn_from: int  # pairs that are short enough
+    drawn_from: int  # number of pairs that are short enough
     seed: int
     src_counts: Counter[int]
     tgt_counts: Counter[int]
 
 
 class Change(NamedTuple):
-    """The increase of the loss, or decrease of BLEU, when one head is switched off."""
+    """The change of the measure when one head is switched off."""
 
     value: float
     interval: tuple[float, float]  # 95%, over sentences
 
 
 class Importance(NamedTuple):
-    """What heads are worth."""
+    """The importance of all heads: how much worse the measure is without each."""
 
     measure: str  # loss | bleu
-    whole: float  # the measure with all heads
-    changes: dict[Head, Change]
+    baseline: float  # the measure with all heads
+    changes: dict[Head, Change]  # increase of the loss or decrease of BLEU
 
 
 def read_sample(
     config: Config, vocabulary: Vocabulary, count: int, limit: int, seed: int = 0
 ) -> Sample | None:
-    """Draws `count` validation pairs of at most `limit` sub-words on either side.
+    """Draws up to `count` validation pairs of at most `limit` sub-words on either side.
 
-    All of them where there are no more; without replacement, in the order of the corpus.
+    They are drawn without replacement and returned in the order of the corpus. Returns None if
+    `count` is 0.
 
     Raises:
-        ConfigError, DataError: there are none.
+        ConfigError, DataError: `count` is negative, or there is no such pair.
     """
     if count < 0:
-        raise ConfigError(f"--importance={count} must not be negative; 0 leaves it out")
+        raise ConfigError(f"--importance={count} must not be negative; 0 skips the measurement")
     if count == 0:
         return None
     if "validation" not in list_splits(config.data):
         raise ConfigError(
-            f"--importance={count} needs a validation split, and this run has none; "
+            f"--importance={count} needs a validation split, but this run has none; "
             "use --importance=0"
         )
     corpus = list(open_split(config.data, "validation"))
@@ -107,39 +109,40 @@ def read_sample(
 def measure_importance(
     config: Config, translator: Translator, params: Params, sample: Sample, measure: str
 ) -> Importance:
-    """Switches each head off in turn, with a progress bar.
+    """Measures the importance of each head by switching it off, with a progress bar.
 
-    The interval is a bootstrap over the sample's sentences, with and without the head on the same
-    ones: it says what other sentences would give, not what another seed of training would.
+    The intervals are from a paired bootstrap over the sample's sentences: they cover the choice of
+    the sentences, not the seed of the training.
     """
     if measure == "loss":
         compute, score = _make_loss(config, translator, sample.pairs)
     else:
         compute, score = _make_bleu(config, translator, sample.pairs)
-    whole, sign = compute(params), 1 if measure == "loss" else -1
+    baseline, sign = compute(params), 1 if measure == "loss" else -1
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
     without = {head: compute(switch_off(params, head)) for head in heads}
-    changes = estimate_changes(whole, without, score)
+    changes = estimate_changes(baseline, without, score)
     signed = {
         head: Change(sign * value, (min(sign * low, sign * high), max(sign * low, sign * high)))
         for head, (value, (low, high)) in changes.items()
     }
-    return Importance(measure, score(whole.sum(axis=0)), signed)
+    return Importance(measure, score(baseline.sum(axis=0)), signed)
 
 
 def estimate_changes(
-    whole: SentenceStatistics, without: Mapping[Head, SentenceStatistics], score: ScoreOf
+    baseline: SentenceStatistics, without: Mapping[Head, SentenceStatistics], score: ScoreFunction
 ) -> dict[Head, Change]:
-    """The measure without each head less that with all, with paired bootstrap intervals.
+    """Estimates score(without the head) - score(baseline) for each head, with 95% intervals.
 
-    Simulated, a 95% interval from 100 sentences holds the truth 94% of the time, one from 20 92%.
+    The intervals are from a paired bootstrap. In simulations they contain the true value in 94% of
+    cases with 100 sentences, and in 92% with 20.
     """
-    drawn = draw_sentences(len(whole))
+    drawn = draw_sentences(len(baseline))
 
     def resample(statistics: SentenceStatistics) -> Float[np.ndarray, "R"]:
         return np.array([score(sums) for sums in drawn @ statistics])
 
-    before, value = resample(whole), score(whole.sum(axis=0))
+    before, value = resample(baseline), score(baseline.sum(axis=0))
     changes = {}
     for head, statistics in without.items():
         low, high = np.percentile(resample(statistics) - before, [2.5, 97.5])
@@ -150,10 +153,10 @@ def estimate_changes(
 
 def _make_loss(
     config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], SentenceStatistics], ScoreOf]:
-    """(nats, sub-words) of each sentence from parameters; their quotient."""
+) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
+    """Returns the functions params -> (nats, sub-words) of each sentence, and sums -> loss."""
     mesh = make_mesh(MeshConfig())
-    with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives it
+    with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
         corpus = ListCorpus("sample", pairs)
         tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
     scorer = CorpusScorer(config, translator.vocabulary, tokenized, mesh)
@@ -167,8 +170,8 @@ def _make_loss(
 
 def _make_bleu(
     config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], SentenceStatistics], ScoreOf]:
-    """SacreBLEU's statistics of each sentence from parameters; the BLEU of their sums."""
+) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
+    """Returns the functions params -> sacreBLEU's counts of each sentence, and sums -> BLEU."""
     sources, references = zip(*pairs, strict=True)
     measure = make_measure("bleu", config.data.tgt_language)
     mesh = make_mesh(MeshConfig())
@@ -176,27 +179,30 @@ def _make_bleu(
     def compute(params: Params) -> SentenceStatistics:
         with jax.set_mesh(mesh):
             found = translator.translate(translator.place(params), sources)
-        counts = measure_sentences(measure, [[each.text for each in found]], references)
+        counts = collect_statistics(measure, [[each.text for each in found]], references)
         of_one_run: SentenceStatistics = counts[0]
         return of_one_run
 
     return compute, sacrebleu_score(measure.metric)
 
 
-def weigh_pairs(
+def compute_pair_weights(
     translator: Translator, params: Params, pairs: Sequence[Pair]
 ) -> Iterator[HeadWeights]:
-    """The weights for each pair, N H T S without padding; one program serves all of them."""
+    """Yields the attention weights of each pair, N H T S without padding.
+
+    All pairs are padded to one shape, so there is one compilation.
+    """
     vocabulary = translator.vocabulary
 
     @jax.jit
     def run(params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]) -> HeadWeights:
         model = merge(translator.structure, params)
         assert isinstance(model, Transformer)
-        return find_weights(model, src, tgt_in)
+        return capture_weights(model, src, tgt_in)
 
     src, tgt = encode_pairs(vocabulary, pairs)
-    rows = min(_ROWS, len(pairs))
+    rows = min(_BATCH_SIZE, len(pairs))
     src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))
     for start in range(0, len(pairs), rows):
         sources, targets = src[start : start + rows], tgt[start : start + rows]
@@ -210,13 +216,13 @@ def weigh_pairs(
 def encode_pairs(
     vocabulary: Vocabulary, pairs: Sequence[Pair]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The ids of the sources and of the targets, each ending in EOS."""
+    """Returns the ids of the sources and of the targets, each ending with EOS."""
     sources, targets = zip(*pairs, strict=True)
     return vocabulary.src.encode(sources), vocabulary.tgt.encode(targets)
 
 
 def _pad(sentences: Sequence[list[int]], rows: int, width: int) -> Int[np.ndarray, "B T"]:
-    """Ids in the first rows, padding behind them."""
+    """Pads sentences on the right to `width`, and with empty sentences to `rows`."""
     padded = np.full((rows, width), PAD_ID, np.int32)
     for row, ids in enumerate(sentences):
         padded[row, : len(ids)] = ids
@@ -226,11 +232,15 @@ def _pad(sentences: Sequence[list[int]], rows: int, width: int) -> Int[np.ndarra
 def profile_heads(
     translator: Translator, params: Params, sample: Sample | None, shown: Pair
 ) -> dict[str, list[list[Profile]]]:
-    """The profiles of each stack's heads, over the sample or, without one, over what is shown."""
+    """Returns the profiles of each stack's heads, by layer and head.
+
+    They are means over the sample, or without a sample over the pair `shown`.
+    """
     vocabulary, pairs = translator.vocabulary, sample.pairs if sample else [shown]
     tallies = {stack: RoleTally(stack) for stack in HeadWeights._fields}
     encoded = zip(*encode_pairs(vocabulary, pairs), strict=True)
-    for (src, tgt), weights in zip(encoded, weigh_pairs(translator, params, pairs), strict=True):
+    computed = compute_pair_weights(translator, params, pairs)
+    for (src, tgt), weights in zip(encoded, computed, strict=True):
         sources = _describe_keys(vocabulary.src, src, sample and sample.src_counts)
         targets = _describe_keys(vocabulary.tgt, [BOS_ID, *tgt[:-1]], sample and sample.tgt_counts)
         for stack, keys in zip(HeadWeights._fields, (sources, targets, sources), strict=True):
@@ -241,7 +251,7 @@ def profile_heads(
 def _describe_keys(
     tokenizer: Tokenizer, ids: list[int], counts: Counter[int] | None
 ) -> AttendedTokens:
-    """What the rules for roles need; `counts`: how often each sub-word occurs."""
+    """Returns the separators and, with the `counts` of all sub-words, the rare tokens of `ids`."""
     marked = [
         token in (BOS_ID, EOS_ID) or not any(map(str.isalnum, piece))
         for token, piece in zip(ids, tokenizer.pieces(ids), strict=True)

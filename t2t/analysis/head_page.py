@@ -1,4 +1,4 @@
-"""One HTML page with all heads of a model: no file beside it, nothing from the network."""
+"""A self-contained HTML page with the attention maps of all heads of a model."""
 
 import base64
 import dataclasses
@@ -12,12 +12,12 @@ from t2t.analysis.head_roles import Profile
 from t2t.runtime.html_templates import render_page
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
-_OPEN_UP_TO = 48  # heads; of more, only each stack's last layer is unfolded
+_MAX_UNFOLDED = 48  # heads; with more, only the last layer of each stack is unfolded
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadView:
-    """One head."""
+    """One head: its weights for the sentence shown, its profile and its importance."""
 
     stack: str
     layer: int  # counted from 1
@@ -29,7 +29,7 @@ class HeadView:
 
     @property
     def importance_text(self) -> str:
-        """The importance with its interval; nothing where it was not measured."""
+        """The importance with its interval; empty if it was not measured."""
         if self.importance is None or self.interval is None:
             return ""
         low, high = self.interval
@@ -37,18 +37,18 @@ class HeadView:
 
     @property
     def anchor(self) -> str:
-        """Its name in links."""
+        """The target of links to this head."""
         return f"{self.stack}-{self.layer}-{self.number}"
 
     @property
     def pixels(self) -> str:
-        """The weights in 1/255, row by row, in base64."""
+        """The weights as bytes in units of 1/255, row by row, encoded in base64."""
         return base64.b64encode(np.rint(self.weights * 255).astype(np.uint8).tobytes()).decode()
 
 
 @dataclasses.dataclass(frozen=True)
 class StackView:
-    """The attention of all encoder layers, or of all decoder layers to one side."""
+    """The heads of one kind of attention in all layers, and the labels of their maps."""
 
     name: str  # encoder | decoder | cross
     title: str
@@ -59,20 +59,20 @@ class StackView:
 
 @dataclasses.dataclass(frozen=True)
 class HeadPage:
-    """What the page shows."""
+    """The content of the page."""
 
     run: str
     checkpoint: str
     sentence: str
     translation: str
     stacks: Sequence[StackView]
-    sample: str  # on what profiles and importance were measured
-    measure: str | None  # what importance is a difference of, with its unit; None: not measured
-    rules: str  # how roles are found
+    sample: str  # the sentences measured; completes the sentence "Entropy, role and score ..."
+    measure: str | None  # the definition of importance; None: not measured
+    rules: str  # the definition of the roles
 
     @property
     def heads(self) -> list[HeadView]:
-        """Of all stacks, the most important first; without importance those that look at least."""
+        """The heads of all stacks, sorted by decreasing importance, then by increasing entropy."""
         found = [head for stack in self.stacks for layer in stack.layers for head in layer]
         return sorted(
             found, key=lambda head: (-_finite(head.importance or 0.0), head.profile.entropy)
@@ -80,12 +80,12 @@ class HeadPage:
 
     @property
     def unfolded(self) -> bool:
-        """Whether all layers are unfolded at first."""
-        return len(self.heads) <= _OPEN_UP_TO
+        """Returns whether all layers are unfolded when the page is opened."""
+        return len(self.heads) <= _MAX_UNFOLDED
 
 
 def render_heads(page: HeadPage) -> str:
-    """The page's HTML."""
+    """Returns the HTML of the page."""
     tokens = {stack.name: {"queries": stack.queries, "keys": stack.keys} for stack in page.stacks}
     return render_page(_TEMPLATE, page=page, tokens=tokens)
 

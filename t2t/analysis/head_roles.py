@@ -1,20 +1,21 @@
-"""What a head does, by simple rules on its weights: a name for people, with a score.
+"""The roles of attention heads, by rules on their weights, each with a score.
 
-A role is a set of (query, key) places, and a head's score for it is the weight that lies there, in
-the mean over the queries that can see such a key and another one. The role of a head is the one
-with the highest score, if that is at least half of the weight (compare Voita et al. 2019, who ask
-where the largest weight is):
+A role is a set of (query, key) positions. A head's score for a role is the attention weight on
+these positions, averaged over the queries that can attend to such a key and also to another key.
+The role of a head is the one with the highest score, if that score is at least 0.5 (Voita et al.
+2019 use instead how often the largest weight is on such a position):
 
     previous token   the key before the query                              (self-attention)
     same token       the query itself                                      (self-attention)
-    next token       the key behind the query                              (the encoder's)
-    diagonal         the key as far into the source as the query is into the target, or a
-                     neighbour of it                                       (cross-attention)
-    separator        begin and end mark, and what has neither letter nor digit
-    rare token       the sentence's least frequent token, separators aside
+    next token       the key after the query                               (encoder only)
+    diagonal         the key at the query's relative position in the sentence, or one next to it
+                                                                           (cross-attention)
+    separator        BOS, EOS, and tokens without letters and digits
+    rare token       the least frequent token of the sentence that is not a separator
 
-Otherwise it is `broad`, where the entropy is at least 0.9 of the largest possible, or `mixed`, with
-the role that comes next in brackets. A short sentence gives high scores by chance: read the map.
+Otherwise the role is `broad` if the entropy is at least 0.9 of its maximum, and else `mixed`, with
+the role of the highest score in brackets. In short sentences scores are high by chance, so check
+the map.
 """
 
 from collections.abc import Sequence
@@ -23,98 +24,99 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-LEAST_SCORE = 0.5  # of a role that a head has
-BROAD = 0.9  # entropy over that of equal weights
+MIN_SCORE = 0.5  # a role needs at least this score
+MIN_BROAD = 0.9  # `broad` needs at least this fraction of the entropy of equal weights
 
 
 class AttendedTokens(NamedTuple):
-    """What the rules need to know of the tokens that are attended to."""
+    """The keys of one sentence that are separators, and those that are rare tokens."""
 
     separators: Bool[np.ndarray, "S"]
     rare: Bool[np.ndarray, "S"] | None = None  # None: frequencies are not known
 
 
 class Profile(NamedTuple):
-    """Of one head."""
+    """The entropy, role and scores of one head."""
 
-    entropy: float  # nats, the mean over queries that see more than one key
+    entropy: float  # nats, the mean over queries that can attend to more than one key
     role: str
-    score: float  # of the role, also of one in brackets; `broad`: entropy over its largest
+    score: float  # of the role, also if it is in brackets; for `broad`: entropy over its maximum
     scores: dict[str, float]  # of all roles, by name
 
 
 def find_rare(counts: Sequence[int], separators: Bool[np.ndarray, "S"]) -> Bool[np.ndarray, "S"]:
-    """The tokens with the least count, of those that are no separators."""
+    """Marks the tokens with the smallest count among those that are not separators."""
     ranked = np.where(separators, np.inf, np.asarray(counts, float))
     rare: np.ndarray = (ranked == ranked.min()) & ~separators
     return rare
 
 
 class RoleTally:
-    """Sums over the sentences that it is shown, for all heads of a stack."""
+    """Accumulates the scores of all heads of a stack over sentences."""
 
     def __init__(self, stack: str):
-        """`stack` is encoder, decoder or cross."""
+        """Initialises the sums; `stack` is encoder, decoder or cross."""
         self._stack = stack
-        # Name -> (sum of weights N H, queries); entropies and their shares of the largest likewise.
+        # Role -> (sum of weights N H, number of queries). "entropy" has the sum of entropies,
+        # "broad" the sum of entropy / largest possible entropy.
         self._sums: dict[str, tuple[np.ndarray, int]] = {}
 
     def add(self, weights: Float[np.ndarray, "N H T S"], keys: AttendedTokens) -> None:
-        """Counts one sentence."""
+        """Adds one sentence."""
         queries, width = weights.shape[2:]
         visible = np.tri(queries, width, dtype=bool)
         if self._stack != "decoder":
             visible[:] = True
-        for name, places in self._find_places(queries, keys).items():
-            counting = (places & visible).any(axis=1) & (~places & visible).any(axis=1)
-            on_places = (weights * places).sum(axis=-1)
-            self._count(name, on_places[..., counting])
+        for name, positions in self._find_positions(queries, keys).items():
+            counted = (positions & visible).any(axis=1) & (~positions & visible).any(axis=1)
+            on_positions = (weights * positions).sum(axis=-1)
+            self._accumulate(name, on_positions[..., counted])
         number = visible.sum(axis=1)
         several = number > 1
         logarithms = np.log(np.where(weights > 0, weights, 1))
         entropy = -(weights * logarithms).sum(axis=-1)[..., several]
-        self._count("entropy", entropy)
-        self._count("broad", entropy / np.log(number[several]))
+        self._accumulate("entropy", entropy)
+        self._accumulate("broad", entropy / np.log(number[several]))
 
     def profiles(self) -> list[list[Profile]]:
-        """By layer and head."""
+        """Returns the profiles by layer and head."""
         means = {name: sums / queries for name, (sums, queries) in self._sums.items() if queries}
         layers, heads = self._sums["entropy"][0].shape
         return [
             [
-                _judge({name: float(mean[layer, head]) for name, mean in means.items()})
+                _make_profile({name: float(mean[layer, head]) for name, mean in means.items()})
                 for head in range(heads)
             ]
             for layer in range(layers)
         ]
 
-    def _find_places(
+    def _find_positions(
         self, queries: int, keys: AttendedTokens
     ) -> dict[str, Bool[np.ndarray, "T S"]]:
         width = len(keys.separators)
         shape = (queries, width)
         offset = np.arange(width) - np.arange(queries)[:, None]
-        places = {"separator": np.broadcast_to(keys.separators, shape)}
+        positions = {"separator": np.broadcast_to(keys.separators, shape)}
         if keys.rare is not None:
-            places["rare token"] = np.broadcast_to(keys.rare, shape)
+            positions["rare token"] = np.broadcast_to(keys.rare, shape)
         if self._stack == "cross":
-            own = np.arange(queries) * (width - 1) / max(queries - 1, 1)
-            return places | {"diagonal": np.abs(np.arange(width) - own[:, None]) <= 1}
-        places |= {"previous token": offset == -1, "same token": offset == 0}
-        return places if self._stack == "decoder" else places | {"next token": offset == 1}
+            aligned = np.arange(queries) * (width - 1) / max(queries - 1, 1)
+            return positions | {"diagonal": np.abs(np.arange(width) - aligned[:, None]) <= 1}
+        positions |= {"previous token": offset == -1, "same token": offset == 0}
+        return positions if self._stack == "decoder" else positions | {"next token": offset == 1}
 
-    def _count(self, name: str, values: Float[np.ndarray, "N H Q"]) -> None:
+    def _accumulate(self, name: str, values: Float[np.ndarray, "N H Q"]) -> None:
         sums, queries = self._sums.get(name, (np.zeros(values.shape[:2]), 0))
         self._sums[name] = (sums + values.sum(axis=-1), queries + values.shape[-1])
 
 
-def _judge(means: dict[str, float]) -> Profile:
-    entropy, share = means.pop("entropy", 0.0), means.pop("broad", 0.0)
+def _make_profile(means: dict[str, float]) -> Profile:
+    entropy, relative_entropy = means.pop("entropy", 0.0), means.pop("broad", 0.0)
     if not means:
         return Profile(entropy, "mixed", 0.0, means)
     name = max(means, key=lambda name: means[name])
-    if means[name] >= LEAST_SCORE:
+    if means[name] >= MIN_SCORE:
         return Profile(entropy, name, means[name], means)
-    if share >= BROAD:
-        return Profile(entropy, "broad", share, means)
+    if relative_entropy >= MIN_BROAD:
+        return Profile(entropy, "broad", relative_entropy, means)
     return Profile(entropy, f"mixed ({name})", means[name], means)

@@ -1,4 +1,4 @@
-"""The attention heads of a Transformer, one by one: how they weigh, and the model without one."""
+"""The attention heads of a Transformer: capturing their weights, and switching one off."""
 
 import dataclasses
 import functools
@@ -16,8 +16,8 @@ from t2t.model.interface import Params
 from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 
-# Where the parameters of each stack's attention are.
-_PLACES = {
+# The paths of each stack's attention parameters, by layer.
+_PATHS = {
     "encoder": "encoder.{}.attention",
     "decoder": "decoder.{}.self_attention",
     "cross": "decoder.{}.cross_attention",
@@ -25,7 +25,7 @@ _PLACES = {
 
 
 class Head(NamedTuple):
-    """Which head, counted from 0."""
+    """The position of a head in the model; layers and heads are counted from 0."""
 
     stack: str  # encoder | decoder | cross
     layer: int
@@ -33,9 +33,9 @@ class Head(NamedTuple):
 
 
 class HeadWeights(NamedTuple):
-    """The softmax of equation 1 in each head, in float32: each row sums to 1.
+    """The softmax of equation 1 in each head, in float32.
 
-    Rows of padding see nothing and are 0.
+    Each row sums to 1. Rows of padding have no visible key and are 0.
     """
 
     encoder: Float[Array, "N B H S S"]
@@ -44,7 +44,7 @@ class HeadWeights(NamedTuple):
 
 
 def list_heads(config: ModelConfig) -> Iterator[Head]:
-    """All heads of a Transformer, stack by stack in the order of `HeadWeights`."""
+    """Yields all heads of a Transformer, stack by stack in the order of `HeadWeights`."""
     encoder_depth, decoder_depth = config.depth
     depths = (encoder_depth, decoder_depth, decoder_depth)
     for stack, depth in zip(HeadWeights._fields, depths, strict=True):
@@ -52,25 +52,26 @@ def list_heads(config: ModelConfig) -> Iterator[Head]:
             yield from (Head(stack, layer, number) for number in range(config.num_heads))
 
 
-def find_weights(
+def capture_weights(
     model: Transformer, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
 ) -> HeadWeights:
-    """The weights of every head under teacher forcing, on one device; `model` is used up.
+    """Returns the weights of every head under teacher forcing, on one device.
 
-    The layers run as they always do, so every variant of them is covered.
+    It replaces the attention operation of `model` by one that also records its weights, so do not
+    use `model` afterwards. The layers are unchanged, so all their variants are supported.
     """
     sites = (
         [layer.attention for layer in model.encoder],
         [layer.self_attention for layer in model.decoder],
         [layer.cross_attention for layer in model.decoder],
     )
-    recorded = [_record(stack) for stack in sites]
+    recorded = [_install_recorder(stack) for stack in sites]
     model.decode_all(src, tgt_in)
     return HeadWeights(*map(jnp.stack, recorded))
 
 
-def _record(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
-    """A list that is filled, layer by layer, once the model runs."""
+def _install_recorder(stack: list[MultiHeadAttention]) -> list[Float[Array, "B H T S"]]:
+    """Returns a list to which the stack's layers append their weights when the model runs."""
     recorded: list[Float[Array, "B H T S"]] = []
     for module in stack:
         operations = module.policy.operations
@@ -84,18 +85,18 @@ def _attend_and_record(
     attend: Callable[..., Float[Array, "B T H U"]],
     recorded: list[Float[Array, "B H T S"]],
     query: Float[Array, "B T H K"],
-    memory: KeyValue,
+    key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
     bias: Float[Array, "H T S"] | None = None,
     *others: Any,
     scaled: bool = True,
 ) -> Float[Array, "B T H U"]:
-    """Attention that also records its weights."""
-    recorded.append(weigh(attend, query, memory.keys, mask, bias, scaled=scaled))
-    return attend(query, memory, mask, bias, *others, scaled=scaled)
+    """Calls `attend`, and appends its weights to `recorded`."""
+    recorded.append(compute_weights(attend, query, key_value.keys, mask, bias, scaled=scaled))
+    return attend(query, key_value, mask, bias, *others, scaled=scaled)
 
 
-def weigh(
+def compute_weights(
     attend: Callable[..., Float[Array, "B T H U"]],
     query: Float[Array, "B T H K"],
     keys: Float[Array, "B S G K"],
@@ -104,7 +105,7 @@ def weigh(
     *,
     scaled: bool = True,
 ) -> Float[Array, "B H T S"]:
-    """The weights of attention, in float32: its results for values that are unit vectors."""
+    """Returns the attention weights in float32: the output of `attend` for one-hot values."""
     length = keys.shape[1]
     values = jnp.broadcast_to(jnp.eye(length)[:, None], (*keys.shape[:3], length))
     heads = attend(query, KeyValue(keys, values), mask, bias, scaled=scaled)
@@ -112,14 +113,14 @@ def weigh(
 
 
 def switch_off(params: Params, head: Head) -> Params:
-    """Parameters with which the head adds nothing: its rows of W^O are zero."""
-    place = f"{_PLACES[head.stack].format(head.layer)}.output"
+    """Returns parameters that switch the head off: its rows of W^O are zero."""
+    output = f"{_PATHS[head.stack].format(head.layer)}.output"
 
     def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
-        if name != place:
+        if name != output:
             return leaf
-        kept = np.arange(len(leaf)) != head.number  # no index: that dimension may be sharded
+        kept = np.arange(len(leaf)) != head.number  # a mask, since the heads may be sharded
         return jnp.where(kept[:, None, None], leaf, 0)
 
     changed: Params = jax.tree.map_with_path(change, params)

@@ -1,10 +1,11 @@
-"""Follows a run directory: scores its checkpoints, keeps the best one, tells training to stop.
+"""Scores a run's checkpoints as training writes them, keeps the best, and can stop training early.
 
-What was scored is what lies in `evaluations/`, so a watch that was killed goes on where it was. All
-that is its own lies in a folder, `evaluations/SPLIT-watch-...`:
+The scores are ordinary evaluations in `evaluations/`, so a watch that was killed continues where it
+stopped. The watch's other files are in one folder, `evaluations/SPLIT-watch-...`:
 
-    scores.jsonl   a line for each checkpoint, by step      best   a link to LABEL
-    LABEL/         the best parameters so far, as a run directory: training may remove its own
+    scores.jsonl   a line for each checkpoint, by step
+    LABEL/         the best parameters so far, as a run directory; training may remove its copy
+    best           a symbolic link to LABEL
 """
 
 import json
@@ -35,27 +36,30 @@ _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 
-Candidate = tuple[int, int]  # step, and how many checkpoints up to it are averaged
+Candidate = tuple[int, int]  # (step of the last checkpoint, number of checkpoints to average)
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """What `t2t.evaluation.evaluator.Evaluator` does."""
+    """The methods of `t2t.evaluation.evaluator.Evaluator` that `Watch` uses."""
 
     def list_saved(self, measure: str) -> Mapping[str, Evaluation]:
-        """Evaluations that need no repetition, by label."""
+        """Returns the saved evaluations that are still valid, by label."""
         ...
 
     def evaluate(self, params: Params, label: str) -> Sequence[Evaluation]:
-        """Scores parameters, and saves that."""
+        """Scores parameters and saves the evaluations."""
         ...
 
 
 def wait_for_checkpoint(workdir: Path, timeout: float, poll: float = POLL_SECONDS) -> bool:
-    """Until the run directory holds one; whether it came within `timeout` seconds (0: forever)."""
+    """Waits until the run directory holds a checkpoint, for at most `timeout` seconds.
+
+    With a timeout of 0 it waits forever. Returns whether there is a checkpoint.
+    """
     started = time.monotonic()
     if not list_steps(workdir):
-        _log.info("waiting for a first checkpoint in %s", workdir)
+        _log.info("waiting for the first checkpoint in %s", workdir)
     while not list_steps(workdir):
         if timeout and time.monotonic() - started > timeout:
             return False
@@ -64,12 +68,12 @@ def wait_for_checkpoint(workdir: Path, timeout: float, poll: float = POLL_SECOND
 
 
 def make_label(step: int, count: int) -> str:
-    """As `t2t.evaluate` calls a checkpoint, or an average, in file names and scores."""
+    """Returns the label of a checkpoint or average in the names and content of evaluations."""
     return str(step) if count == 1 else f"avg{count}-{step}"
 
 
 class Watch:
-    """The scores of a run's checkpoints, as they come."""
+    """Scores the checkpoints of one run while it trains."""
 
     def __init__(
         self,
@@ -80,44 +84,47 @@ class Watch:
         tgt_language: str,
         patience: int = 0,
     ):
-        """Each new checkpoint is scored for each of `counts`: 1 is itself, n the last n's mean.
+        """Initialises a watch of `workdir` that keeps its files in `folder`.
 
-        After `patience` checkpoints without a better score training is told to stop; 0: never.
+        Each checkpoint is scored once for each of `counts`: 1 scores the checkpoint, n the mean of
+        the last n. After `patience` checkpoints without a better score, training is told to stop;
+        0: never.
         """
         self._workdir, self._folder = workdir, folder
         self._counts, self._measure, self._patience = counts, measure, patience
         self._higher_is_better = make_measure(measure, tgt_language).higher_is_better
         self._rows: dict[Candidate, Evaluation] = {}
-        self._left_out: set[Candidate] = set()
+        self._skipped: set[Candidate] = set()
 
     def follow(self, scorer: Scorer, timeout: float = 0.0, poll: float = POLL_SECONDS) -> bool:
-        """Scores until training is at its end, or no checkpoint has come for `timeout` seconds.
+        """Scores checkpoints until training has ended, or none has come for `timeout` seconds.
 
         Returns:
-            Whether training is at its end.
+            Whether training has ended.
 
         Raises:
-            RunError: another watch is at work, or something cannot be written.
+            RunError: another watch is running, or a file cannot be written.
         """
         with lock(
             self._folder,
-            f"another watch with these settings is at work on {self._workdir}; wait for its end",
+            f"another watch with these settings is running on {self._workdir}; wait until it ends",
         ):
-            self._take_over(scorer)
-            busy = time.monotonic()
+            self._load_saved(scorer)
+            last_scored = time.monotonic()
             while True:
-                is_over = self._is_over()  # asked first: or the last checkpoint could come between
+                # Asked before looking for checkpoints, or the last one could appear in between.
+                has_ended = self._has_ended()
                 if self._score_next(scorer):
-                    busy = time.monotonic()
-                elif is_over:
+                    last_scored = time.monotonic()
+                elif has_ended:
                     return True
-                elif timeout and time.monotonic() - busy > timeout:
+                elif timeout and time.monotonic() - last_scored > timeout:
                     return False
                 else:
                     time.sleep(poll)
 
     def describe(self) -> str:
-        """The table for people."""
+        """Returns the scores as a table, and the path of the best parameters."""
         best = self._find_best()
         rows = [
             [
@@ -133,8 +140,8 @@ class Watch:
         table = format_table(rows, header, align="rlr")
         return f"{table}\nthe best parameters: {self._folder / 'best'}" if best else table
 
-    def _take_over(self, scorer: Scorer) -> None:
-        """What an earlier watch has scored, and what it could not finish after that."""
+    def _load_saved(self, scorer: Scorer) -> None:
+        """Reads the scores of an earlier watch, and updates the files that depend on them."""
         saved = scorer.list_saved(self._measure)
         for label, evaluation in saved.items():
             count, _, step = label.rpartition("-")
@@ -143,20 +150,24 @@ class Watch:
             if number in self._counts and make_label(*candidate) == label:
                 self._rows[candidate] = evaluation
         if self._rows:
-            _log.info("%d scores are there already", len(self._rows))
-        self._settle()
+            _log.info("%d scores were saved before", len(self._rows))
+        self._update_files()
 
     def _score_next(self, scorer: Scorer) -> bool:
-        """Takes the oldest checkpoint that waits: it is removed first. Whether there was one."""
+        """Scores the oldest unscored checkpoint, which training would remove first.
+
+        Returns:
+            Whether there was one.
+        """
         steps = list_regular_steps(self._workdir)
         candidates = ((step, count) for step in steps for count in self._counts)
-        known = self._rows.keys() | self._left_out
+        known = self._rows.keys() | self._skipped
         candidate = next((each for each in candidates if each not in known), None)
         if candidate is None:
             return False
-        params = self._read(candidate)
+        params = self._load_params(candidate)
         if params is None:
-            self._left_out.add(candidate)
+            self._skipped.add(candidate)
             return True
         [self._rows[candidate]] = scorer.evaluate(params, make_label(*candidate))
         is_best = self._find_best() == candidate
@@ -165,45 +176,45 @@ class Watch:
             make_label(*candidate), self._measure, self._value(candidate),
             self._describe_interval(candidate), ", the best so far" * is_best,
         )  # fmt: skip
-        self._settle(params if is_best else None)
+        self._update_files(params if is_best else None)
         return True
 
-    def _read(self, candidate: Candidate) -> Params | None:
-        """None, with the reason in the log, where the checkpoints are not there, or not whole.
+    def _load_params(self, candidate: Candidate) -> Params | None:
+        """Loads the parameters; returns None, and logs why, if a checkpoint is missing or damaged.
 
-        Training removes old checkpoints at any time, also while they are read. Orbax reads one
-        as it was written or not at all, whichever of its files is missing.
+        Training may remove old checkpoints at any time, also while they are read. Orbax then
+        raises an error, whichever file is missing; it never returns part of a checkpoint.
         """
         step, count = candidate
         steps = list_last_steps(self._workdir, count, step)
-        is_there = steps[-1:] == [step]
-        if is_there and len(steps) < count:
+        exists = steps[-1:] == [step]
+        if exists and len(steps) < count:
             _log.info(
-                "step %d: no mean of %d, for it has only %d checkpoints in a row up to it",
+                "step %d: skipped the mean of %d; only %d consecutive checkpoints end at this step",
                 step, count, len(steps),
             )  # fmt: skip
             return None
         try:
-            if is_there:
+            if exists:
                 return average_params(self._workdir, steps)
         except RunError as error:
             if set(steps) <= set(list_steps(self._workdir)):
-                _log.warning("step %d: left out; %s", step, error)
+                _log.warning("step %d: skipped; %s", step, error)
                 return None
         _log.warning(
-            "step %d: left out, for training removed checkpoints before they were read; "
-            "checkpoints.keep_last keeps more",
+            "step %d: skipped, since training removed checkpoints before they were read; "
+            "increase checkpoints.keep_last",
             step,
         )
         return None
 
-    def _settle(self, best_params: Params | None = None) -> None:
-        """Brings table, best parameters and request up to the scores; safe to be done again."""
+    def _update_files(self, best_params: Params | None = None) -> None:
+        """Updates the table, the best parameters and the stop request; idempotent."""
         best = self._find_best()
         if best is None:
             return
         self._write_table(best)
-        self._keep(best, best_params)
+        self._save_best(best, best_params)
         stale = len({step for step, _ in self._rows if step > best[0]})
         if self._patience and stale >= self._patience and not self._is_trained():
             value = self._value(best)
@@ -230,17 +241,17 @@ class Watch:
         try:
             write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows))
         except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror}; make room there") from None
+            raise RunError(f"{path} cannot be written: {error.strerror}; free some space") from None
 
-    def _keep(self, best: Candidate, params: Params | None) -> None:
-        """Saves the best parameters, then points the link to them, then removes the former ones."""
+    def _save_best(self, best: Candidate, params: Params | None) -> None:
+        """Saves the best parameters, then updates the link, then removes the previous ones."""
         label, link = make_label(*best), self._folder / "best"
         target = self._folder / label
         is_kept = target.is_dir() and link.is_symlink() and link.readlink() == Path(label)
         if not is_kept and not target.is_dir():
-            params = self._read(best) if params is None else params
+            params = self._load_params(best) if params is None else params
             if params is None:
-                _log.warning("%s stays as it is: the parameters of %s are gone", link, label)
+                _log.warning("%s is not updated: the checkpoints of %s were removed", link, label)
                 return
         if params is not None:
             shutil.rmtree(target, ignore_errors=True)
@@ -253,8 +264,8 @@ class Watch:
             if path.is_dir() and not path.is_symlink() and path != target:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _is_over(self) -> bool:
-        """Whether no checkpoint is to come: training is at its last step, or has obeyed."""
+    def _has_ended(self) -> bool:
+        """Returns whether training has ended: at its last step, or by a stop request."""
         request = read_stop_request(self._workdir)
         return self._is_trained() or (request is not None and request.obeyed_at is not None)
 
@@ -263,7 +274,7 @@ class Watch:
         return max(list_steps(self._workdir), default=0) >= last
 
     def _find_best(self) -> Candidate | None:
-        """Of equal scores the earliest."""
+        """Returns the candidate with the best score, the earliest of equal ones."""
         sign = 1 if self._higher_is_better else -1
         order = sorted(self._rows)
         return max(order, key=lambda each: sign * self._value(each), default=None)

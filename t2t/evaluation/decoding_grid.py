@@ -1,6 +1,6 @@
-"""One run scored in several ways: averages of checkpoints, beam sizes and length penalties.
+"""Scores one run with several checkpoint averages, beam sizes and length penalties.
 
-What is in `evaluations/` already is not done again.
+Saved evaluations that are still valid are reused.
 """
 
 import dataclasses
@@ -19,10 +19,14 @@ Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
 
 
 def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str) -> str:
-    """Scores the means of the last `counts` checkpoints; a table, and a plot beside the scores.
+    """Scores the mean of the last n checkpoints for each n in `counts`.
+
+    Returns:
+        A table, and the path of the plot that is drawn in the folder of the scores.
 
     Raises:
-        ConfigError, RunError: there are not so many checkpoints in a row, or as in `Evaluator`.
+        ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
+            `Evaluator`.
     """
     evaluator = Evaluator(request)
     most = max(counts)
@@ -46,15 +50,18 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         for count, evaluation in found.items()
     ]
     table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
-    return f"{evaluator.split}, averages that end at step {steps[-1]}\n{table}\n{plot}"
+    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
 
 
 def scan_search(
     request: EvaluationRequest, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
 ) -> str:
-    """Scores a checkpoint with every beam size and alpha, in one search a beam size; a table.
+    """Scores a checkpoint with every beam size and alpha, in one search per beam size.
 
-    None of `beam_sizes`, or of `alphas`, is the config's.
+    An empty `beam_sizes` or `alphas` means the config's value.
+
+    Returns:
+        A table.
 
     Raises:
         ConfigError, RunError: as in `Evaluator`, before the first search.
@@ -82,7 +89,7 @@ def scan_search(
 
 
 def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
-    """A line for each beam size, a column for each alpha, and the best of them."""
+    """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
     sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [

@@ -1,4 +1,4 @@
-"""Scores any parameters of one run on one test set, and writes down what that gave."""
+"""Evaluates parameters of one run on one test set, and saves the scores and texts."""
 
 import dataclasses
 import functools
@@ -40,42 +40,43 @@ from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_loss
 
 _log = logging.getLogger(__name__)
 
-PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # those that move a score
-_ENGINE = ("name", "compute_type", "products")  # of a backend: what its results depend on
+PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # may affect the scores
+_ENGINE = ("name", "compute_type", "products")  # fields of a backend that affect its results
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRequest:
-    """What to evaluate, as on the command line."""
+    """The run, checkpoint, test set and search of an evaluation, as on the command line."""
 
     workdir: Path
     checkpoint: str = "best"  # last | best | STEP | avg:COUNT
     split: str = "test"
     src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
     ref: str = ""
-    output: str = ""  # empty: in the run directory, under a name that says what it is
-    save_params: str = ""  # a new run directory for the evaluated parameters alone
+    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-beamN-alphaA.json
+    save_params: str = ""  # a new run directory for the evaluated parameters
     backend: str = "jax"  # jax | ctranslate2
     compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)  # None: as is
+    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    # `decoding` overrides fields of config.decoding; None keeps the config's value.
 
 
-class ReferenceLoss(NamedTuple):
-    """What computes the loss of the references."""
+class ReferenceScorer(NamedTuple):
+    """Computes the loss of the references that the model can take."""
 
     scorer: CorpusScorer
     num_words: int
-    num_left_out: int  # pairs that are too long for the model
+    num_skipped: int  # pairs that are too long for the model
 
 
 class Evaluator:
-    """A run's vocabulary, one test set and the compiled search, for any number of parameters."""
+    """Evaluates any number of a run's parameters on one test set, with one compiled search."""
 
     def __init__(self, request: EvaluationRequest):
-        """Loads what is asked for, but the parameters.
+        """Loads everything that the request names, except the parameters.
 
         Raises:
-            ConfigError, DataError, VocabularyError: it is not there, or does not fit together.
+            ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
         config = load_config(request.workdir / "config.json")
         self.config = override_decoding(config, request.decoding)
@@ -90,10 +91,11 @@ class Evaluator:
     def evaluate(
         self, params: Params, label: str, alphas: Sequence[float] = ()
     ) -> list[Evaluation]:
-        """Translates, scores and writes: an evaluation for each alpha, by default the config's.
+        """Translates, scores and saves; one evaluation for each alpha, by default the config's.
 
         Raises:
-            ConfigError, RunError: the parameters do not fit, or the scores cannot be written.
+            ConfigError, RunError: the parameters do not fit the config, or the scores cannot be
+                written.
         """
         configs = [
             override_decoding(self.config, {"alpha": alpha})
@@ -103,14 +105,14 @@ class Evaluator:
         with jax.set_mesh(self._mesh):
             params = self._translator.place(params)
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            of_references = self._measure_perplexity(params)
+            reference_scores = self._measure_perplexity(params)
         return [
-            self._save(label, config, translations, of_references, timing, output)
+            self._save(label, config, translations, reference_scores, timing, output)
             for config, translations, output in zip(configs, found, outputs, strict=True)
         ]
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
-        """The path of the scores; that it cannot be written is found out before the work."""
+        """Returns the path of the scores; raises early if it cannot be written."""
         request, decoding = self._request, self.config.decoding
         alpha = decoding.alpha if alpha is None else alpha
         name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
@@ -119,7 +121,7 @@ class Evaluator:
         path = Path(request.output or request.workdir / "evaluations" / f"{name}.json").expanduser()
         if path.suffix != ".json":
             raise ConfigError(
-                f"--output={path} must end in .json; the hypotheses get the same in .txt"
+                f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,10 +133,10 @@ class Evaluator:
             ) from None
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
-        """The run's evaluations that need no repetition, by the name of their checkpoint.
+        """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
-        They are of the same text, search and definition of `measure`, and of checkpoints that no
-        later start of training has made anew.
+        They have this evaluator's test set, search and definition of `measure`, and a checkpoint
+        that no later start of training can have overwritten.
         """
         config = override_decoding(self.config, {"alpha": alpha})
         language = config.data.tgt_language
@@ -145,8 +147,8 @@ class Evaluator:
             "split": self.split,
             "corpus": self._corpus.fingerprint(),
             "tgt_language": language,
-            # Rounding follows the batches' shapes and the devices, and may decide between two
-            # hypotheses that are about as probable, mostly in bfloat16.
+            # Rounding depends on batch shapes and devices, and may decide between two hypotheses of
+            # nearly equal probability, mostly in bfloat16.
             **dataclasses.asdict(config.decoding),
             "devices": [device.device_kind for device in jax.devices()],
         }
@@ -168,7 +170,7 @@ class Evaluator:
     def _translate(
         self, params: Params, alphas: Sequence[float]
     ) -> tuple[list[list[Translation]], dict[str, Any]]:
-        """For each alpha a translation of each sentence, and the time that this search took."""
+        """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
         found = translator.translate_with_alphas(
@@ -180,10 +182,10 @@ class Evaluator:
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
         timing: dict[str, Any] = {
-            "seconds": seconds,  # tokenising, searching and detokenising
+            "seconds": seconds,  # of tokenising, searching and detokenising
             "compile_seconds": compiling,
         }
-        if len(alphas) > 1:  # the time is that of all of them together
+        if len(alphas) > 1:  # one search served all alphas, so there is no time per alpha
             return found, {"joint_search": {"alphas": [*alphas], **timing}}
         tokens = sum(translation.length for translation in found[0])
         return found, {
@@ -193,10 +195,10 @@ class Evaluator:
         }
 
     @functools.cached_property
-    def _reference_loss(self) -> ReferenceLoss | None:
-        """None where the model can take no pair with a word in it."""
+    def _reference_scorer(self) -> ReferenceScorer | None:
+        """The scorer of the references; None if the model can take no pair with a word in it."""
         limit = self._translator.limit
-        with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives it
+        with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             tokenized = tokenize_corpus(
                 self._corpus, self._vocabulary, Path(folder), progress=False
             )
@@ -204,38 +206,37 @@ class Evaluator:
         pairs = zip(self._corpus, fits, strict=True)
         words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
         if not words:
-            _log.warning("no perplexity: no pair of at most %d sub-words holds a word", limit)
+            _log.warning("no perplexity: no pair of at most %d sub-words has a word", limit)
             return None
         scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
-        return ReferenceLoss(scorer, words, int((~fits).sum()))
+        return ReferenceScorer(scorer, words, int((~fits).sum()))
 
     def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
-        """Perplexity of the references, per sub-word and per word, and each reference's loss.
+        """Computes the references' perplexity, per sub-word and per word, and each one's loss.
 
-        There is no perplexity where the model can take none of them, or its loss is not finite.
+        There is no perplexity if the model can take none of them or its loss is not finite.
         """
-        if self._reference_loss is None:
+        if self._reference_scorer is None:
             return {}, np.full((len(self._corpus), 2), (math.nan, 0.0))
-        scorer, words, left_out = self._reference_loss
+        scorer, words, num_skipped = self._reference_scorer
         sentences = scorer.score_sentences(params)
         loss = sum_losses(sentences)
         if not math.isfinite(loss.perplexity(words)):
             _log.warning("no perplexity: the model's loss is not finite, or very large")
             return {}, sentences
         definition = (
-            f"teacher forcing in JAX in {DTYPE} on the raw references, end marks included, "
-            "no smoothing"
+            f"teacher forcing in JAX in {DTYPE} on the raw references, EOS included, no smoothing"
         )
-        if left_out:
+        if num_skipped:
             limit = self._translator.limit
-            definition += f"; {left_out} pairs of more than {limit} sub-words left out"
+            definition += f"; {num_skipped} pairs of more than {limit} sub-words left out"
         if not self.config.tokenizer.byte_fallback:
             definition += "; an unknown piece counts as one sub-word"
         detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
         vocabulary = self._vocabulary.fingerprint()[:8]
         counts = {
             "perplexity": (loss.tokens, f"exp(nats / sub-words), vocabulary {vocabulary}"),
-            "perplexity_word": (words, "exp(nats / words between blanks)"),
+            "perplexity_word": (words, "exp(nats / words separated by white space)"),
         }
         return {
             name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
@@ -247,16 +248,16 @@ class Evaluator:
         label: str,
         config: Config,
         translations: Sequence[Translation],
-        of_references: tuple[Mapping[str, Score], NatsAndTokens],
+        reference_scores: tuple[Mapping[str, Score], NatsAndTokens],
         timing: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
-        """Scores the translations, and writes everything."""
-        # A line feed inside a record would make two lines of one sentence in the texts.
+        """Scores the translations, and saves scores and texts."""
+        # A line feed inside a sentence would split it over two lines of the text files.
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
-        perplexities, losses = of_references
+        perplexities, losses = reference_scores
         scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
         workdir, corpus = self._request.workdir, self._corpus.fingerprint()
         result = {
@@ -297,23 +298,23 @@ class Evaluator:
                 save_evaluation(output, result, texts)
             except OSError as error:
                 raise RunError(
-                    f"{output} cannot be written: {error.strerror}; make room there"
+                    f"{output} cannot be written: {error.strerror}; free some space"
                 ) from None
         return Evaluation(output, result)
 
 
 def override_decoding(config: Config, values: Mapping[str, float | None]) -> Config:
-    """The run's config, with those values of `config.decoding` that are given."""
+    """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {name: value for name, value in values.items() if value is not None}
     decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]
     return validate(dataclasses.replace(config, decoding=decoding))
 
 
 def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:
-    """The corpus' name in file names and scores, and its raw text.
+    """Returns the test set's name for file names and scores, and its raw text.
 
-    Files are called by their name without its ending, and by a hash of their text: `test.en` is
-    not the split `test`, and `news.2013.en` not `news.2014.en`.
+    Text files are named by their stem and a hash of their content, so that the file `test.en` is
+    not confused with the split `test` or with another `test.en`.
     """
     if bool(request.src) != bool(request.ref):
         raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")

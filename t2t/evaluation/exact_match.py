@@ -1,6 +1,6 @@
-"""The share of hypotheses that are their reference, as a sacreBLEU metric.
+"""Exact match, the percentage of hypotheses that equal their reference, as a sacreBLEU metric.
 
-As such it has a signature, and sacreBLEU's bootstrap and paired test take it like BLEU.
+Like BLEU it has a signature and works with sacreBLEU's bootstrap and paired tests.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ class ExactMatchSignature(Signature):
     def __init__(self, args: dict[str, Any]):
         super().__init__(args)
         self.update("case", "lc" if args["lowercase"] else "mixed")
-        self.update("space", "one")  # words are what counts, not the number of blanks between them
+        self.update("space", "one")  # any sequence of white space counts as one space
 
 
 class ExactMatch(Metric):
-    """100 for each sentence that equals a reference word by word, 0 for any other; their mean."""
+    """The percentage of sentences whose words equal those of a reference."""
 
     _SIGNATURE_TYPE = ExactMatchSignature
 
@@ -35,7 +35,7 @@ class ExactMatch(Metric):
         return {"references": refs}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        """(1 where it matches, 1 sentence)."""
+        """Returns [1 if the hypothesis matches else 0, 1 sentence]."""
         return [int(hypothesis in ref_kwargs["references"]), 1]
 
     def _aggregate_and_compute(self, stats: list[list[int]]) -> Score:

@@ -1,4 +1,4 @@
-"""A score against a number that was varied, as a plot."""
+"""Plots of a score against a setting."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ from t2t.storage.atomic_files import atomic_path
 def plot_curve(
     evaluations: Mapping[int, Evaluation], measure: str, varied: str, path: Path
 ) -> None:
-    """The measure with its 95% intervals over sentences, as the file's ending says.
+    """Plots the measure with its 95% intervals over sentences, in the format of the file's suffix.
 
-    The intervals are those of each score alone; between points of one test set differences are
-    surer than that, and `t2t.compare` says which are real.
+    Each interval belongs to one score alone. All points share a test set, so their differences are
+    more certain than overlapping intervals suggest; `t2t.compare` tests them.
     """
     numbers = sorted(evaluations)
     scores = [evaluations[number].result["measures"][measure] for number in numbers]

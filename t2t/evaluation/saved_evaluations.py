@@ -1,12 +1,13 @@
-"""What an evaluation leaves in a folder, and how it is found again.
+"""The files of an evaluation: writing, reading and finding them.
 
-    NAME.json           scores, each with its definition, and what they are scores of
+    NAME.json           scores with their definitions, and the model, search and data they are of
     NAME.txt            the hypotheses
-    NAME.log_probs.txt  of each reference its log-probability in nats, and its sub-words with EOS
-    SPLIT-HASH.src.txt  the raw sources, SPLIT-HASH.ref.txt the raw references: of all evaluations
-                        of this test set
+    NAME.log_probs.txt  each reference's log-probability in nats, and its sub-words with EOS
+    SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
+    SPLIT-HASH.ref.txt  the raw references, shared likewise
 
-Line n of each text belongs to sentence n, so the folder can be copied and compared anywhere.
+Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
+copied and compared anywhere.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
 
-# Fields of every evaluation, whichever version wrote it.
+# Fields that every version of t2t.evaluate has written.
 _REQUIRED = {
     "measures", "num_sentences", "split", "checkpoint", "beam_size", "alpha", "tgt_language",
     "config",
@@ -33,31 +34,31 @@ _REQUIRED = {
 
 
 class EvaluationError(ValueError):
-    """Evaluations that are missing, damaged or do not compare; the message says what would help."""
+    """Evaluations are missing, damaged or not comparable; the message names a remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """One evaluation, as it was saved."""
+    """A saved evaluation."""
 
     path: Path  # of the .json
-    result: Mapping[str, Any]  # what it holds
+    result: Mapping[str, Any]  # its content
 
     @property
     def name(self) -> str:
-        """As `--evaluation` takes it."""
+        """The name that the flag `--evaluation` takes."""
         return self.path.stem
 
     @property
     def date(self) -> str:
-        """UTC; before all others where it was written without one."""
+        """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
         return str(self.result.get("date", ""))
 
     def read_lines(self, text: str) -> list[str]:
-        """`hypotheses`, `sources`, `references` or `log_probs`, one line a sentence.
+        """Reads `hypotheses`, `sources`, `references` or `log_probs`, one line per sentence.
 
         Raises:
-            EvaluationError: they are not there, or are not as many as were scored.
+            EvaluationError: the file is missing, or its number of lines is not that of sentences.
         """
         if "texts" not in self.result:
             raise EvaluationError(
@@ -69,7 +70,7 @@ class Evaluation:
         except (OSError, UnicodeDecodeError) as error:
             raise EvaluationError(
                 f"{path}, the {text} of {self.path.name}, cannot be read ({error}); copy it from "
-                "where the evaluation was made, or evaluate again"
+                "the original folder, or evaluate again"
             ) from None
         if len(lines) != self.result["num_sentences"]:
             raise EvaluationError(
@@ -79,12 +80,12 @@ class Evaluation:
         return lines
 
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
-        """Each reference's log-probability under the model, in nats, and its sub-words with EOS.
+        """Returns each reference's log-probability in nats and its number of sub-words with EOS.
 
-        A reference that the model cannot take has NaN.
+        The log-probability is NaN where the reference is too long for the model.
 
         Raises:
-            EvaluationError: as `read_lines`.
+            EvaluationError: as `read_lines`, or a line is damaged.
         """
         lines = self.read_lines("log_probs")
         try:
@@ -95,7 +96,7 @@ class Evaluation:
 
 
 def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
-    """The texts' file names beside the scores at `path`; `corpus` is the test set's hash."""
+    """Returns the text files' names for the scores at `path`; `corpus` is the test set's hash."""
     test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
         "hypotheses": f"{path.stem}.txt",
@@ -106,17 +107,17 @@ def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
 
 
 def short_hash(corpus: str) -> str:
-    """The suffix that tells texts apart in file names: "-" and eight digits of their hash."""
+    """Returns the suffix for file names: "-" and the first eight digits of the hash."""
     return f"-{corpus[:8]}"
 
 
 def save_evaluation(
     path: Path, result: Mapping[str, Any], texts: Mapping[str, Sequence[str]]
 ) -> None:
-    """Writes the texts under their names in `result`, then the scores; no file is ever seen half.
+    """Writes the texts under their names in `result`, then the scores; each file atomically.
 
     Raises:
-        OSError: one cannot be written.
+        OSError: a file cannot be written.
     """
     for text, name in result["texts"].items():
         write_file(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
@@ -124,10 +125,10 @@ def save_evaluation(
 
 
 def load_evaluation(path: Path) -> Evaluation:
-    """Reads what `save_evaluation` wrote.
+    """Reads the .json of an evaluation.
 
     Raises:
-        EvaluationError: it is not there, or no evaluation.
+        EvaluationError: the file does not exist or is not an evaluation.
     """
     try:
         result = json.loads(path.read_text())
@@ -141,18 +142,18 @@ def load_evaluation(path: Path) -> Evaluation:
 
 
 def list_evaluations(workdir: Path) -> list[Evaluation]:
-    """A run directory's evaluations, the newest last; other files are skipped with a warning."""
+    """Returns a run's evaluations, the newest last; skips other files with a warning."""
     found = []
     for path in (workdir / "evaluations").glob("*.json"):
         try:
             found.append(load_evaluation(path))
         except EvaluationError as error:
-            _log.warning("left out: %s", error)
+            _log.warning("skipped: %s", error)
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
 
 
 def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
-    """A table of an evaluation's scores: name, value, interval, definition."""
+    """Formats an evaluation's scores as a table: name, value, interval, definition."""
     rows = [
         [name, f"{score['value']:.2f}", format_interval(score.get("interval")), score["definition"]]
         for name, score in measures.items()
@@ -161,7 +162,10 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
-    """A .json itself; of a run directory the one called `name`, or the newest of `split`.
+    """Loads an evaluation from its .json, or from a run directory.
+
+    From a run directory it loads the evaluation called `name`, or without a name the newest of
+    `split`.
 
     Raises:
         EvaluationError: there is none.
@@ -173,7 +177,7 @@ def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
     found = [each for each in list_evaluations(place) if each.result["split"] == split]
     if not found:
         raise EvaluationError(
-            f"{place} holds no evaluation of {split}; make one: "
+            f"{place} holds no evaluation of {split}; create one: "
             f"python -m t2t.evaluate --workdir={place} --split={split}"
         )
     return found[-1]

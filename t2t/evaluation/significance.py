@@ -1,9 +1,9 @@
-"""A test of differences between systems that covers chance in both sentences and seeds.
+"""Significance tests between systems, which cover the choice of both sentences and seeds.
 
-A system is one way to train; it has the translations of one run, or of several that differ in their
-seed alone. Sentences are resampled in pairs, as in Koehn (2004), for all runs at once. Few seeds
-cannot be resampled (of two, half of all draws hold one twice); their scatter is taken as it is, and
-Student's distribution makes up for how little of it was seen.
+A system is one training setup, with the translations of one run or of several runs that differ only
+in their seed. Sentences are resampled in pairs, as in Koehn (2004): with the same draws for all
+runs. Few seeds cannot be resampled (with two, half of all draws hold one seed twice), so their
+variance is estimated from the scores, and Student's t accounts for the few degrees of freedom.
 """
 
 import dataclasses
@@ -19,37 +19,38 @@ from scipy.stats import t as student
 
 from t2t.evaluation.scores import RESAMPLES, Measure
 
-LEVEL = 0.05  # of a verdict: its intervals hold 95%
+LEVEL = 0.05  # significance level; intervals are 95%
 
 Interval = tuple[float, float]
 Texts = Sequence[Sequence[str]]  # the hypotheses of each seed
-Statistics = Float[np.ndarray, "m n _"]  # of m seeds and n sentences: what a score is made of
-ScoreOf = Callable[[Float[np.ndarray, "_"]], float]  # the score that sums of statistics make
+Statistics = Float[np.ndarray, "m n _"]  # m seeds, n sentences: the counts a score is computed from
+ScoreFunction = Callable[[Float[np.ndarray, "_"]], float]  # from statistics summed over sentences
 
 
 @dataclasses.dataclass(frozen=True)
 class SystemScore:
-    """The score of a system."""
+    """The score of a system, and its confidence intervals."""
 
     value: float  # the mean over its seeds
-    seeds: tuple[float, ...]  # the score of each
-    over_sentences: Interval  # 95%: other sentences, these seeds
-    over_seeds: Interval | None  # 95%: other seeds, these sentences; None of a single one
+    seeds: tuple[float, ...]  # the score of each seed
+    over_sentences: Interval  # 95%: for other sentences with these seeds
+    over_seeds: Interval | None  # 95%: for other seeds on these sentences; None with one seed
     resampled: Float[np.ndarray, "R m"] = dataclasses.field(repr=False, compare=False)
+    # `resampled` holds the score of each seed on each of R resamples of the sentences.
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The second system against the first."""
+    """The difference of the second system from the first, and its significance."""
 
     difference: float  # second - first
-    better: bool  # the difference is an improvement, if it is one at all
-    num_seeds: tuple[int, int]  # of the first, of the second
-    sentence_error: float  # standard error from the choice of the sentences, beyond `seed_error`
-    seed_error: float | None  # that from the seeds' scatter; None where no system has several
-    interval: Interval  # of the difference, 95%
+    better: bool  # whether a difference of this sign is an improvement
+    num_seeds: tuple[int, int]  # of the first and of the second system
+    sentence_error: float  # standard error from the sentences, in addition to `seed_error`
+    seed_error: float | None  # standard error from the seeds; None if each system has only one
+    interval: Interval  # 95%, of the difference
     p_value: float  # two-sided, of this comparison alone
-    adjusted: float  # the p-value by which it is judged: corrected where there are several
+    adjusted: float  # p-value corrected for several comparisons; decides the verdict
 
     @property
     def distinguishable(self) -> bool:
@@ -57,30 +58,30 @@ class Comparison:
         return self.adjusted < LEVEL
 
 
-def measure_sentences(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
-    """SacreBLEU's counts for each sentence of each seed's translations."""
-    treated = [*map(measure.treat, references)]
+def collect_statistics(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
+    """Returns sacreBLEU's counts for each sentence of each seed's translations."""
+    prepared = [*map(measure.preprocess, references)]
     return np.array(
         [
-            measure.metric._extract_corpus_statistics([*map(measure.treat, lines)], [treated])
+            measure.metric._extract_corpus_statistics([*map(measure.preprocess, lines)], [prepared])
             for lines in system
         ],
         float,
     )
 
 
-def sacrebleu_score(metric: Metric) -> ScoreOf:
-    """The metric's score of summed statistics."""
+def sacrebleu_score(metric: Metric) -> ScoreFunction:
+    """Returns the function that computes the metric's score from summed statistics."""
     return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
 
 
 def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
-    """Nats per token, of summed (nats, tokens)."""
+    """Nats per token, from summed (nats, tokens)."""
     return float(sums[0] / sums[1])
 
 
-def score_system(score: ScoreOf, statistics: Statistics) -> SystemScore:
-    """The system's score, and what it might have been."""
+def score_system(score: ScoreFunction, statistics: Statistics) -> SystemScore:
+    """Scores a system, with its intervals over sentences and over seeds."""
     seeds = tuple(score(one.sum(axis=0)) for one in statistics)
     drawn = draw_sentences(statistics.shape[1])
     sums = np.einsum("Rn,mnk->Rmk", drawn, statistics, optimize=True)
@@ -97,13 +98,16 @@ def score_system(score: ScoreOf, statistics: Statistics) -> SystemScore:
 
 @functools.lru_cache(4)
 def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
-    """Counts of each sentence in each resample: the same for every system, which pairs them."""
+    """Returns how often each resample holds each sentence.
+
+    The generator's seed is fixed, so all systems get the same resamples, which pairs them.
+    """
     draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
 
 
 def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
-    """Student's 95% interval of the mean over all seeds; None of a single score."""
+    """Student's 95% interval of the mean over seeds; None for a single score."""
     if len(scores) < 2:
         return None
     mean, freedom = fmean(scores), len(scores) - 1
@@ -114,15 +118,18 @@ def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
 def compare_systems(
     first: SystemScore, second: SystemScore, *, higher_is_better: bool
 ) -> Comparison:
-    """The second system against the first, on the same sentences.
+    """Tests the difference of the second system from the first, on the same sentences.
 
-    With scatter s^2 of the seeds, pooled over both systems with f degrees of freedom, and c =
-    1/m_1 + 1/m_2, the variance of the difference is s^2 c + v, where v is the variance over
-    resampled sentences without what of it is each run's own, which s^2 holds already. Its square
-    root is held against Student's distribution with f (s^2 c + v) / (s^2 c) degrees of freedom.
-    For two or more degrees f the simulated rate of false verdicts lies between 3% and 6%, whatever
-    share of the variance is that of the seeds (tests/evaluation/test_significance.py); for one, of
-    two runs against one, it is up to 9%. That seeds scatter alike in both systems is assumed.
+    Let s^2 be the variance of the scores over seeds, pooled over both systems with f degrees of
+    freedom, and c = 1/m_1 + 1/m_2 for m_1 and m_2 seeds. The variance of the difference is
+    s^2 c + v. Here v is the variance of the difference over resampled sentences, less the part
+    that is specific to each run, since s^2 already contains that part. The difference divided by
+    the root of its variance is compared with Student's t with f (s^2 c + v) / (s^2 c) degrees of
+    freedom. The variance over seeds is assumed to be equal in both systems.
+
+    In simulations (tests/evaluation/test_significance.py) the rate of false verdicts is between 3%
+    and 6% for f of 2 or more, whatever part of the variance is due to seeds, and up to 9% for f = 1
+    (two runs against one).
     """
     systems = first, second
     difference = second.value - first.value
@@ -157,14 +164,14 @@ def compare_systems(
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """Systems by one measure, and each of them against the first."""
+    """The scores of all systems by one measure, and their comparisons with the first."""
 
     scores: Mapping[str, SystemScore]
-    comparisons: Mapping[str, Comparison]  # of all systems but the first
+    comparisons: Mapping[str, Comparison]  # of all systems except the first
 
 
 def judge(
-    systems: Mapping[str, Statistics], score: ScoreOf, *, higher_is_better: bool
+    systems: Mapping[str, Statistics], score: ScoreFunction, *, higher_is_better: bool
 ) -> Judgement:
     """Scores all systems on the same resamples, and compares each with the first."""
     scores = {name: score_system(score, statistics) for name, statistics in systems.items()}
@@ -177,9 +184,9 @@ def judge(
 
 
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same, judged together: Holm's (1979) correction for several comparisons.
+    """Sets `adjusted` by Holm's (1979) correction for several comparisons.
 
-    The chance that any of them is a false verdict is then at most `LEVEL`.
+    The probability that any of the verdicts is a false positive is then at most `LEVEL`.
     """
     adjusted = [0.0] * len(comparisons)
     largest = 0.0
@@ -194,7 +201,7 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _center(scores: Float[np.ndarray, "R m"]) -> Float[np.ndarray, "R m"]:
-    """Each seed's distance from the system's mean."""
+    """Subtracts the mean over the system's seeds from each seed's score."""
     centered: np.ndarray = scores - scores.mean(axis=1, keepdims=True)
     return centered
 

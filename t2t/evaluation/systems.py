@@ -1,7 +1,7 @@
-"""Systems of a comparison, from saved evaluations; what does not compare is refused.
+"""Reads the systems of a comparison from saved evaluations, and checks that they are comparable.
 
-An operand names a system: a run directory or the .json of an evaluation, or several that differ in
-their seed, joined by commas.
+An operand names a system: a run directory or the .json of an evaluation, or several of them that
+differ only in their seed, joined by commas.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_e
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics
 
-# What may differ between the seeds of one system: where things lie, and in which shapes they are
-# computed, whose rounding is chance as the seed is, and much less of it.
+# Config fields that may differ between the seeds of one system: locations, and devices and batch
+# shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
 _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
          "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """One way to train, in one or several runs that differ in their seed."""
+    """One training setup, in one run or in several that differ only in their seed."""
 
     name: str
     evaluations: Sequence[Evaluation]
@@ -32,17 +32,17 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """What all systems translated."""
+    """The sentences that all systems translated."""
 
     sources: Sequence[str]
     references: Sequence[str]
 
 
 def read_system(operand: str, split: str, evaluation: str) -> System:
-    """The evaluations that an operand names, with their hypotheses.
+    """Reads the evaluations that an operand names, with their hypotheses.
 
     Raises:
-        EvaluationError: one is not there, or they are not seeds of one system.
+        EvaluationError: one is missing, or they are not seeds of one system.
     """
     places = [Path(place).expanduser() for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation) for place in places]
@@ -53,26 +53,26 @@ def read_system(operand: str, split: str, evaluation: str) -> System:
 
 
 def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
-    """Raises `EvaluationError` where runs joined by a comma differ in more than their seed."""
+    """Raises `EvaluationError` if runs share a seed or differ in more than their seed."""
     first, *others = evaluations
     for other in others:
         if changed := [
             name for name in list_changes(first, other) if not name.startswith(_MAY_DIFFER)
         ]:
             raise EvaluationError(
-                f"{operand}: {other.path} is no other seed of {first.path}, for it differs in "
-                f"{', '.join(changed)}; give it as a system of its own, after a blank"
+                f"{operand}: {other.path} is not another seed of {first.path}: it differs in "
+                f"{', '.join(changed)}; separate them by a space to compare them as two systems"
             )
     seeds = [each.result["config"].get("seed", 0) for each in evaluations]
     if len(set(seeds)) < len(seeds):
         raise EvaluationError(
-            f"{operand}: the seeds are {', '.join(map(str, seeds))}; runs joined by a comma need "
-            "different ones, for the same run twice says nothing about chance"
+            f"{operand}: the seeds are {', '.join(map(str, seeds))}; runs joined by commas need "
+            "different seeds, since equal ones do not show the variance over seeds"
         )
 
 
 def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
-    """The config fields that differ: name -> "4 -> 1"."""
+    """Returns the config fields that differ, for example {"model.num_heads": "4 -> 1"}."""
     configs = [each.result["config"] for each in (one, other)]
     names = dict.fromkeys([*configs[0], *configs[1]])
     values = {name: [config.get(name, "default") for config in configs] for name in names}
@@ -80,10 +80,10 @@ def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
 
 
 def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -> TestSet:
-    """The test set of all systems.
+    """Returns the test set of all systems.
 
     Raises:
-        EvaluationError: they are of different ones, or scored by different definitions.
+        EvaluationError: the systems have different test sets or definitions of the measure.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
@@ -111,35 +111,38 @@ def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -
     return test_set
 
 
-def count_references(
+def read_reference_losses(
     systems: Sequence[System], references: Sequence[str]
 ) -> tuple[dict[str, Statistics], str] | None:
-    """(nats, tokens) of each reference under each run, by system, and what a token is.
+    """Reads (nats, tokens) of each reference under each run, by system.
 
-    Tokens are sub-words where all runs have the same, else words between blanks. References that
-    one of the runs could not take are left out of all. None where a run was evaluated without its
-    log-probabilities, or has none that is finite.
+    A token is a sub-word if all runs have the same number of sub-words in each reference, else a
+    word separated by white space. References whose loss is not finite under some run are left out.
+
+    Returns:
+        The losses and the unit ("sub-word" or "word"); None if a run was evaluated without
+        log-probabilities, or no reference is left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
         return None
-    found = {
+    losses = {
         system.name: np.array([each.read_log_probs() for each in system.evaluations])
         for system in systems
     }
-    every = np.concatenate([*found.values()])
-    taken = np.isfinite(every[..., 0]).all(axis=0)
-    if not taken.any():
+    runs = np.concatenate([*losses.values()])
+    finite = np.isfinite(runs[..., 0]).all(axis=0)
+    if not finite.any():
         return None
     unit = "sub-word"
-    if (every[..., 1] != every[0, :, 1])[:, taken].any():
+    if (runs[..., 1] != runs[0, :, 1])[:, finite].any():
         unit = "word"
         words = [len(line.split()) for line in references]
-        for counts in found.values():
-            counts[..., 1] = words
-    for counts in found.values():
-        counts[..., 0] *= -1
-    return {name: counts[:, taken] for name, counts in found.items()}, unit
+        for values in losses.values():
+            values[..., 1] = words
+    for values in losses.values():
+        values[..., 0] *= -1
+    return {name: values[:, finite] for name, values in losses.items()}, unit
 
 
 def check_definition(
@@ -149,12 +152,12 @@ def check_definition(
     measure: str,
     chosen: Measure,
 ) -> None:
-    """Raises `EvaluationError` where the saved score is not what is computed here."""
+    """Raises `EvaluationError` if the saved score is not the one computed from the hypotheses."""
     saved = evaluation.result["measures"].get(measure)
     now = chosen.score(hypotheses, test_set.references)
     if saved is None or saved["definition"] != now.definition:
         raise EvaluationError(
-            f"{measure} of {evaluation.path} is defined otherwise than that of the first system "
+            f"{measure} of {evaluation.path} has another definition than that of the first system "
             f"here: {saved['definition'] if saved else 'it was not measured'}, not "
             f"{now.definition}; evaluate that run again with the versions that are installed here"
         )

@@ -1,4 +1,4 @@
-"""A comparison in plain words."""
+"""Describes the result of a significance test in words."""
 
 import math
 
@@ -8,7 +8,7 @@ from t2t.evaluation.significance import LEVEL, Comparison, Judgement
 def describe(
     comparison: Comparison, names: tuple[str, str], measure: str, num_sentences: int
 ) -> str:
-    """Better, worse or not distinguishable: the second system against the first, and how sure."""
+    """Says whether the second system is better, worse or not distinguishable, with the figures."""
     first, second = names
     low, high = comparison.interval
     p_values = f"p = {comparison.p_value:.3g}"
@@ -20,7 +20,7 @@ def describe(
         seeds = " and ".join(map(str, comparison.num_seeds))
         errors = (
             f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} sentences, "
-            f"{comparison.sentence_error:.2g} more from the choice of the sentences"
+            f"an additional {comparison.sentence_error:.2g} from the choice of the sentences"
         )
     facts = (
         f"{comparison.difference:+.4g} {measure} (95% interval {low:+.4g} to {high:+.4g}, "
@@ -33,40 +33,40 @@ def describe(
     sentences = [
         f"{verdict}: {facts}",
         _advise(comparison, num_sentences),
-        _describe_reach(comparison),
+        _describe_coverage(comparison),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _describe_reach(comparison: Comparison) -> str:
-    """Which chance the verdict covers."""
+def _describe_coverage(comparison: Comparison) -> str:
+    """Says which sources of variance the verdict covers."""
     if comparison.seed_error is not None:
         return "This covers the choice of the sentences and of the seeds."
     return (
-        "This covers the choice of the sentences alone: with one run of each system nothing is "
-        "known of the seeds, and another seed may give another verdict."
+        "This covers only the choice of the sentences: with one run per system the variance over "
+        "seeds is unknown, and another seed may give another verdict."
     )
 
 
 def _advise(comparison: Comparison, num_sentences: int) -> str:
-    """What it would take to see a difference of this size."""
+    """Says how many sentences or seeds would show a difference of this size."""
     if comparison.distinguishable or not comparison.difference:
         return ""
     if (comparison.seed_error or 0.0) > comparison.sentence_error:
-        return "More seeds would tell more than more sentences."
+        return "More seeds would reduce the error more than more sentences."
     half = (comparison.interval[1] - comparison.interval[0]) / 2
     needed = num_sentences * (half / comparison.difference) ** 2
     if not num_sentences < needed <= 1_000_000:
         return ""
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     return (
-        f"To show a difference of this size would take about "
+        f"Showing a difference of this size would take about "
         f"{math.ceil(needed / digits) * digits:,} sentences."
     )
 
 
 def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list[str]:
-    """A line for each system against the first, and how often such verdicts are wrong."""
+    """Describes each comparison in a line, and the error rate of several verdicts together."""
     first = next(iter(judgement.scores))
     lines = [
         describe(comparison, (first, name), measure, num_sentences)
@@ -74,7 +74,7 @@ def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list
     ]
     if len(lines) > 1:
         lines.append(
-            f"These {len(lines)} comparisons are judged together (Holm's correction): the chance "
-            f"that any of them is wrong, where no system differs from {first}, is {LEVEL:.0%}."
+            f"These {len(lines)} comparisons are judged together (Holm's correction): if no system "
+            f"differs from {first}, the probability of any false verdict is {LEVEL:.0%}."
         )
     return lines

@@ -1,4 +1,4 @@
-"""A sweep's report as Markdown and as one HTML page that needs no other file."""
+"""Writes a sweep's report as Markdown and as one self-contained HTML page."""
 
 import base64
 import dataclasses
@@ -14,18 +14,18 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 
 @dataclasses.dataclass(frozen=True)
 class SweepReport:
-    """The content of a report, in whichever format it is written."""
+    """The content of a report, independent of its format."""
 
     title: str
     header: Sequence[str]  # names of the columns
     rows: Sequence[Sequence[str]]
     sentences: Sequence[str]
     notes: Sequence[str]
-    plots: Mapping[str, Path]  # SVG files, by what they show
+    plots: Mapping[str, Path]  # SVG files by title
 
 
 def write_pages(folder: Path, report: SweepReport) -> list[Path]:
-    """report.md and report.html; each is written whole, or not at all."""
+    """Writes report.md and report.html, each atomically, and returns their paths."""
     paths = []
     for name, text in (("report.md", as_markdown(report)), ("report.html", as_html(report))):
         write_file(folder / name, text)
@@ -34,7 +34,7 @@ def write_pages(folder: Path, report: SweepReport) -> list[Path]:
 
 
 def as_markdown(report: SweepReport) -> str:
-    """The plots are links to the files beside it."""
+    """Formats the report as Markdown, which links to plots in its own folder."""
     parts = [
         f"# {report.title}",
         format_table(report.rows, report.header, markdown=True),
@@ -45,7 +45,7 @@ def as_markdown(report: SweepReport) -> str:
 
 
 def as_html(report: SweepReport) -> str:
-    """The plots are inside."""
+    """Formats the report as HTML with embedded plots."""
     images = {
         title: base64.b64encode(path.read_bytes()).decode() for title, path in report.plots.items()
     }

@@ -1,4 +1,4 @@
-"""Trains and evaluates runs side by side, each by programs of its own."""
+"""Trains and evaluates several runs in parallel, each in its own processes."""
 
 import contextlib
 import dataclasses
@@ -25,21 +25,21 @@ _POLL_SECONDS = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """The commands that train and evaluate a run, as a user would type them."""
+    """The command lines that train and evaluate a run."""
 
-    workdir: Path
-    recipe: str  # as --config takes it
-    overrides: Mapping[str, Any]  # of the base
+    workdir: Path  # of the sweep
+    recipe: str  # the value of --config
+    overrides: Mapping[str, Any]  # of the recipe, for all rows
     protocol: EvaluationProtocol
 
     def train(self, run: Run) -> list[str]:
-        """`t2t.train`."""
+        """Returns the command line of `t2t.train` for a run."""
         overrides = {**self.overrides, **run.row.overrides, "seed": run.config.seed}
         flags = [f"--config.{name}={value}" for name, value in overrides.items()]
         return [*self._start("train", run), f"--config={self.recipe}", *flags]
 
     def evaluate(self, run: Run) -> list[str]:
-        """`t2t.evaluate`."""
+        """Returns the command line of `t2t.evaluate` for a run."""
         score = find_score(self.workdir, run)
         protocol = self.protocol
         flags = [f"--split={protocol.split}", f"--checkpoint={protocol.checkpoint}"]
@@ -51,29 +51,34 @@ class Programs:
 
 @dataclasses.dataclass
 class _Job:
-    """A run at work."""
+    """A run that is being trained or evaluated."""
 
     run: Run
     worker: int
     stage: str  # training | evaluating
     process: subprocess.Popen[bytes]
-    began: int  # where in output.log this stage begins
+    log_offset: int  # bytes of output.log before this stage
 
 
 class Scheduler:
-    """So many workers, each with its share of the cores and GPUs."""
+    """Runs a number of workers, each with its share of the cores and GPUs."""
 
     def __init__(self, programs: Programs, workers: int, lock: int, progress: Progress):
-        """`lock` is the descriptor that the programs keep open while they run."""
+        """Initialises the workers.
+
+        `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
+        is held until all of them have ended.
+        """
         self._programs, self._workers, self._lock = programs, workers, lock
         self._progress = progress
         self._jobs: list[_Job] = []
 
     def work(self, runs: Sequence[Run]) -> None:
-        """Brings each run to its evaluation, or notes why it failed.
+        """Trains and evaluates each run, or records why it failed.
 
-        Several workers take the longest runs first, so that none is left alone with one at the end.
-        KeyboardInterrupt stops all programs, which save; it is raised again when they have ended.
+        Several workers take the longest runs first, to balance their load at the end. On
+        KeyboardInterrupt all child processes are told to save and stop; it is raised again when
+        they have ended.
         """
         waiting = [run for run in runs if not find_score(self._programs.workdir, run).exists()]
         if self._workers > 1:
@@ -94,49 +99,49 @@ class Scheduler:
         folder.mkdir(exist_ok=True)
         find_failure(self._programs.workdir, run).unlink(missing_ok=True)
         program = self._programs.train if stage == "training" else self._programs.evaluate
-        cores, environment = share_machine(worker, self._workers, os.environ)
-        with (folder / "output.log").open("ab") as output, _on(cores):
+        cores, environment = assign_resources(worker, self._workers, os.environ)
+        with (folder / "output.log").open("ab") as output, _pinned_to(cores):
             process = subprocess.Popen(
                 program(run),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment | {"PYTHONUNBUFFERED": "1"},  # in the log what is said last is last
+                env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
                 pass_fds=[self._lock],
-                process_group=0,  # Ctrl-C comes to the sweep alone
+                process_group=0,  # so that Ctrl-C signals only the sweep
             )
             self._jobs.append(_Job(run, worker, stage, process, output.tell()))
-        self._progress.say(run, stage)
+        self._progress.report(run, stage)
 
     def _advance(self, job: _Job) -> None:
-        """What comes after a program's end."""
+        """Updates the progress of a job or, if its process has ended, starts the next stage."""
         status = job.process.poll()
         if status is None:
-            self._progress.follow(job.run)
+            self._progress.update(job.run)
             return
         self._jobs.remove(job)
         trained = job.stage == "training" and status in (0, STOPPED_EARLY)
         if status and not trained:
             reason = f"{job.stage} failed: {self._find_reason(job, status)}"
             write_file(find_failure(self._programs.workdir, job.run), f"{reason}\n")
-            self._progress.say(job.run, reason)
+            self._progress.report(job.run, reason)
         elif trained:
             self._start(job.run, job.worker, "evaluating")
         else:
             self._progress.finish(job.run)
 
     def _find_reason(self, job: _Job, status: int) -> str:
-        """The last line that the program printed, or of a traceback that with the exception."""
+        """Returns the signal that killed the process, else its last exception or last line."""
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
         path = self._programs.workdir / job.run.name / "output.log"
-        said = path.read_bytes()[job.began :].decode(errors="replace")
-        lines = [line.strip() for line in re.split(r"[\r\n]", said) if line.strip()]
+        output = path.read_bytes()[job.log_offset :].decode(errors="replace")
+        lines = [line.strip() for line in re.split(r"[\r\n]", output) if line.strip()]
         raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
         return (raised or lines or [f"exit status {status}"])[-1]
 
     def _stop(self) -> None:
-        """Asks all programs to save and end, and waits; asked again, it does not wait."""
+        """Tells all processes to save and stop, and waits; a second interrupt kills them."""
         for job in self._jobs:
             job.process.terminate()
         try:
@@ -152,12 +157,12 @@ def _estimate_cost(run: Run) -> int:
     return run.count_flops(run.config.tokenizer.vocab_size)
 
 
-def share_machine(
+def assign_resources(
     worker: int, workers: int, environment: Mapping[str, str]
 ) -> tuple[set[int], dict[str, str]]:
-    """The cores (empty: all) and the environment of one of several workers.
+    """Returns the CPU cores (empty: all) and the environment of one of several workers.
 
-    Each worker has cores and NVIDIA GPUs of its own, as long as there are enough cores.
+    Workers share no NVIDIA GPU, and no core unless there are fewer cores than workers.
 
     Raises:
         ConfigError: there are fewer GPUs than workers, or several workers would use a TPU.
@@ -166,7 +171,7 @@ def share_machine(
         return set(), dict(environment)
     if uses_tpu(environment):
         raise ConfigError(
-            f"--workers={workers}: every program claims all TPU chips of this machine, so that the "
+            f"--workers={workers}: every process claims all TPU chips of this machine, so the "
             "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
         )
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
@@ -178,7 +183,7 @@ def share_machine(
 
 
 def find_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Those that JAX would use, without waking them."""
+    """Returns the GPUs that JAX would use, without initialising JAX."""
     if environment.get("JAX_PLATFORMS", "cuda").split(",")[0] not in ("cuda", "gpu"):
         return []
     if "CUDA_VISIBLE_DEVICES" in environment:
@@ -187,10 +192,10 @@ def find_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
-    """Returns whether JAX would use a TPU, without waking it.
+    """Returns whether JAX would use a TPU, without initialising JAX.
 
-    JAX_PLATFORMS decides where it is set; else a TPU is used where libtpu is installed and finds
-    chips. The kernel shows them as accel0, ... or, newer ones, as vfio/0, ...
+    JAX_PLATFORMS decides if it is set. Otherwise JAX uses a TPU if libtpu is installed and there
+    are chips, which are the devices accel0, ... or, for newer ones, vfio/0, ...
     """
     if platforms := environment.get("JAX_PLATFORMS"):
         return "tpu" in platforms.split(",")
@@ -199,8 +204,8 @@ def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bo
 
 
 @contextlib.contextmanager
-def _on(cores: set[int]) -> Iterator[None]:
-    """Programs started here stay on these cores."""
+def _pinned_to(cores: set[int]) -> Iterator[None]:
+    """Restricts child processes that are started inside the block to these cores."""
     if not cores:
         yield
         return

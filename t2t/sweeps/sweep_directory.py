@@ -1,11 +1,11 @@
-"""The directory of a sweep: whose it is, and how far its runs are.
+"""The directory of a sweep.
 
-    sweep.json      what is compared: the config of each run, split, checkpoint, measure
-    ROW-seedN/      a run directory; what its programs said is in its output.log
-    report.md ...   made from the rest, as often as one likes
+    sweep.json      the config of each run, and the split, checkpoint and measure of the comparison
+    ROW-seedN/      the run directories; output.log has the output of training and evaluation
+    report.md ...   computed from the files above, any number of times
 
-A run with an evaluation is finished. Nothing else is remembered, so a sweep may be killed at any
-moment.
+A run is finished when its evaluation exists. There is no other state, so a sweep may be killed at
+any time.
 """
 
 import contextlib
@@ -21,13 +21,14 @@ from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import RunError
 
-EVALUATION = "sweep"  # what the evaluation that finishes a run is called
-PLACES = ("mesh.", "data.directory", "data.cache_directory")  # where and how, not what
+EVALUATION = "sweep"  # name of the evaluation that finishes a run
+# Config fields that may change when a sweep continues: locations and devices.
+LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationProtocol:
-    """How each run is scored, and by what the rows are judged."""
+    """How each run is scored, and the measure by which rows are compared."""
 
     split: str
     checkpoint: str
@@ -35,24 +36,25 @@ class EvaluationProtocol:
 
 
 def find_score(workdir: Path, run: Run) -> Path:
-    """Where the evaluation is that finishes a run."""
+    """Returns the path of the evaluation that finishes a run."""
     return workdir / run.name / "evaluations" / f"{EVALUATION}.json"
 
 
 def find_failure(workdir: Path, run: Run) -> Path:
-    """Where it says why a run failed, as long as it was not tried again."""
+    """Returns the path of the file that says why a run failed; a new attempt removes it."""
     return workdir / run.name / "failure.txt"
 
 
 @contextlib.contextmanager
 def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
-    """Makes the directory this sweep's alone, or that of the tasks of one array.
+    """Creates and locks the directory of a sweep; yields the lock's file descriptor.
 
-    The lock lasts as long as its descriptor is open anywhere: handed on to the programs of the
-    runs, it outlives a sweep that is killed until they end.
+    The tasks of a job array share the lock (`shared`). It is held as long as any process has the
+    descriptor open. Child processes inherit it, so if a sweep is killed the lock remains until its
+    runs have ended, too.
 
     Raises:
-        RunError: another sweep holds it, or it cannot be written.
+        RunError: another sweep holds the lock, or the directory cannot be written.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -64,53 +66,57 @@ def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
             fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"another sweep is at work in {workdir}, or a run that a killed one left behind; "
-                "wait for its end, or choose another --workdir"
+                f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
+                "wait until it ends, or choose another --workdir"
             ) from None
         yield lock.fileno()
 
 
 def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol) -> None:
-    """Notes what is compared, or checks that what is there is the same; runs may be added.
+    """Writes sweep.json, or checks that these runs agree with the existing one and adds new runs.
 
     Raises:
-        RunError: a run was begun with another config, or runs are scored otherwise.
+        RunError: a run was started with another config, or the split or checkpoint differs.
     """
     path = workdir / "sweep.json"
-    wanted = {run.name: _flatten(run.config) for run in runs}
-    there: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
+    requested = {run.name: _flatten(run.config) for run in runs}
+    saved: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
     changed = [
-        f"--{name}: {there[name]!r} -> {value!r}"
+        f"--{name}: {saved[name]!r} -> {value!r}"
         for name, value in vars(protocol).items()
-        if name != "measure" and there.get(name, value) != value  # every measure is there
+        if name != "measure" and saved.get(name, value) != value  # evaluations have all measures
     ]
-    for name in there["runs"].keys() & wanted.keys():
-        old = _flatten(Config()) | there["runs"][name]  # a field that is new has its default
+    for name in saved["runs"].keys() & requested.keys():
+        old = _flatten(Config()) | saved["runs"][name]  # fields added since have their default
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"
-            for field, value in wanted[name].items()
-            if old[field] != value and not field.startswith(PLACES)
+            for field, value in requested[name].items()
+            if old[field] != value and not field.startswith(LOCATION_FIELDS)
         ]
     if changed:
         raise RunError(
             f"{workdir} holds another sweep:\n  "
             + "\n  ".join(sorted(changed))
-            + "\nchoose another --workdir, or the old values to continue that one"
+            + "\nchoose another --workdir, or the old values to continue that sweep"
         )
-    content = vars(protocol) | {"runs": there["runs"] | wanted}
+    content = vars(protocol) | {"runs": saved["runs"] | requested}
     write_file(path, json.dumps(content, indent=2) + "\n")
 
 
-def list_begun(workdir: Path, runs: Sequence[Run]) -> list[Run]:
-    """Those that this directory was ever asked for."""
+def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
+    """Returns those of `runs` that are recorded in sweep.json.
+
+    Raises:
+        RunError: there is no sweep.json.
+    """
     path = workdir / "sweep.json"
     if not path.exists():
-        raise RunError(f"{workdir} holds no sweep; leave out --report to begin one")
+        raise RunError(f"{workdir} holds no sweep; leave out --report to start one")
     names = json.loads(path.read_text())["runs"]
     return [run for run in runs if run.name in names]
 
 
 def _flatten(config: Config) -> dict[str, Any]:
-    """As JSON gives it back: tuples are lists there."""
+    """Flattens a config to the values that JSON would read back: tuples become lists."""
     flat: dict[str, Any] = json.loads(json.dumps(flatten(config)))
     return flat

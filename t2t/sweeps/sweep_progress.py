@@ -1,4 +1,4 @@
-"""How far all runs are: a line for each on a terminal, else a line of the log for each event."""
+"""Shows the progress of all runs: bars on a terminal, otherwise a log line for each event."""
 
 import logging
 import sys
@@ -16,12 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 class Progress:
-    """The view of a sweep at work."""
+    """The progress bars of a sweep's runs."""
 
     def __init__(self, workdir: Path, runs: Sequence[Run], measure: str):
-        """Shows what is finished already."""
+        """Creates a bar for each run, and reports those that are already finished."""
         self._workdir, self._measure = workdir, measure
-        self._sizes: dict[str, int] = {}  # of metrics.jsonl when it was read last
+        self._sizes: dict[str, int] = {}  # size of each metrics.jsonl when it was last read
         self._bars = {
             run.name: tqdm.tqdm(
                 desc=run.name,
@@ -38,19 +38,19 @@ class Progress:
                 self.finish(run)
 
     def close(self) -> None:
-        """Leaves the bars as they are."""
+        """Closes the bars and leaves them on the screen."""
         for bar in self._bars.values():
             bar.close()
 
-    def say(self, run: Run, words: str) -> None:
-        """Something happened to a run."""
+    def report(self, run: Run, event: str) -> None:
+        """Reports an event of a run."""
         bar = self._bars[run.name]
-        bar.set_postfix_str(words)
+        bar.set_postfix_str(event)
         if bar.disable:
-            _log.info("%s: %s", run.name, words)
+            _log.info("%s: %s", run.name, event)
 
-    def follow(self, run: Run) -> None:
-        """Moves a bar to where the training is."""
+    def update(self, run: Run) -> None:
+        """Moves the bar of a run to the last step in its metrics."""
         bar = self._bars[run.name]
         path = self._workdir / run.name / "metrics.jsonl"
         size = path.stat().st_size if path.exists() else 0
@@ -65,8 +65,8 @@ class Progress:
             bar.set_postfix_str(f"training, loss {shown}")
 
     def finish(self, run: Run) -> None:
-        """A run has its score."""
+        """Reports that a run is finished, with its score."""
         bar = self._bars[run.name]
         bar.n = run.config.training.steps
         measures = load_evaluation(find_score(self._workdir, run)).result["measures"]
-        self.say(run, f"finished, {self._measure} {measures[self._measure]['value']:.2f}")
+        self.report(run, f"finished, {self._measure} {measures[self._measure]['value']:.2f}")

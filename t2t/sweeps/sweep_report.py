@@ -1,4 +1,4 @@
-"""The table in which a sweep ends: what each row costs, how good it is, and the verdict on it."""
+"""The report of a sweep: a table of each row's cost, score and verdict, with plots."""
 
 import dataclasses
 import statistics
@@ -12,59 +12,61 @@ from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.significance import (
     Judgement,
     SystemScore,
+    collect_statistics,
     judge,
     mean_nats,
-    measure_sentences,
     sacrebleu_score,
 )
-from t2t.evaluation.systems import System, check_comparable, count_references, read_system
+from t2t.evaluation.systems import System, check_comparable, read_reference_losses, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import format_table
 from t2t.sweeps.report_pages import SweepReport, write_pages
-from t2t.sweeps.sweep_directory import EVALUATION, PLACES, find_failure, find_score
+from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_metrics
 
-PAPERS_BASE = 65  # million parameters
+PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
 HEADER = (
     "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "MEASURE",
     "paper", "verdict", "by log-probability",
 )  # fmt: skip
 NOTES = (
-    "Verdicts are against base, judged together (Holm's correction). Brackets are 95% intervals "
-    "over sentences. Perplexity: exp of the mean nats per sub-word over the seeds.",
-    "Paper: perplexity, BLEU, and millions of parameters more than base, of newstest2013 by the "
-    "paper's measure. Compare differences from base, not values.",
-    f"FLOPs: of the whole training in closed form, each batch as full of sentences of {LENGTH} "
-    "sub-words as data.batch_tokens allows.",
-    f"Sequential: operations of the forward pass that wait for one another, {LENGTH} sub-words on "
-    "either side (table 1 of the paper).",
-    "Tokens/s: of the target, median over the training, beside whatever else ran.",
+    "Verdicts compare each row with base, with Holm's correction for several comparisons. Brackets "
+    "are 95% intervals over sentences. Perplexity: exp of the mean over seeds of the nats per "
+    "sub-word.",
+    "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
+    "parameters from base. Compare differences from base, not values.",
+    f"FLOPs: of the whole training by formula, with batches of data.batch_tokens filled with "
+    f"sentences of {LENGTH} sub-words.",
+    f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
+    "sub-words on either side (table 1 of the paper).",
+    "Tokens/s: target sub-words per second, median over the training, beside any other programs on "
+    "the machine.",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a row; what is not known yet is None."""
+    """The results of a row; values that are not known yet are None."""
 
     runs: Sequence[Run]
-    system: System | None  # of the finished runs
+    system: System | None  # the evaluations of the finished runs
     parameters: int | None
     flops: int | None
-    speed: float | None  # target tokens a second
-    states: Sequence[str]  # of the other runs
+    speed: float | None  # target tokens per second
+    states: Sequence[str]  # of the unfinished runs
 
     @property
     def config(self) -> Config:
-        """Of the first run."""
+        """The config of the first run."""
         return self.runs[0].config
 
     @property
     def perplexity(self) -> float | None:
-        """exp of the mean nats over the runs; None where a model's loss was not finite."""
+        """exp of the mean nats per sub-word over the runs; None if none has a finite loss."""
         evaluations = self.system.evaluations if self.system else []
         measures = [each.result["measures"] for each in evaluations]
         values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
@@ -72,10 +74,10 @@ class Outcome:
 
 
 def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
-    """Writes report.md, report.html and the plots; the table and where it is.
+    """Writes report.md, report.html and the plots; returns the table and the report's paths.
 
     Raises:
-        EvaluationError: evaluations are damaged or do not compare.
+        EvaluationError: evaluations are damaged or not comparable.
     """
     names = dict.fromkeys(run.row.name for run in runs)
     outcomes = {
@@ -91,7 +93,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         header,
         rows,
         sentences,
-        [*define_scores(systems, measure), *NOTES, *trace_origin(workdir, runs)],
+        [*describe_scoring(systems, measure), *NOTES, *describe_provenance(workdir, runs)],
         plots,
     )
     written = "\n".join(map(str, write_pages(workdir, report)))
@@ -99,13 +101,13 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
-    """All that the directories of a row's runs tell."""
+    """Reads the results of a row from the directories of its runs."""
     finished = [run for run in runs if find_score(workdir, run).exists()]
     operand = ",".join(str(workdir / run.name) for run in finished)
     parameters = flops = None
     vocabularies = [workdir / run.name / "vocab" for run in runs]
-    if made := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
-        vocabulary = Vocabulary.load(made[0])
+    if saved := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
+        vocabulary = Vocabulary.load(saved[0])
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         parameters = count_parameters(runs[0].config.model, *sizes)
         flops = runs[0].count_flops(sizes[1])
@@ -126,18 +128,18 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
 
 
 def find_state(workdir: Path, run: Run) -> str:
-    """Of a run without its evaluation."""
+    """Describes the state of a run that has no evaluation yet."""
     failure = find_failure(workdir, run)
     if failure.exists():
         return failure.read_text().strip()
     metrics = read_metrics(workdir / run.name)
     if not metrics:
-        return "not begun"
+        return "not started"
     return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
 
 
-def define_scores(systems: Mapping[str, System], measure: str) -> list[str]:
-    """The definition of the scores of all systems; nothing of no system."""
+def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
+    """Describes how all systems were scored; empty without systems."""
     return [
         f"Scored on the {result['split']} split, checkpoint {result['checkpoint']}, "
         f"{result['num_sentences']} sentences. {measure}: "
@@ -146,8 +148,11 @@ def define_scores(systems: Mapping[str, System], measure: str) -> list[str]:
     ]
 
 
-def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
-    """Base, code, packages and device of the first start; nothing before it."""
+def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
+    """Describes the date, code, packages, devices and base config of the runs.
+
+    The list is empty if no run has started.
+    """
     starts = [start for run in runs for start in read_ledger(workdir / run.name)[:1]]
     if not starts:
         return []
@@ -155,26 +160,30 @@ def trace_origin(workdir: Path, runs: Sequence[Run]) -> list[str]:
     packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
     revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
     changed = any(start["changed"] for start in starts)
-    # Where the revision alone does not say what ran, the hash of the code does.
-    unsure = [start for start in starts if start["changed"] or not start["revision"]]
-    codes = dict.fromkeys(start["code"][:10] for start in unsure if "code" in start)
+    # With uncommitted changes or no revision, only the hash of the code identifies it.
+    uncommitted = [start for start in starts if start["changed"] or not start["revision"]]
+    codes = dict.fromkeys(start["code"][:10] for start in uncommitted if "code" in start)
     base = overrides(runs[0].config).items()
-    fields = ", ".join(f"{name}={value!r}" for name, value in base if not name.startswith(PLACES))
+    fields = ", ".join(
+        f"{name}={value!r}" for name, value in base if not name.startswith(LOCATION_FIELDS)
+    )
     return [
-        f"Made from {first['date'][:10]} on, revision {', '.join(revisions)}"
+        f"Runs from {first['date'][:10]} on, revision {', '.join(revisions)}"
         f"{' with changes that were not committed' if changed else ''}"
         f"{', code ' * bool(codes)}{', '.join(codes)}, {', '.join(packages)}, "
-        f"on {first['devices']} x {first['device']} a run.",
-        f"Base, where it is not t2t/config/fields.py: {fields}.",
+        f"on {first['devices']} x {first['device']} per run.",
+        f"Base, where it differs from the defaults in t2t/config/fields.py: {fields}.",
     ]
 
 
 def judge_rows(
     systems: Mapping[str, System], measure_name: str
 ) -> tuple[Judgement | None, Judgement | None, list[str]]:
-    """The rows by the measure and by the references' log-probability, and both in words.
+    """Compares the rows with base, which comes first; without base there are no verdicts.
 
-    Base comes first, and the others are compared with it; without base there are no verdicts.
+    Returns:
+        The judgement by the measure, the one by the references' log-probability, and sentences
+        that describe both.
     """
     if not systems:
         return None, None, []
@@ -182,15 +191,15 @@ def judge_rows(
     measure = make_measure(measure_name, first.evaluations[0].result["tgt_language"])
     references = check_comparable([*systems.values()], measure_name, measure).references
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
-    counted = {
-        system.name: measure_sentences(measure, system.hypotheses, references) for system in named
+    counts = {
+        system.name: collect_statistics(measure, system.hypotheses, references) for system in named
     }
     score = sacrebleu_score(measure.metric)
-    by_measure = judge(counted, score, higher_is_better=measure.higher_is_better)
+    by_measure = judge(counts, score, higher_is_better=measure.higher_is_better)
     if BASE not in systems:
         return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
     sentences = describe_all(by_measure, measure_name, len(references))
-    found = count_references(named, references)
+    found = read_reference_losses(named, references)
     if found is None:
         return by_measure, None, sentences
     losses, unit = found
@@ -205,7 +214,7 @@ def describe(
     judgement: Judgement | None,
     by_loss: Judgement | None,
 ) -> list[str]:
-    """The table's line of a row."""
+    """Returns the cells of a row in the table."""
     outcome, base = outcomes[name], outcomes.get(BASE)
     score = judgement.scores.get(name) if judgement else None
     changes = differences(base.config, outcome.config) if base else []
@@ -219,12 +228,13 @@ def describe(
         f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
         _format_score(score) if score else "",
         _format_paper(outcome.runs[0]),
-        "; ".join([*_judge_in_a_word(judgement, name), *dict.fromkeys(outcome.states)]),
-        "".join(_judge_in_a_word(by_loss, name)),
+        "; ".join([*_list_verdict(judgement, name), *dict.fromkeys(outcome.states)]),
+        "".join(_list_verdict(by_loss, name)),
     ]
 
 
-def _judge_in_a_word(judgement: Judgement | None, name: str) -> list[str]:
+def _list_verdict(judgement: Judgement | None, name: str) -> list[str]:
+    """Returns the verdict on a row in a list, which is empty if there is none."""
     if judgement is None or name not in judgement.comparisons:
         return []
     comparison = judgement.comparisons[name]
@@ -248,8 +258,8 @@ def _format_paper(run: Run) -> str:
     paper = run.row.paper
     if paper is None:
         return ""
-    more = f", {paper.parameters - PAPERS_BASE:+d}M" if paper.parameters else ""
-    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{more}"
+    change = f", {paper.parameters - PAPER_BASE_SIZE:+d}M" if paper.parameters else ""
+    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
 
 
 def draw(
@@ -259,7 +269,7 @@ def draw(
     judgement: Judgement | None,
     measure: str,
 ) -> dict[str, Path]:
-    """The plots that there are figures for, by what they show."""
+    """Draws the plots for which there are figures; returns their paths by title."""
     plots = {}
     for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
         curves = {
@@ -278,7 +288,7 @@ def draw(
         name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
     }
     if costs:
-        title = f"{measure} against the FLOPs of the training"
+        title = f"{measure} against training FLOPs"
         plots[title] = workdir / "cost.svg"
         plot_costs(costs, measure, plots[title])
     return plots

@@ -1,4 +1,7 @@
-"""What a file in `configs/sweeps/` says: rows of one-line overrides of any base recipe."""
+"""The rows of a sweep, which a file in `configs/sweeps/` lists, and the runs they give.
+
+Each row overrides fields of a base recipe.
+"""
 
 import dataclasses
 import re
@@ -13,37 +16,37 @@ from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import override
 from t2t.model.flops import count_parameters, train_flops
 
-LENGTH = 25  # sub-words of either side of a sentence, where operations are counted
-BASE = "base"  # the row that changes nothing, against which the others are judged
+LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
+BASE = "base"  # the row without overrides, with which the others are compared
 
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """What the paper's table 3 has for a row: newstest2013, no averaging."""
+    """The paper's results for a row of its table 3: newstest2013, no checkpoint averaging."""
 
-    perplexity: float  # per word piece
+    perplexity: float  # per sub-word
     bleu: float  # tokenised, compounds split
     parameters: int | None = None  # millions
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to train."""
+    """One variant of the base recipe, with one or several seeds."""
 
-    name: str  # of its run directories, too
+    name: str  # also names the run directories
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # "model.num_heads": 1
     paper: Paper | None = None
-    seeds: Sequence[int] = (0,)  # each is added to the base's
+    seeds: Sequence[int] = (0,)  # each is added to the base's seed
 
     @property
     def group(self) -> str:
-        """A of A-h1."""
+        """The name up to the first hyphen: A for A-h1."""
         return self.name.split("-")[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A row with one of its seeds, on a base."""
+    """A row with one of its seeds, and the resulting config."""
 
     row: Row
     seed: int
@@ -51,18 +54,21 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """The name of the run's directory."""
         return f"{self.row.name}-seed{self.seed}"
 
     def count_flops(self, tgt_vocab_size: int) -> int:
-        """Of the whole training, each batch as full of sentences of `LENGTH` as it can be."""
+        """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
         config = self.config
         lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
         return config.training.steps * train_flops(config.model, tgt_vocab_size, lengths, lengths)
 
 
 def widen_to_size_of(base: Config, model: ModelConfig) -> ModelConfig:
-    """The d_model, a multiple of 16, that brings the model's parameters nearest to the base's."""
+    """Returns the model with the d_model, a multiple of 16, whose size is closest to the base's.
+
+    The size is the number of parameters.
+    """
     size = base.tokenizer.vocab_size
     target = count_parameters(base.model, size, size)
     models = [
@@ -72,13 +78,15 @@ def widen_to_size_of(base: Config, model: ModelConfig) -> ModelConfig:
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:
-    """What the file's `get_rows(base)` returns.
+    """Calls `get_rows(base)` of the file, and checks the rows.
 
     Raises:
-        ConfigError: there is no such file or function, or its rows do not make a sweep.
+        ConfigError: the file or function does not exist, or the rows are not valid.
     """
     if not path.is_file():
-        raise ConfigError(f"--sweep={path} is no file; name one, as configs/sweeps/table3.py")
+        raise ConfigError(
+            f"--sweep={path} is not a file; name one such as configs/sweeps/table3.py"
+        )
     get_rows = runpy.run_path(str(path)).get("get_rows")
     if not callable(get_rows):
         raise ConfigError(f"--sweep={path} has no function get_rows(base)")
@@ -86,32 +94,36 @@ def read_rows(path: Path, base: Config) -> list[Row]:
     names = [row.name for row in rows]
     if names[:1] != [BASE] or rows[0].overrides or len(set(names)) < len(names):
         raise ConfigError(
-            f"--sweep={path}: the first row has to be {BASE!r}, without overrides, and names "
-            f"unique; they are {', '.join(names)}"
+            f"--sweep={path}: the first row must be {BASE!r}, without overrides, and names must be "
+            f"unique; the rows are {', '.join(names)}"
         )
     if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+", name)]:
-        raise ConfigError(f"--sweep={path}: {wrong[0]!r} is no name for a folder")
+        raise ConfigError(
+            f"--sweep={path}: row {wrong[0]!r} cannot name a folder; use letters, digits and _.-"
+        )
     return rows
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
-    """Base, and the rows that are named; a group's name stands for all of its rows.
+    """Returns base and the rows named in `only`, by row or group; all rows if it is empty.
 
     Raises:
-        ConfigError: a name is that of no row.
+        ConfigError: no row or group has one of the names.
     """
     known = {name for row in rows for name in (row.name, row.group)}
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(row.name for row in rows)
-        raise ConfigError(f"--only={','.join(unknown)}: there is no such row; there are {names}")
+        raise ConfigError(f"--only={','.join(unknown)}: no such row; the rows are {names}")
     return [row for row in rows if not only or {row.name, row.group} & {BASE, *only}]
 
 
 def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:
-    """All runs, the first seeds first; and the rows left out, since this base is like them.
+    """Returns all runs, sorted by seed, and the names of rows that do not change this base.
+
+    Rows that do not change it, except base itself, get no run.
 
     Raises:
-        ConfigError: a row does not fit this base.
+        ConfigError: the overrides of a row are not valid for this base.
     """
     runs, idle, problems = [], [], []
     for row in rows:

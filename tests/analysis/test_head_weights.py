@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.analysis.head_weights import Head, HeadWeights, find_weights, list_heads, switch_off, weigh
+from t2t.analysis.head_weights import (
+    Head,
+    HeadWeights,
+    capture_weights,
+    compute_weights,
+    list_heads,
+    switch_off,
+)
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import dot_product_attention
 from t2t.model.build import merge
@@ -35,7 +42,7 @@ def weigh_all(structure: Structure, params: Params) -> HeadWeights:
     def run(params: Params) -> HeadWeights:
         model = merge(structure, params)
         assert isinstance(model, Transformer)
-        return find_weights(model, SRC, TGT_IN)
+        return capture_weights(model, SRC, TGT_IN)
 
     found: HeadWeights = run(params)
     return found
@@ -92,7 +99,7 @@ def test_watching_changes_no_output() -> None:
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
         model, watched = merge(structure, params), merge(structure, params)
         assert isinstance(watched, Transformer)
-        find_weights(watched, SRC, TGT_IN)
+        capture_weights(watched, SRC, TGT_IN)
         return model(SRC, TGT_IN), watched(SRC, TGT_IN)
 
     np.testing.assert_array_equal(*run(params))
@@ -110,7 +117,7 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
     bias = jnp.asarray(random.standard_normal((heads, queries, keys)), jnp.float32)
     mask = jnp.arange(keys) < 4
     mask = mask[None, None, None]
-    weights = weigh(dot_product_attention, query, memory.keys, mask, bias)
+    weights = compute_weights(dot_product_attention, query, memory.keys, mask, bias)
     values = np.repeat(memory.values, heads // groups, axis=2)
     wanted = dot_product_attention(query, memory, mask, bias)
     np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)

@@ -154,7 +154,7 @@ def test_checkpoints_that_training_removes_are_left_out(
     scorer.before = lambda label: shutil.rmtree(run / "checkpoints" / "200", ignore_errors=True)
     assert make_watch(run, (1, 2)).follow(scorer)
     assert list(scorer.scored) == ["100", "300"]
-    assert "step 300: no mean of 2, for it has only 1 checkpoints in a row" in caplog.text
+    assert "step 300: skipped the mean of 2; only 1 consecutive checkpoints" in caplog.text
 
 
 def test_checkpoint_that_is_half_removed_is_left_out(
@@ -164,7 +164,7 @@ def test_checkpoint_that_is_half_removed_is_left_out(
     scorer = FakeScorer(run, {"100": 1.0, "300": 2.0})
     assert make_watch(run).follow(scorer)
     assert list(scorer.scored) == ["100", "300"]
-    assert "step 200: left out; checkpoint 200" in caplog.text
+    assert "step 200: skipped; checkpoint 200" in caplog.text
 
 
 def test_half_written_checkpoint_is_not_seen(run: Path) -> None:
@@ -200,7 +200,7 @@ def test_training_at_its_end_is_not_told_to_stop(run: Path) -> None:
 def test_second_watch_is_refused(run: Path) -> None:
     with (
         lock(run / "evaluations" / "watch", ""),
-        pytest.raises(RunError, match="another watch with these settings is at work on"),
+        pytest.raises(RunError, match="another watch with these settings is running on"),
     ):
         make_watch(run).follow(FakeScorer(run, {}))
 

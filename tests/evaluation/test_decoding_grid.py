@@ -125,13 +125,13 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
-        ({"patience": 3}, "--patience is for --watch"),
+        ({"patience": 3}, "--patience is for --watch; add --watch"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags)
     check_flags(empty | {"beam_sizes": ["1"], "alphas": ["1"]})
     assert read_counts("avg:5,last") == [1, 5]
-    with pytest.raises(ConfigError, match="--checkpoint=best does not go with --watch"):
+    with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
         read_counts("best")
     assert read_numbers("alphas", ["0", "0.5"], float) == [0.0, 0.5]
     for wrong in ("0", "x"):

@@ -54,7 +54,7 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match=r"holds no evaluation of test; make one: python -m"):
+    with pytest.raises(EvaluationError, match=r"of test; create one: python -m"):
         find_evaluation(tmp_path, "test")
     with pytest.raises(EvaluationError, match=r"none\.json does not exist"):
         find_evaluation(tmp_path, "test", "none")

@@ -161,7 +161,7 @@ def test_package_that_cuts_words_is_named_where_it_is_missing(language: str) -> 
     ],
 )
 def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated: str) -> None:
-    assert make_measure("bleu_paper", "de").treat(line) == treated
+    assert make_measure("bleu_paper", "de").preprocess(line) == treated
 
 
 def test_published_measures_are_not_smoothed() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from t2t.evaluation.scores import make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
-from t2t.evaluation.significance import measure_sentences, sacrebleu_score
+from t2t.evaluation.significance import collect_statistics, sacrebleu_score
 from tests.evaluation.saved_evaluations import spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]
@@ -18,7 +18,7 @@ EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket]:
     measure = make_measure(name, "de")
     counted = {
-        system: measure_sentences(measure, texts, REFERENCES) for system, texts in systems.items()
+        system: collect_statistics(measure, texts, REFERENCES) for system, texts in systems.items()
     }
     return score_by_length(sacrebleu_score(measure.metric), counted, SOURCES)
 

@@ -14,11 +14,11 @@ from t2t.evaluation.significance import (
     Comparison,
     SystemScore,
     adjust,
+    collect_statistics,
     compare_systems,
     draw_sentences,
     estimate_over_seeds,
     judge,
-    measure_sentences,
     sacrebleu_score,
     score_system,
 )
@@ -49,7 +49,7 @@ BLEU = make_measure("bleu", "de")
 
 
 def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
-    counted = measure_sentences(measure, system, REFERENCES)
+    counted = collect_statistics(measure, system, REFERENCES)
     return score_system(sacrebleu_score(measure.metric), counted)
 
 
@@ -83,7 +83,7 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     references = [str(number) for number in range(1000)]
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
     measure = make_measure("exact_match", "de")
-    counted = measure_sentences(measure, [hypotheses], references)
+    counted = collect_statistics(measure, [hypotheses], references)
     low, high = score_system(sacrebleu_score(measure.metric), counted).over_sentences
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 

@@ -89,10 +89,10 @@ def test_runs_joined_by_a_comma_are_seeds_of_one_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "the seeds are 0, 0; runs joined by a comma need different ones"),
+        ({}, "the seeds are 0, 0; runs joined by commas need different seeds"),
         (
             {"seed": 1, "mesh.data": 2, "model.num_heads": 1},
-            r"no other seed of .*, for it differs in model\.num_heads; give it as a system of its",
+            r"not another seed of .*: it differs in model\.num_heads; separate them by a space",
         ),
     ],
 )

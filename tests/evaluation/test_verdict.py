@@ -16,8 +16,8 @@ def say(comparison: Comparison) -> str:
 def test_single_runs_say_that_the_seed_is_not_covered() -> None:
     assert say(CLEAR) == (
         "new is better than old: +1.5 bleu (95% interval +0.52 to +2.48, two-sided p = 0.0027; "
-        "standard error 0.5 from 1000 sentences). This covers the choice of the sentences alone: "
-        "with one run of each system nothing is known of the seeds, and another seed may give "
+        "standard error 0.5 from 1000 sentences). This covers only the choice of the sentences: "
+        "with one run per system the variance over seeds is unknown, and another seed may give "
         "another verdict."
     )
     assert say(dataclasses.replace(CLEAR, better=False)).startswith("new is worse than old: +1.5")
@@ -26,7 +26,8 @@ def test_single_runs_say_that_the_seed_is_not_covered() -> None:
 def test_seeds_and_sentences_are_both_named() -> None:
     text = say(UNCLEAR)
     assert (
-        "standard error 0.2 from 3 and 1 seeds on these 1000 sentences, 0.9 more from the choice"
+        "standard error 0.2 from 3 and 1 seeds on these 1000 sentences, an additional 0.9 from the "
+        "choice of the sentences"
     ) in text
     assert text.endswith("This covers the choice of the sentences and of the seeds.")
 
@@ -34,9 +35,9 @@ def test_seeds_and_sentences_are_both_named() -> None:
 def test_unclear_difference_says_what_would_show_it() -> None:
     text = say(UNCLEAR)
     assert text.startswith("new is not distinguishable from old: +0.25 bleu")
-    assert "To show a difference of this size would take about 49,000 sentences." in text
+    assert "Showing a difference of this size would take about 49,000 sentences." in text
     seeds = dataclasses.replace(UNCLEAR, seed_error=1.0)
-    assert "More seeds would tell more than more sentences." in say(seeds)
+    assert "More seeds would reduce the error more than more sentences." in say(seeds)
     assert "would" not in say(dataclasses.replace(UNCLEAR, difference=0.0))
 
 
@@ -48,4 +49,6 @@ def test_several_comparisons_are_corrected_and_say_so() -> None:
     assert lines[0].startswith("b is better than a: ")
     assert "two-sided p = 0.0027, 0.0054 with Holm's correction;" in lines[0]
     assert lines[2].startswith("These 2 comparisons are judged together")
-    assert lines[2].endswith("where no system differs from a, is 5%.")
+    assert lines[2].endswith(
+        "if no system differs from a, the probability of any false verdict is 5%."
+    )

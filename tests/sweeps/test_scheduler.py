@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, ConfigError
-from t2t.sweeps.scheduler import Programs, Scheduler, find_gpus, share_machine, uses_tpu
+from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources, find_gpus, uses_tpu
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score, lock_sweep
 from t2t.sweeps.sweep_progress import Progress
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
@@ -162,7 +162,7 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
 def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
     with lock_sweep(tmp_path, shared=False) as lock:
         orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, pass_fds=[lock])
-    refused = pytest.raises(RunError, match="or a run that a killed one left behind")
+    refused = pytest.raises(RunError, match="or a run that a killed sweep left behind")
     with refused, lock_sweep(tmp_path, shared=False):
         pass
     orphan.communicate(b"\n")
@@ -173,20 +173,20 @@ def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
 def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
-    assert share_machine(0, 1, machine) == (set(), machine)
-    assert share_machine(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
-    assert share_machine(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
+    assert assign_resources(0, 1, machine) == (set(), machine)
+    assert assign_resources(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
+    assert assign_resources(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
-        share_machine(0, 4, machine)
+        assign_resources(0, 4, machine)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
 
 
 @pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])
 def test_workers_that_would_claim_the_same_tpu_are_refused(platforms: str) -> None:
     machine = {"JAX_PLATFORMS": platforms}
-    assert share_machine(0, 1, machine) == (set(), machine)
-    with pytest.raises(ConfigError, match=r"--workers=2: every program claims .* use --workers=1"):
-        share_machine(0, 2, machine)
+    assert assign_resources(0, 1, machine) == (set(), machine)
+    with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
+        assign_resources(0, 2, machine)
 
 
 @pytest.mark.parametrize("chip", ["accel0", "vfio/0"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, DataConfig, TrainingConfig
-from t2t.sweeps.sweep_directory import EvaluationProtocol, list_begun, lock_sweep, open_sweep
+from t2t.sweeps.sweep_directory import EvaluationProtocol, list_recorded, lock_sweep, open_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.run_directory import RunError
 
@@ -20,9 +20,9 @@ def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[Run]:
 def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:
     open_sweep(tmp_path, make()[:1], PROTOCOL)
     open_sweep(tmp_path, make(rows=[Row("base", seeds=(0, 1))]), PROTOCOL)
-    assert [run.name for run in list_begun(tmp_path, make())] == ["base-seed0"]
+    assert [run.name for run in list_recorded(tmp_path, make())] == ["base-seed0"]
     open_sweep(tmp_path, make(), PROTOCOL)
-    assert list_begun(tmp_path, make()) == make()
+    assert list_recorded(tmp_path, make()) == make()
 
 
 def test_data_may_lie_elsewhere(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
 
 
 def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no sweep; leave out --report to begin one"):
-        list_begun(tmp_path, make())
+    with pytest.raises(RunError, match="holds no sweep; leave out --report to start one"):
+        list_recorded(tmp_path, make())
 
 
 def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(tmp_path: 
         with lock_sweep(tmp_path, shared=shared):
             pass
 
-    refused = "another sweep is at work in"
+    refused = "another sweep is running in"
     with lock_sweep(tmp_path, shared=True):
         open_lock(shared=True)
         with pytest.raises(RunError, match=refused):

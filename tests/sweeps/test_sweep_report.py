@@ -68,7 +68,7 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert "(-4.72M)" in near[2]
     assert near[8:10] == ["5.01, 25.4, -5M", "not distinguishable"]
     assert r"training failed: a \| b" in broken
-    assert "not begun" in later
+    assert "not started" in later
     assert "one_head is worse than base: -" in text
     assert "near is not distinguishable from base" in text
     assert "from 2 and 1 seeds" in text
@@ -119,7 +119,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs, "bleu")
     text = (tmp_path / "report.md").read_text()
     assert "from 2017-06-12 on, revision 0123456789, fedcba9876, python 3.2.1, jax 3.2.1" in text
-    assert "on 8 x P100 a run" in text
+    assert "on 8 x P100 per run" in text
     assert "not committed" not in text
     for change, run in zip(("one", "two"), runs, strict=False):
         edited = {"changed": ["M t2t/train.py"], "code": change * 10}
@@ -132,7 +132,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
 
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs, "bleu")
-    assert "not begun" in (tmp_path / "report.md").read_text()
+    assert "not started" in (tmp_path / "report.md").read_text()
     save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
     write_report(tmp_path, runs, "bleu")
     assert "No verdicts: base has no evaluation." in (tmp_path / "report.md").read_text()

@@ -101,7 +101,7 @@ def test_only_takes_rows_and_groups_and_keeps_base() -> None:
     names = [row.name for row in select(rows, ["A", "big"])]
     assert names == ["base", "A-h1", "A-h4", "big"]
     assert select(rows, []) == rows
-    with pytest.raises(ConfigError, match="--only=F: there is no such row; there are base, A-h1"):
+    with pytest.raises(ConfigError, match="--only=F: no such row; the rows are base, A-h1"):
         select(rows, ["A", "F"])
 
 
@@ -125,10 +125,10 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
     ("text", "message"),
     [
         ("rows = []", "has no function get_rows"),
-        ("get_rows = lambda base: []", "the first row has to be 'base'"),
-        ("get_rows = lambda base: [Row('base'), Row('base')]", "names unique"),
+        ("get_rows = lambda base: []", "the first row must be 'base'"),
+        ("get_rows = lambda base: [Row('base'), Row('base')]", "names must be unique"),
         ("get_rows = lambda base: [Row('base', {'seed': 1})]", "without overrides"),
-        ("get_rows = lambda base: [Row('base'), Row('a/b')]", "'a/b' is no name for a folder"),
+        ("get_rows = lambda base: [Row('base'), Row('a/b')]", "row 'a/b' cannot name a folder"),
     ],
 )
 def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -136,5 +136,5 @@ def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: st
     path.write_text(f"from t2t.sweeps.sweep_rows import Row\n\n{text}\n")
     with pytest.raises(ConfigError, match=message):
         read_rows(path, Config())
-    with pytest.raises(ConfigError, match="is no file; name one, as configs/sweeps"):
+    with pytest.raises(ConfigError, match="is not a file; name one such as configs/sweeps"):
         read_rows(tmp_path, Config())
