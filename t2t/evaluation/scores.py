@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -86,6 +86,19 @@ class Measure:
         )
 
 
+class FloatCHRF(CHRF):
+    """chrF whose scores are floats.
+
+    Its resampled scores are np.float32, but 0.0 where nothing matches, and sacreBLEU 2.6 cannot
+    average a mixture of both types.
+    """
+
+    def _compute_score_from_stats(self, stats: list[int]) -> CHRFScore:
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
 def make_measure(name: str, tgt_language: str) -> Measure:
     """Returns the measure of this name in `MEASURES` for hypotheses in this language.
 
@@ -96,7 +109,7 @@ def make_measure(name: str, tgt_language: str) -> Measure:
         case "bleu" | "bleu_lowercase":
             return Measure(_make_bleu(tgt_language, lowercase=name.endswith("lowercase")))
         case "chrf" | "chrf_lowercase":
-            return Measure(CHRF(lowercase=name.endswith("lowercase")))
+            return Measure(FloatCHRF(lowercase=name.endswith("lowercase")))
         case "ter":  # lower-cases by definition
             return Measure(TER())
         case "exact_match" | "exact_match_lowercase":

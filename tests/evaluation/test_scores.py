@@ -229,3 +229,10 @@ def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name
 def test_unknown_measure_is_named() -> None:
     with pytest.raises(ValueError, match="measure 'meteor' is unknown; use one of bleu, chrf, ter"):
         make_measure("meteor", "de")
+
+
+def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
+    """Some resamples match nothing at all."""
+    score = make_measure("chrf", "de").score(["e a", "", "e e e", ""], ["a b c"] * 4, 1000)
+    assert score.interval is not None
+    assert 0 <= score.interval[0] < score.value < score.interval[1]
