@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -93,7 +94,7 @@ class FloatCHRF(CHRF):
     average a mixture of both types.
     """
 
-    def _compute_score_from_stats(self, stats: list[int]) -> CHRFScore:
+    def _compute_score_from_stats(self, stats: Any) -> CHRFScore:
         score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
         return score
