@@ -66,7 +66,7 @@ def capture_weights(
         [layer.cross_attention for layer in model.decoder],
     )
     recorded = [_install_recorder(stack) for stack in sites]
-    model.decode_all(src, tgt_in)
+    model.encode_and_decode(src, tgt_in)
     return HeadWeights(*map(jnp.stack, recorded))
 
 

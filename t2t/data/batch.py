@@ -2,12 +2,12 @@
 
 Shapes in the whole project use these letters:
 
-    B  sentences (rows)          H  attention heads
-    S  source positions          G  key/value heads (H, unless heads share them)
-    T  target positions          K  width of a query or a key (d_k)
-    L  cached target positions   U  width of a value (d_v)
-    D  d_model                   V  vocabulary
-    F  d_ff                      W  beam
+    B  rows (sentences, or packed rows)   H  attention heads
+    S  source positions                   G  key/value heads (H, unless heads share them)
+    T  target positions                   K  width of a query or a key (d_k)
+    L  cached target positions            U  width of a value (d_v)
+    D  d_model                            V  vocabulary
+    F  d_ff                               W  beam
     N  layers
 """
 

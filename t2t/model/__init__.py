@@ -16,5 +16,6 @@ The files can be read beside the paper in this order:
 The other files are interface.py (the methods that training and search call), build.py (builds a
 model from a config), compute_policy.py and precision.py (dtypes), matmul.py, initialization.py,
 flops.py, and a recurrent baseline in rnn.py and rnn_layers.py. JAX differentiates every formula
-here; faster implementations of the same formulas ("twins") are in t2t/ops.
+here; faster implementations of the same formulas ("twins"), some with hand-written gradients, are
+in t2t/ops.
 """

@@ -31,8 +31,9 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
-    `scaled=False` leaves out the division by sqrt(d_k). `bias` is added to the logits, and dropout
-    is applied to the weights. With fewer key/value heads than query heads (G < H), H/G query heads
+    In shapes, T counts the queries and S the keys, in self-attention, too. `scaled=False` leaves
+    out the division by sqrt(d_k). `bias` is added to the logits. With `key`, a PRNG key, dropout is
+    applied to the weights. With fewer key/value heads than query heads (G < H), H/G query heads
     share a key/value head (Ainslie et al. 2023). The result is 0 for a query that sees no key.
     """
     keys, values = (repeat_heads(x, query.shape[2]) for x in (key_value.keys, key_value.values))
@@ -65,10 +66,11 @@ def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> F
 class MultiHeadAttention(nnx.Module):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases.
 
-    Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Slice g of it belongs to
+    Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Its slice [:, g] belongs to
     key/value head g and the H/G query heads that share this head, so sharding over G keeps them on
-    one device. P is the sum of their widths: H/G * d_k + d_k + d_v. Cross-attention stores W^Q and
-    [W^K W^V] in two parameters of this kind.
+    one device. P = H/G * d_k + d_k + d_v is the sum of the widths of these query heads, the key
+    head and the value head. Cross-attention stores two parameters: W^Q as [D, G, H/G * d_k] and
+    [W^K W^V] as [D, G, d_k + d_v].
     """
 
     def __init__(
@@ -107,7 +109,10 @@ class MultiHeadAttention(nnx.Module):
     def project(
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "T"]
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
-        """Computes queries, keys and values of self-attention: X W^Q, X W^K and X W^V."""
+        """Computes queries, keys and values of self-attention: X W^Q, X W^K and X W^V.
+
+        `position.rotate` is applied to queries and keys.
+        """
         query, keys, values = self.policy.project(x, self.query_key_value[...], self.splits)
         query = position.rotate(split_heads(query, self.num_heads, self.key_width), positions)
         return query, KeyValue(position.rotate(keys, positions), values)
@@ -118,7 +123,7 @@ class MultiHeadAttention(nnx.Module):
         return split_heads(query, self.num_heads, self.key_width)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
-        """Computes keys and values of the encoder's output, once for each sentence."""
+        """Computes keys and values of cross-attention, the same for all decoding steps."""
         return KeyValue(*self.policy.project(memory, self.key_value[...], (self.key_width,)))
 
     def attend(
@@ -129,7 +134,10 @@ class MultiHeadAttention(nnx.Module):
         bias: Float[Array, "H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
-        """Attends with all heads, and projects the concatenated results by W^O."""
+        """Attends with all heads, and projects the concatenated results by W^O.
+
+        Dropout is applied to the attention weights if `key`, a PRNG key, is given.
+        """
         heads = self.policy.operations.attention(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )

@@ -48,10 +48,12 @@ def describe_model(
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
     """As `init_model`, with a `jax.ShapeDtypeStruct` in place of each parameter.
 
-    It has the parameter's sharding on the current mesh, or None without a mesh.
+    Each struct has the sharding of its parameter on the current mesh, or None without a mesh.
     """
 
-    def make() -> EncoderDecoder:  # with a key of its own: the mesh's devices need not be here
+    # The key is created inside `eval_shape`, where it is abstract. A concrete key would be placed
+    # on the mesh, whose devices may be absent, as in `t2t.plan`.
+    def make() -> EncoderDecoder:
         return make_model(config, src_vocab_size, tgt_vocab_size, jax.random.key(0))
 
     structure, state = nnx.split(nnx.eval_shape(make))

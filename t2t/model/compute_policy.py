@@ -1,7 +1,8 @@
 """The compute policy of a model: its dtypes, and the implementation of each operation.
 
-`t2t/ops/choose.py` creates the policy from the config and the platform of the mesh. Every module
-receives it at construction, so no code in this folder has to ask for the platform.
+`t2t/ops/choose.py` creates the policy from the config and the platform of the mesh. The
+modules that depend on it receive it at construction, so no code in this folder asks for the
+platform.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ Placement = PartitionSpec | NamedSharding | None
 class Operations:
     """The implementation of each operation: the formula named here, or a faster twin in `t2t/ops`.
 
-    A twin has the signature of its formula and returns the same values up to rounding.
+    A twin has the parameters of its formula and returns the same values up to rounding.
     """
 
     attention: Callable[..., Float[Array, "B T H U"]]  # attention.dot_product_attention
@@ -33,17 +34,17 @@ class Operations:
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # dropout.dropout
     # The identity on (module, x), see `Policy.order_gradients`.
     order_gradients: Callable[[nnx.Module, Array], tuple[nnx.Module, Float[Array, "B T D"]]]
-    # Both losses: t2t/training/loss.py.
+    # The formulas of both losses are in t2t/training/loss.py.
     smoothed_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
     sentence_losses: Callable[..., Float[Array, "B"]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """The dtypes and operations that every module of a model uses."""
+    """The dtypes and operations of a model, shared by the modules that depend on them."""
 
     dtype: jnp.dtype  # of activations
-    product_dtype: jnp.dtype  # of both operands in a product of activations and weights
+    product_dtype: jnp.dtype  # of both operands of `multiply`, `project` and the output logits
     operations: Operations
 
     def multiply(
@@ -60,7 +61,10 @@ class Policy:
     def project(
         self, x: Float[Array, "B T D"], weights: Float[Array, "D G P"], splits: tuple[int, ...]
     ) -> Sequence[Float[Array, "B T G _"]]:
-        """Splits the weights along P at the indices `splits`; returns x times each part."""
+        """Returns x times each part of the weights, which are split along P at indices `splits`.
+
+        P is the concatenated width of the parts, such as W^Q, W^K and W^V.
+        """
         return self.operations.project(x, weights, splits, self.product_dtype)
 
     def order_gradients(
@@ -68,7 +72,8 @@ class Policy:
     ) -> tuple[Module, Float[Array, "B T D"]]:
         """Returns (module, x) unchanged; may set the order in which their gradients are computed.
 
-        `t2t/ops/gradient_order.py` says why.
+        Computing the gradients of the module's parameters early saves memory: the activations that
+        they need can be freed sooner (see `t2t/ops/gradient_order.py`).
         """
         ordered, x = self.operations.order_gradients(module, x)
         assert isinstance(ordered, type(module))
@@ -79,5 +84,6 @@ class Policy:
         bf16, f32 = "bfloat16 operands", "float32 operands at full precision"
         if self.dtype == jnp.bfloat16:
             return bf16
+        # Saved evaluations record this text, and it is compared with theirs: do not reword it.
         mixed = self.product_dtype == jnp.bfloat16
         return f"{bf16} with weights, else {f32}" if mixed else f32

@@ -27,24 +27,25 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
 def draw_keep_mask(
     x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]
 ) -> Bool[Array, "..."]:
-    """Draws a mask in the shape of `x`, True with probability 1 - rate."""
+    """Draws a mask with the shape and sharding of `x`, True with probability 1 - rate."""
     limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
     keep: jax.Array = hash_indices(x, key_data) < limit
     return keep
 
 
 def fold(key: jax.Array | None, number: int) -> jax.Array | None:
-    """Folds the number of a layer or sub-layer into the key; None (evaluation) stays None."""
+    """Derives the key of the layer or sub-layer with this number; returns None for key=None."""
     return None if key is None else jax.random.fold_in(key, number)
 
 
 def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
-    """Returns 32 random bits for each element of `x`.
+    """Returns 32 random bits for each element of `x`, of which only shape and sharding are used.
 
-    They are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the index
-    in the flattened array. The factor depends on the key because with a constant factor the bits of
-    one key could be those of another, shifted by a constant distance.
+    The bits are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the
+    index in the flattened array. The factor 2 k1 + 1 depends on the key. With a constant factor,
+    two keys could give the same sequence of bits, shifted by a constant number of elements.
     """
+    # `spec()` is None without a mesh.
     sharding = None if spec() is None else jax.typeof(x).sharding.spec
     flat_index = jnp.zeros((), jnp.uint32)
     for axis in range(x.ndim):

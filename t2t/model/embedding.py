@@ -27,7 +27,7 @@ class Embedding(nnx.Module):
         return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Computes the logits x table^T, in float32."""
+        """Computes the logits x table^T in float32, from operands in the dtype of `x`."""
         return einsum(
             "BTD,VD->BTV",
             x,

@@ -15,8 +15,9 @@ from t2t.runtime.mesh import spec
 class FeedForward(nnx.Module):
     """Equation 2: relu(x W1 + b1) W2 + b2, and variants with another activation.
 
-    The gated kinds swiglu and geglu (Shazeer 2020) have two inner projections of width d_ff, called
-    `halves` here: the first goes through the activation and is multiplied by the second.
+    The gated kinds swiglu and geglu (Shazeer 2020) project x to two vectors of width d_ff, called
+    `halves` here. The activation is applied to the first, and the result is multiplied by the
+    second.
     """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):

@@ -20,8 +20,8 @@ from t2t.model.rnn_layers import make_cell
 class _Counts(NamedTuple):
     """Counts of a model without its embedding and output tables.
 
-    A weight of a matrix is multiplied once for each vector that the matrix is applied to. A pair is
-    one query position and one key position.
+    Each weight of a matrix counts as one multiplication for each vector that the matrix is applied
+    to. A pair is one query position and one key position.
     """
 
     parameters: int
@@ -50,8 +50,9 @@ def train_flops(
     src_lengths: Int[np.ndarray, "B"],
     tgt_lengths: Int[np.ndarray, "B"],
 ) -> int:
-    """Returns the model FLOPs of one update on sentence pairs of these lengths, without padding.
+    """Returns the model FLOPs of one update on B sentence pairs, without padding.
 
+    `src_lengths` and `tgt_lengths` are the numbers of tokens of each pair, EOS included.
     Forward and backward pass together take 6 FLOPs per multiplication of the forward pass. Each
     token is multiplied by every weight of its layers. Attention adds, for each pair of a query and
     a key, h * (d_k + d_v) multiplications per layer, or 2 * d_model if it is additive. Causal
@@ -72,7 +73,7 @@ def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length
     """Returns the sequential operations of one forward pass in training (as in table 1).
 
     A sub-layer of the Transformer is one operation for all positions; a recurrent layer is one
-    operation for each position. In decoding, either decoder runs once for each token.
+    operation for each position. In decoding, both kinds of decoder run once for each token.
     """
     encoder_depth, decoder_depth = config.depth
     match config.kind:
@@ -161,7 +162,7 @@ def _count_rnn(config: ModelConfig) -> _Counts:
     # context, the attention's query, and the readout of state, context and embedding.
     decoder = 2 * decoder_depth * gates + gates + width**2 + 3 * width**2
     biases = (encoder_depth + decoder_depth) * cell.num_gates * width + initial_state + width
-    scores = width  # v
+    scores = width  # the vector v of `AdditiveAttention`
     return _Counts(
         parameters=encoder + keys + decoder + initial_state * (width // 2) + biases + scores,
         per_src=encoder + keys,

@@ -17,13 +17,13 @@ from t2t.model.compute_policy import Policy
 from t2t.model.dropout import fold
 from t2t.model.embedding import Embedding
 
-Params = dict[str, Any]  # nested, float32 leaves
+Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays
 
 
 class EncoderDecoder(nnx.Module):
     """An encoder-decoder model: embedding tables, an encoder and a decoder.
 
-    Methods with a random `key` apply dropout if it is given.
+    Methods that have the parameter `key`, a PRNG key, apply dropout only if it is not None.
     """
 
     def __init__(
@@ -34,7 +34,11 @@ class EncoderDecoder(nnx.Module):
         tgt_vocab_size: int,
         keys: Iterator[jax.Array],
     ):
-        """Creates the embedding tables, each from the next of `keys`."""
+        """Creates the embedding tables, each from the next of `keys`.
+
+        With config.tie_embeddings="all" one table serves source, target and output, with "decoder"
+        the source has its own table, and with "none" each has its own.
+        """
         self.policy = policy
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
@@ -73,7 +77,7 @@ class EncoderDecoder(nnx.Module):
     def extend_cache(self, cache: Any, max_length: int) -> Any:
         """Returns the cache with capacity for `max_length` steps.
 
-        A model whose cache has a constant size, as here, returns it unchanged.
+        The default returns it unchanged, for models whose cache has a constant size.
         """
         del max_length
         return cache
@@ -84,16 +88,17 @@ class EncoderDecoder(nnx.Module):
     ) -> tuple[Float[Array, "B W V"], Any]:
         """Computes the logits after one more token in each of the W slots of the beam.
 
-        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before.
+        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before. At
+        the first step all slots are equal, and beam search passes parents[b, w] = w.
         """
 
     def __call__(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T V"]:
         """Computes the logits under teacher forcing."""
-        return self.compute_logits(self.decode_all(src, tgt_in, key))
+        return self.compute_logits(self.encode_and_decode(src, tgt_in, key))
 
-    def decode_all(
+    def encode_and_decode(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
         """Computes the decoder's output under teacher forcing."""

@@ -1,8 +1,8 @@
 """Keys and values of attention, and the cache in which decoding keeps them.
 
-The cache stores [B, G, K, S] and [B, G, S, U], the layouts that the matrix products of a decoding
-step read without a copy. Its properties `keys` and `values` return them in the layout of
-`KeyValue`.
+The cache stores keys as [B, G, K, S] and values as [B, G, S, U]. The matrix products of a decoding
+step can read these layouts without a copy. The properties `keys` and `values` return them in the
+layout of `KeyValue`.
 """
 
 from typing import NamedTuple
@@ -13,18 +13,18 @@ from jaxtyping import Array, Float, Int
 
 
 class KeyValue(NamedTuple):
-    """Keys and values of one sequence."""
+    """Keys and values of S positions in each of B sequences."""
 
     keys: Float[Array, "B S G K"]
     values: Float[Array, "B S G U"]
 
 
 class KVCache(NamedTuple):
-    """Keys and values that the queries of all decoding steps attend to.
+    """Keys and values of one attention sub-layer, kept from one decoding step to the next.
 
     For cross-attention, S is the number of source positions. For the decoder's self-attention it is
-    max_length * W: each step writes the keys and values of its W slots behind those of the previous
-    step. They never move.
+    max_length * W: each step writes the keys and values of its W slots after those of the previous
+    step. Entries that are written are not moved.
     """
 
     stored_keys: Float[Array, "B G K S"]
@@ -47,7 +47,7 @@ class KVCache(NamedTuple):
 
     @classmethod
     def allocate(cls, like: "KVCache", size: int) -> "KVCache":
-        """Creates a cache of `size` zeros per head, with heads, dtype and sharding of `like`."""
+        """Creates a cache of zeros with S = `size`, and all else (dtype, sharding) as in `like`."""
         keys = jnp.zeros_like(like.stored_keys[..., :1])
         values = jnp.zeros_like(like.stored_values[:, :, :1])
         return cls(jnp.tile(keys, (1, 1, 1, size)), jnp.tile(values, (1, 1, size, 1)))

@@ -25,8 +25,8 @@ def target_segment_ids(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
     return jnp.cumsum(begins.astype(jnp.int32), axis=1)
 
 
-def count_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """Returns positions within the segment: 0, 1, 2, ..."""
+def positions_in_segments(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Returns the position of each token within its segment: 0, 1, 2, ..."""
     index = jnp.arange(segments.shape[1])
     is_first = segments != jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     return index - jax.lax.cummax(jnp.where(is_first, index, 0), axis=1)
@@ -51,11 +51,11 @@ def causal_mask(segments: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
 
 
 def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:
-    """In beam search, slot w sees, for each step l <= `step`, only its ancestor's slot.
+    """In beam search, slot w sees one key of each step l <= `step`: that of its hypothesis.
 
-    The cache holds the keys of all slots in the order of the steps, [L, W] flattened, and never
-    moves them. Instead `ancestors[b, w, l]` is the slot that held the hypothesis of slot w at step
-    l.
+    The cache holds the key of slot w at step l at index l * W + w. Keys are not moved when
+    hypotheses change slots. Instead `ancestors[b, w, l]` is the slot that held the hypothesis of
+    slot w at step l.
     """
     batch, beam, length = ancestors.shape
     is_ancestor = ancestors[..., None] == jnp.arange(beam)
@@ -64,7 +64,7 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
 
 
 def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Replaces logits of hidden keys by `HIDDEN`, whose exp is 0 beside that of a visible key."""
+    """Replaces logits of hidden keys by `HIDDEN`; their softmax is 0 if some key is visible."""
     return jnp.where(mask, logits, HIDDEN)
 
 

@@ -16,7 +16,10 @@ def multiply(
     dtype: jnp.dtype,
     out_sharding: Placement = None,
 ) -> Float[Array, "..."]:
-    """Computes einsum(subscripts, x, weights) from operands in `dtype`, with a result like `x`."""
+    """Computes einsum(subscripts, x, weights) with operands cast to `dtype`.
+
+    The result has the dtype of `x`.
+    """
     return einsum(
         subscripts,
         x.astype(dtype),
@@ -32,9 +35,9 @@ def project(
     splits: tuple[int, ...],
     dtype: jnp.dtype,
 ) -> Sequence[Float[Array, "B T G _"]]:
-    """Splits the weights along P at the indices `splits`; returns x times each part.
+    """Returns x times each part of the weights, which are split along P at indices `splits`.
 
-    Self-attention splits [W^Q W^K W^V] and gets X W^Q, X W^K and X W^V.
+    For self-attention the weights are [W^Q W^K W^V], and the results X W^Q, X W^K and X W^V.
     """
     return [
         multiply("BTD,DGP->BTGP", x, part, dtype) for part in jnp.split(weights, splits, axis=-1)

@@ -29,7 +29,11 @@ class Identity(Norm):
 
 
 class LayerNorm(Norm):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
+    """(x - mean) / sqrt(variance + 1e-6) * scale + bias (Ba et al. 2016).
+
+    `standardize` computes the quotient in float32 and rounds it to the dtype of x; scale and bias
+    are applied in float32.
+    """
 
     def __init__(self, d_model: int, policy: Policy):
         """Initialises the scale with ones and the bias with zeros."""
@@ -44,7 +48,7 @@ class LayerNorm(Norm):
 
 
 class RMSNorm(Norm):
-    """x / sqrt(mean(x^2) + epsilon) * scale, in float32 (Zhang and Sennrich 2019)."""
+    """x / sqrt(mean(x^2) + 1e-6) * scale (Zhang and Sennrich 2019), rounded as in `LayerNorm`."""
 
     def __init__(self, d_model: int, policy: Policy):
         """Initialises the scale with ones."""
@@ -58,15 +62,16 @@ class RMSNorm(Norm):
 
 
 def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
-    """Computes (x - mean) / sqrt(variance + 1e-6) over the last dimension, in float32.
+    """Computes (x - mean) / sqrt(variance + 1e-6) over the last dimension.
 
-    With `centred=False` it computes x / sqrt(mean(x^2) + 1e-6).
+    With `centred=False` it computes x / sqrt(mean(x^2) + 1e-6). It computes in float32, and rounds
+    the result to the dtype of x.
     """
     x32 = x.astype(jnp.float32)
     if centred:
         x32 -= x32.mean(axis=-1, keepdims=True)
-    variance = jnp.square(x32).mean(axis=-1, keepdims=True)
-    return (x32 * jax.lax.rsqrt(variance + 1e-6)).astype(x.dtype)
+    mean_square = jnp.square(x32).mean(axis=-1, keepdims=True)
+    return (x32 * jax.lax.rsqrt(mean_square + 1e-6)).astype(x.dtype)
 
 
 def make_norm(config: ModelConfig, policy: Policy) -> Norm:

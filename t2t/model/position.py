@@ -1,7 +1,8 @@
 """Section 3.5: positional encodings; `make_position` chooses the kind.
 
-Each kind overrides one of three methods: `add` changes the embeddings (sinusoidal, learned),
-`rotate` changes queries and keys (rotary), `bias` changes the attention logits (relative, ALiBi).
+Each kind except `none` overrides one of three methods: `add` changes the embeddings (sinusoidal,
+learned), `rotate` changes queries and keys (rotary), and `bias` changes the attention logits
+(relative, ALiBi).
 """
 
 import math
@@ -29,7 +30,11 @@ class Position(nnx.Module):
     def rotate(
         self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
     ) -> Float[Array, "B T H K"]:
-        """Rotates queries or keys; `positions` count from 0 in the row, as only offsets matter."""
+        """Rotates queries or keys; `positions` count from 0 in the row of the batch.
+
+        They need not start again at each packed sentence: the logits depend only on the difference
+        of two positions.
+        """
         del positions
         return x
 
@@ -81,8 +86,8 @@ class Learned(Position):
         """Returns x + sqrt(d_model) * table[positions]; the embeddings have this factor, too."""
         if x.shape[1] > self.table.shape[0]:
             raise ConfigError(
-                f"{x.shape[1]} positions do not fit model.max_positions={self.table.shape[0]}; "
-                "shorten the input or raise model.max_positions and train again"
+                f"{x.shape[1]} positions exceed model.max_positions={self.table.shape[0]}; "
+                "shorten the input, or train a model with a larger model.max_positions"
             )
         sharding = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
         rows = self.table[...].at[positions].get(out_sharding=sharding)
@@ -130,8 +135,9 @@ class Relative(Position):
     def _bucket(self, offset: Int[Array, "T S"]) -> Int[Array, "T S"]:
         """Returns the bucket of each offset.
 
-        Without `causal`, keys to the left and to the right of the query have half of the buckets
-        each. Half of a side's buckets hold one distance, the others grow geometrically.
+        Without `causal`, keys to the left of the query have one half of the buckets, and keys to
+        its right the other half. Of the buckets of one side, the first half hold one distance each,
+        and the others hold ranges of distances that grow geometrically.
         """
         count = self.buckets if self.causal else self.buckets // 2
         first = 0 if self.causal else jnp.where(offset > 0, count, 0)
@@ -159,7 +165,7 @@ class Alibi(Position):
 
 
 def make_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Position:
-    """Creates the positional encoding of the encoder or (`causal`) of the decoder."""
+    """Creates the positional encoding of the encoder, or with `causal` that of the decoder."""
     match config.position:
         case "sinusoidal":
             return Sinusoidal()

@@ -11,9 +11,10 @@ from jaxtyping import Array, Float
 
 
 def choose_precision(*operands: Float[Array, "..."]) -> jax.lax.Precision | None:
-    """Returns HIGHEST for float32 operands, else None, which is JAX's default.
+    """Returns HIGHEST if the operands' common dtype is float32, else None (JAX's default).
 
-    HIGHEST would not change products in other dtypes, and TPU kernels raise an error for it.
+    HIGHEST has no effect on operands in bfloat16, and Pallas kernels for TPUs do not accept it
+    for them.
     """
     return jax.lax.Precision.HIGHEST if jnp.result_type(*operands) == jnp.float32 else None
 

@@ -16,10 +16,10 @@ Apply = Callable[[Module, Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 
 class Residual(nnx.Module):
-    """Applies dropout, residual connection and norm around a sub-layer f.
+    """Applies dropout, residual connection and norm around a sub-layer.
 
-    With model.norm_position=post (the paper) it computes norm(x + dropout(f(x))), with pre it
-    computes x + dropout(f(norm(x))). With model.residual=False it leaves out "x +".
+    With model.norm_position=post (the paper) it computes norm(x + dropout(sublayer(x))), with pre
+    it computes x + dropout(sublayer(norm(x))). With model.residual=False it leaves out "x +".
     """
 
     def __init__(self, config: ModelConfig, policy: Policy):
@@ -37,18 +37,22 @@ class Residual(nnx.Module):
         apply: Apply[Module],
         key: jax.Array | None,
     ) -> Float[Array, "B T D"]:
-        """Applies the sub-layer f(x) = apply(sublayer, x) with all that is around it."""
+        """Applies the sub-layer, x -> apply(sublayer, x), with dropout, residual and norm.
+
+        The module `sublayer` is an argument of its own, because `order_gradients` needs its
+        parameters.
+        """
         sublayer, x = self.policy.order_gradients(sublayer, x)
 
-        def f(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        def sublayer_output(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
             y = apply(sublayer, x)
             return self.policy.operations.dropout(y, self.dropout_rate, key)
 
         match self.norm_position:
             case "post":
-                return self.norm(self._add(x, f(x)))
+                return self.norm(self._add(x, sublayer_output(x)))
             case "pre":
-                return self._add(x, f(self.norm(x)))
+                return self._add(x, sublayer_output(self.norm(x)))
             case other:
                 raise ValueError(f"model.norm_position={other!r} is unknown")
 

@@ -42,7 +42,7 @@ class RNNCache(NamedTuple):
 
 
 class AdditiveAttention(nnx.Module):
-    """Appendix A.1.2: attention with scores v tanh(W s + U h), for state s and memory h."""
+    """Appendix A.1.2: scores v tanh(W s + U h) of decoder state s and memory position h."""
 
     def __init__(self, config: ModelConfig, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010)."""
@@ -214,8 +214,8 @@ class RNN(EncoderDecoder):
     def _init_states(self, memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
         """Computes the decoder's initial states: tanh(W h_1 + b).
 
-        h_1 is the output of the encoder's backward direction at the first position, where it has
-        read the whole sentence.
+        h_1 is the output of the encoder's backward direction at the first position. There this
+        direction has read the whole sentence.
         """
         h_1 = memory[:, 0, self.start.shape[0] :]
         start = einsum(

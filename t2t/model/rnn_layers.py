@@ -49,7 +49,7 @@ class Cell(nnx.Module):
 class GRU(Cell):
     """The GRU of Cho et al. 2014, except that the reset gate is applied to Uh instead of h.
 
-    So one product with U serves all gates.
+    So one product of h with U serves the two gates and the candidate.
     """
 
     num_gates, num_parts = 3, 1
@@ -187,6 +187,7 @@ class BidirectionalLayer(nnx.Module):
             state = jnp.where(mask[:, :, None, None], after, state)
             return state, state[:, :, 0].astype(x.dtype)
 
+        # Zeros like a slice of `from_input` have its sharding over the batch.
         start = jnp.zeros_like(from_input[:, 0, :, : self.cell.num_parts], jnp.float32)
         inputs = flip_backward(from_input), flip_backward(jnp.stack([mask, mask], axis=2))
         return flip_backward(scan_positions(self, step, start, inputs)).reshape(x.shape)

@@ -15,8 +15,8 @@ from t2t.model.kv_cache import KVCache
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
-    count_positions,
     padding_mask,
+    positions_in_segments,
     source_mask,
     source_segment_ids,
     target_segment_ids,
@@ -37,7 +37,7 @@ class DecodingCache(NamedTuple):
     past: list[KVCache]  # of self-attention: keys and values of the steps so far
     source: list[KVCache]  # of cross-attention: keys and values of the encoder's output
     src: Int[Array, "B S"]
-    ancestors: Int[Array, "B W L"]  # the slot that held slot w's hypothesis at step l
+    ancestors: Int[Array, "B W L"]  # [b, w, l]: the slot that held the hypothesis of w at step l
     step: Int[Array, ""]  # steps done
 
 
@@ -75,7 +75,7 @@ class Transformer(EncoderDecoder):
         segments = source_segment_ids(src)
         bias = position.bias(positions, positions)
         context = AttentionContext(source_mask(segments, src), position, positions, bias)
-        x = position.add(self.embed_src(src), count_positions(segments))
+        x = position.add(self.embed_src(src), positions_in_segments(segments))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.encoder, start=1):
             x = layer(x, context, fold(key, number))
@@ -94,9 +94,10 @@ class Transformer(EncoderDecoder):
         segments = target_segment_ids(tgt_in)
         bias = position.bias(positions, positions)
         context = AttentionContext(causal_mask(segments), position, positions, bias)
-        x = position.add(self.embed_tgt(tgt_in), count_positions(segments))
+        x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
+            # `Residual` orders the gradients of a sub-layer; this projection is outside of it.
             attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
             source = CrossAttentionContext(
                 attention.project_memory(memory), source_mask(segments, src)
@@ -115,12 +116,12 @@ class Transformer(EncoderDecoder):
         source = [
             KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
-        row = src[:, :1, None]  # gives `ancestors` the sharding of the batch
+        first_token = src[:, :1, None]  # zeros like it have the sharding of the batch
         return DecodingCache(
             past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
             source=source,
             src=src,
-            ancestors=jnp.tile(jnp.zeros_like(row), (1, beam_size, max_length)),
+            ancestors=jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length)),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -154,10 +155,11 @@ class Transformer(EncoderDecoder):
         for layer, key_value, layer_past in zip(
             self.decoder, cache.source, cache.past, strict=True
         ):
+            # In decoding each row of the source is one sentence, so only padding is hidden.
             source = CrossAttentionContext(key_value, padding_mask(cache.src))
-            x, extended = layer(x, context, source, layer_past)
-            assert extended is not None
-            past.append(extended)
+            x, written = layer(x, context, source, layer_past)
+            assert written is not None
+            past.append(written)
         return self.compute_logits(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )

@@ -17,11 +17,14 @@ from t2t.model.residual import Residual
 
 
 class AttentionContext(NamedTuple):
-    """Inputs of self-attention that all layers of a stack share."""
+    """Inputs of self-attention that all layers of a stack share.
+
+    In shapes, L is the number of keys: in decoding the size max_length * W of the cache, else T.
+    """
 
     mask: Bool[Array, "#B 1 #T L"]
     position: Position
-    positions: Int[Array, "T"]  # of the queries in their row; in decoding, all the current step
+    positions: Int[Array, "T"]  # of the queries in their row; in decoding, each is the current step
     bias: Float[Array, "H T L"] | None  # `position.bias`, added to the attention logits
 
 
@@ -108,7 +111,7 @@ class DecoderLayer(nnx.Module):
         def attend(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             nonlocal cache
             query, new = attention.project(x, context.position, context.positions)
-            if cache is not None:
+            if cache is not None:  # then each of the positions is the current step
                 cache = cache.write(context.positions[0], new)
             key_value = new if cache is None else cache
             return attention.attend(query, key_value, context.mask, context.bias, fold(key, 0))

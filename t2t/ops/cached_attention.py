@@ -31,9 +31,10 @@ def dot_product_attention(
     batch, length, heads, width = query.shape
     groups, size, value_width = key_value.stored_values.shape[1:]
     grouped = reshape_heads(query, batch, length, groups, heads // groups, width)
-    rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K, R query heads for each key/value head
+    rows = grouped.transpose(0, 2, 3, 1, 4)  # B G R T K: R query heads share a key/value head
+    # In the einsums, Q = R * T queries attend to each key/value head.
     logits = einsum(
-        "BGTK,BGKS->BGTS",
+        "BGQK,BGKS->BGQS",
         reshape_heads(rows, batch, groups, -1, width, axis=1),
         key_value.stored_keys,
         preferred_element_type=jnp.float32,
@@ -43,7 +44,7 @@ def dot_product_attention(
         logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
     weights = masked_softmax(logits, mask[:, :, None]).astype(key_value.stored_values.dtype)
     results = einsum(
-        "BGTS,BGSU->BGTU",
+        "BGQS,BGSU->BGQU",
         reshape_heads(weights, batch, groups, -1, size, axis=1),
         key_value.stored_values,
     ).reshape(*rows.shape[:4], value_width)

@@ -5,6 +5,9 @@
 
     model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py
     model.kernels=auto      the twins of t2t/ops
+
+    model.dtype=auto        bfloat16, but float32 on CPUs
+    model.dtype=mixed       float32 activations; products with weights have bfloat16 operands
 """
 
 import dataclasses
@@ -124,6 +127,7 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     if operations.attention is fast_attention and "attention" in names:
         training = "ops.recomputed_attention"
         if platform() == "tpu":
-            training = "ops.tpu_attention where it supports the shapes, else " + training
+            kernel = "ops.tpu_attention (bfloat16, no bias, no dropout, supported shapes)"
+            training = f"{kernel}, else {training}"
         modules["attention"] = f"{training}; ops.cached_attention in decoding"
     return modules

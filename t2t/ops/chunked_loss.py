@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import platform, spec
 
-# Target positions per chunk on each device. On CPUs the logits of a chunk should fit into the
-# processor's cache; accelerators are faster with large products.
+# Target positions of one chunk, summed over the rows on one device. On CPUs the logits of a chunk
+# should fit into the processor's cache; accelerators are faster with large products.
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
@@ -23,7 +23,7 @@ Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the t
 
 
 class _Chunks(NamedTuple):
-    """The inputs of the scan: N chunks of t target positions in each row."""
+    """The inputs of the scan: each row's target positions, cut into N chunks of length t."""
 
     hidden: Float[Array, "N B t D"]
     targets: Int[Array, "N B t"]
@@ -40,8 +40,9 @@ def smoothed_cross_entropy(
     """As `t2t.training.loss.smoothed_cross_entropy`; differentiable in `hidden` and `table`.
 
     For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). Its
-    gradient is dz = softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The forward pass
-    computes the gradients of `hidden` and `table`, and the backward pass scales them.
+    gradient in z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The forward pass
+    computes the gradients in `hidden` and `table`, and the backward pass multiplies them by the
+    cotangent of the loss.
     """
 
     @jax.custom_vjp
@@ -101,9 +102,9 @@ def sentence_losses(
 
 
 def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
-    """Appends a column of ones to the table (E = D + 1), and gathers its rows if D is sharded.
+    """Appends a column of ones to the table (E = D + 1), after gathering D if it is sharded.
 
-    exp(logits) times that column is the sum of exp(logits).
+    The product of exp(logits) with the column of ones is the sum of exp(logits) over V.
     """
     whole = spec("vocabulary", None)
     table = table if whole is None else jax.sharding.reshard(table, whole)
@@ -115,10 +116,11 @@ def _differentiate(
 ) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
     """Returns a chunk's loss in each row, and the gradients of the logits and of `hidden`.
 
-    The logits are stored in the dtype of `hidden`. On CPUs they are stored in float32, because
-    CPUs multiply bfloat16 fast only if the result is float32. Sums are float32. One product of
-    exp(logits) and the table with its column of ones gives both the denominator of the softmax, for
-    the loss, and the numerator of softmax(logits) table, for the gradient of `hidden`.
+    The logits have the dtype of `hidden`, but on CPUs they are float32, because CPUs multiply
+    bfloat16 fast only if the result is float32. Sums are float32. The product of exp(logits) with
+    the table and its column of ones has E = D + 1 columns. The last is the softmax's denominator,
+    which the loss needs. The first D divided by it are softmax(logits) table, which the gradient of
+    `hidden` needs.
     """
     rows = table[:, :-1]
     dtype = table.dtype

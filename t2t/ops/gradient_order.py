@@ -12,9 +12,9 @@ def weights_first(
 ) -> tuple[nnx.Module, Float[Array, "B T D"]]:
     """Returns (module, x); the backward pass computes the module's weight gradients early.
 
-    It does so before it passes on the gradient of x. Otherwise XLA may compute the weight gradients
-    at the end of the backward pass, and has to keep the activations that they need until then: on a
-    TPU a third of a step's memory.
+    They are computed before the gradient of x is passed on. Otherwise XLA may compute them at the
+    end of the backward pass, and has to keep the activations that they need until then. On a TPU
+    these activations took a third of a step's memory.
     """
     structure, params = nnx.split(module)
     params, x = _join_gradients(params, x)
@@ -23,7 +23,7 @@ def weights_first(
 
 @jax.custom_vjp
 def _join_gradients(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
-    """The identity; in the backward pass no gradient is passed on before all are computed."""
+    """The identity; the backward pass computes all gradients before it passes on any."""
     return params, x
 
 

@@ -24,8 +24,9 @@ def multiply(
 ) -> Float[Array, "..."]:
     """As `t2t.model.matmul.multiply`; the gradients are products of operands in `dtype`, too.
 
-    In JAX's own gradient one operand, the cotangent, would be float32. CPUs with fast bfloat16
-    products need both operands in bfloat16 and a float32 result.
+    If x is float32 and `dtype` is bfloat16, JAX's own gradient would multiply with a float32
+    cotangent. CPUs multiply bfloat16 fast only if both operands are bfloat16 and the result is
+    float32.
     """
     if x.dtype == dtype:
         return einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
@@ -40,8 +41,8 @@ def project(
 ) -> Sequence[Float[Array, "B T G _"]]:
     """As `t2t.model.matmul.project`.
 
-    Splitting an array copies it, so this function splits the smaller one: the weights, or the
-    product of x with all weights.
+    Splitting an array copies it. If x has fewer positions (B * T) than the weights have columns
+    (G * P), this function splits the product of x with all weights, else it splits the weights.
     """
     split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
     product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)

@@ -22,8 +22,8 @@ def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T
     def forward(x: Float[Array, "B T D"]) -> tuple[Float[Array, "B T D"], tuple[Array, Array]]:
         x32 = x.astype(jnp.float32)
         mean = x32.mean(axis=-1, keepdims=True) if centred else 0.0
-        # Rounding can make the variance of a constant x negative, so it is clipped at 0.
         variance = jnp.square(x32).mean(axis=-1, keepdims=True) - jnp.square(mean)
+        # Rounding can make the variance negative if all elements are equal, so it is clipped at 0.
         inverse = jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
         normalized = ((x32 - mean) * inverse).astype(x.dtype)
         return normalized, (normalized, inverse)

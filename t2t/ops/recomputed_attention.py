@@ -72,7 +72,7 @@ def reshape_heads(
 ) -> Float[Array, "B *others"]:
     """Reshapes to `shape`, in which `axis` is the dimension of heads or groups.
 
-    The sharding is explicit because JAX cannot infer it for a single head.
+    The result's sharding is given, because JAX cannot infer it if there is only one head.
     """
     names: list[str | None] = ["batch", *[None] * (len(shape) - 1)]
     names[axis] = "heads"
@@ -118,16 +118,17 @@ def _make_attend(
         # The softmax's gradient is P (dP - sum(P dP)), P the weights. The sum equals the dot
         # product of a head's result with its gradient.
         weighted_sum = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
-        bias_gradient = weights * (weight_gradient - weighted_sum)
-        logit_gradient = (bias_gradient / divisor).astype(query.dtype)
-        query_gradient = einsum("BGQS,BGSK->BGQK", logit_gradient, keys)
-        key_gradient = einsum("BGQS,BGQK->BGSK", logit_gradient, query)
+        logit_gradient = weights * (weight_gradient - weighted_sum)
+        # The logits are Q K^T / divisor + bias: `product_gradient` is the gradient of Q K^T.
+        product_gradient = (logit_gradient / divisor).astype(query.dtype)
+        query_gradient = einsum("BGQS,BGSK->BGQK", product_gradient, keys)
+        key_gradient = einsum("BGQS,BGQK->BGSK", product_gradient, query)
         gradients = query_gradient, key_gradient, value_gradient
-        # The einsums lose the sharding of a single head.
+        # If there is only one head, the results of the einsums are not sharded over it.
         placed = map(reshard_like, gradients, (query, keys, values))
         if bias is None:
             return *placed, None
-        return *placed, reshard_like(bias_gradient.sum(axis=0).astype(bias.dtype), bias)
+        return *placed, reshard_like(logit_gradient.sum(axis=0).astype(bias.dtype), bias)
 
     attend.defvjp(forward, backward)
     return attend
@@ -136,9 +137,9 @@ def _make_attend(
 def _sum_rows(exp_logits: Weights, values: Float[Array, "B G S U"]) -> Float[Array, "B G Q _"]:
     """Computes the softmax's denominators.
 
-    On accelerators it multiplies with a matrix of ones, which is faster than a reduction. The
-    numerators are rounded as in the product with the values, and all columns of the result are
-    equal.
+    On accelerators it multiplies `exp_logits` by a matrix of ones [S, U], which is faster than a
+    reduction. As in the product with the values, `exp_logits` are first rounded to the dtype of the
+    values. The U columns of the result are equal.
     """
     if platform() == "cpu":
         return exp_logits.sum(axis=-1, keepdims=True)

@@ -1,6 +1,6 @@
 """max(0, x), which keeps its result instead of x for the backward pass.
 
-The product with W2 that follows keeps the same array as its operand, so one array serves both.
+The product with W2 that follows keeps this result, too, as its operand. So only one array is kept.
 """
 
 import jax
@@ -15,6 +15,6 @@ def relu(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 relu.defvjp(
-    lambda x: 2 * (relu(x),),
+    lambda x: 2 * (relu(x),),  # (result, array kept for the backward pass)
     lambda result, gradient: (jnp.where(result > 0, gradient, 0),),
 )

@@ -1,13 +1,14 @@
 """Equation 1 as one Pallas kernel for TPUs, which never writes the weights to HBM.
 
-All S x Q weights of a head have to fit into VMEM at once, as they do for sentences. So the kernel
-sees whole rows of the softmax, and needs no running corrections as in FlashAttention (Dao et al.
-2022).
-The backward pass computes the weights again from queries and keys.
+The S * Q weights of a head have to fit into VMEM at once; for sentences they do. So the kernel
+computes each softmax over all keys at once, without the running maximum and sum of FlashAttention
+(Dao et al. 2022). The backward pass computes the weights again from queries and keys.
 
-Inside the kernel positions are the last dimension, and weights are [S, Q]. A head's width, often
-64, would fill only half of the 128 lanes; sums over keys stay within a lane; and no product needs
-transposed weights. Q = H/G * T as in `recomputed_attention.py`.
+Inside the kernel positions are the last dimension, and weights are [S, Q]. Positions are last
+because a head's width, often 64, would fill only half of the 128 lanes. Keys are the first
+dimension of the weights because then sums over keys stay within a lane, and the forward pass
+multiplies the values [U, S] by the weights without transposing either. Q = H/G * T as in
+`recomputed_attention.py`.
 """
 
 import functools
@@ -29,8 +30,8 @@ from t2t.runtime.mesh import platform, spec
 
 LANES = 128
 MAX_WEIGHTS_PER_HEAD = 2**20
-# If a block has several heads. 2**19 weights are 2 MB in float32, and the backward pass holds a few
-# arrays of this size.
+# The most weights in a block of several heads; a block of one head may have more. 2**19 weights are
+# 2 MB in float32, and the backward pass holds a few arrays of this size.
 MAX_WEIGHTS_PER_BLOCK = 2**19
 
 Shape = tuple[int, ...]
@@ -52,14 +53,14 @@ def supports(
     groups = key_value.keys.shape[2]
     queries = batch, groups, heads // groups * length, width
     values = batch, groups, key_value.values.shape[1], key_value.values.shape[3]
-    return bias is None and dropout_rate == 0 and supports_shapes(queries, values, query.dtype)
+    return bias is None and dropout_rate == 0 and supports_operands(queries, values, query.dtype)
 
 
-def supports_shapes(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
+def supports_operands(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
     """Returns whether the kernel supports queries [B, G, Q, K] and values [B, G, S, U].
 
-    It needs a TPU, bfloat16, Q and S that are multiples of 128, widths that are multiples of 16,
-    and at most `MAX_WEIGHTS_PER_HEAD` weights.
+    It needs a TPU, bfloat16, Q and S that are multiples of 128, widths K and U that are multiples
+    of 16, and Q * S <= `MAX_WEIGHTS_PER_HEAD`.
     """
     lengths, widths = (query[2], values[2]), (query[3], values[3])
     return (
@@ -157,8 +158,9 @@ def _call(
 ) -> Sequence[Array]:
     """Runs a kernel on blocks of one row of the batch and several heads.
 
-    `outputs` have the shapes and dtypes of the results. Each product in the kernel takes
-    2 * S * Q * (K or U) FLOPs per head; `width` is the sum of these K and U.
+    `outputs` have the shapes and dtypes of the results. `width` serves the cost estimate: each
+    product in the kernel takes 2 * S * Q * (K or U) FLOPs per head, and `width` is the sum of these
+    K and U over the products.
     """
     batch, groups = arrays[0].shape[:2]
     weights = math.prod(mask.shape[1:])
@@ -188,9 +190,10 @@ def _call(
     return results
 
 
-# Blocks of the mask are [1, S, Q], all others [1, heads, width, positions]. Each stage of a kernel
-# is written for all heads before the next stage: the chip can work on one head while the product
-# of another is under way, which halves the time.
+# The arguments of a kernel are Pallas Refs to blocks. The block of the mask is [1, S, Q], all
+# others are [1, heads, width, positions]. A kernel computes each stage for all heads before the
+# next stage. So the chip can work on one head while it computes the product of another, which
+# halves the time.
 
 
 def _attend_heads(
@@ -228,11 +231,11 @@ def _attend_heads_backward(
         # The softmax's gradient is P (dP - sum(P dP)), P the weights.
         weighted = weights * weight_gradient
         weighted_sum = weighted.sum(axis=0, keepdims=True)
-        logit_gradient = ((weighted - weights * weighted_sum) * scale).astype(keys.dtype)
+        product_gradient = ((weighted - weights * weighted_sum) * scale).astype(keys.dtype)
         gradients.append(
             (
-                _multiply(keys[0, h], 1, logit_gradient, 0),
-                _multiply(query[0, h], 1, logit_gradient, 1),
+                _multiply(keys[0, h], 1, product_gradient, 0),
+                _multiply(query[0, h], 1, product_gradient, 1),
                 _multiply(gradient[0, h], 1, weights.astype(values.dtype), 1),
             )
         )

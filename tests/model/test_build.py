@@ -285,7 +285,9 @@ def test_bfloat16_stays_close_and_keeps_float32_where_it_matters(
     logits, wanted = run(name).logits, run(in_float32).logits
     # Eight bits of mantissa, through five sub-layers or positions.
     np.testing.assert_allclose(logits, wanted, atol=0.03 * np.abs(wanted).max())
-    hidden = jax.eval_shape(lambda params: merge(structure, params).decode_all(SRC, TGT_IN), params)
+    hidden = jax.eval_shape(
+        lambda params: merge(structure, params).encode_and_decode(SRC, TGT_IN), params
+    )
     assert (hidden.dtype, logits.dtype) == (dtype, jnp.float32)
     kept = jax.tree.leaves((params, run(name).gradients))
     assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}

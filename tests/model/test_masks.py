@@ -7,9 +7,9 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
-    count_positions,
     masked_softmax,
     padding_mask,
+    positions_in_segments,
     source_mask,
     source_segment_ids,
     target_segment_ids,
@@ -54,7 +54,7 @@ def test_sentences_of_a_row_do_not_see_each_other(lengths: list[tuple[int, int]]
         target_segment_ids(jnp.array(tgt_in)),
     )
     for numbers, wanted in (src_numbers, sources), (tgt_numbers, targets):
-        found = count_positions(numbers)[0, : len(wanted)].tolist()
+        found = positions_in_segments(numbers)[0, : len(wanted)].tolist()
         assert found == [place for _, place in wanted]
     past = np.asarray(causal_mask(tgt_numbers))[0, 0]
     crossed = np.asarray(source_mask(tgt_numbers, jnp.array(src)))[0, 0]

@@ -54,7 +54,7 @@ def test_learned_positions_follow_the_position() -> None:
 
 
 def test_more_positions_than_learned_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"17 positions do not fit model.max_positions=16; "):
+    with pytest.raises(ValueError, match=r"17 positions exceed model.max_positions=16; "):
         make("learned").add(jnp.zeros((1, 17, 16)), jnp.arange(17))
 
 

@@ -18,7 +18,7 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.build import merge
 from t2t.ops import tpu_attention
-from t2t.ops.tpu_attention import LANES, supports_shapes
+from t2t.ops.tpu_attention import LANES, supports_operands
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from tests import reference
@@ -137,7 +137,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(
     structure, params = draw_small(dataclasses.replace(vary(variant), kernels=kernels))
 
     def weigh(params: Any) -> Float[Array, ""]:
-        hidden = merge(structure, params).decode_all(SRC, TGT_IN)
+        hidden = merge(structure, params).encode_and_decode(SRC, TGT_IN)
         return jnp.sum(jnp.square(hidden) * (TGT_IN != PAD_ID)[..., None])
 
     def differentiate() -> Any:
@@ -145,7 +145,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(
 
     plain = differentiate()
     spy = mock.Mock(wraps=tpu_attention.fused_attention)
-    monkeypatch.setattr(tpu_attention, "supports_shapes", lambda *_: True)
+    monkeypatch.setattr(tpu_attention, "supports_operands", lambda *_: True)
     monkeypatch.setattr(tpu_attention, "fused_attention", spy)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(compare, differentiate(), plain)
@@ -172,9 +172,9 @@ def test_kernel_is_chosen_by_shape_and_numbers(
 ) -> None:
     query, _, values = Shape(**change).describe()
     asked = query.shape, values.shape, query.dtype
-    assert not supports_shapes(*asked)  # on a CPU
+    assert not supports_operands(*asked)  # on a CPU
     monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
-    assert supports_shapes(*asked) == supported
+    assert supports_operands(*asked) == supported
 
 
 @pytest.fixture

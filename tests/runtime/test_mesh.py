@@ -115,7 +115,7 @@ def compute_here(kind: str, batch: Batch[Any]) -> Outcome:
 
         def sum_losses(params: Params) -> tuple[Float[Array, ""], Float[Array, "B T D"]]:
             model = merge(structure, params)
-            hidden = model.decode_all(batch.src, batch.tgt_in, key)
+            hidden = model.encode_and_decode(batch.src, batch.tgt_in, key)
             table = model.output_embedding.table[...]
             loss, _ = smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, 0.1)
             return loss, hidden
