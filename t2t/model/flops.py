@@ -50,9 +50,9 @@ def train_flops(
     src_lengths: Int[np.ndarray, "B"],
     tgt_lengths: Int[np.ndarray, "B"],
 ) -> int:
-    """Returns the model FLOPs of one update on B sentence pairs, without padding.
+    """Returns the model FLOPs of one update on B sentence pairs.
 
-    `src_lengths` and `tgt_lengths` are the numbers of tokens of each pair, EOS included.
+    `src_lengths` and `tgt_lengths` are the lengths of each pair in tokens; no padding is added.
     Forward and backward pass together take 6 FLOPs per multiplication of the forward pass. Each
     token is multiplied by every weight of its layers. Attention adds, for each pair of a query and
     a key, h * (d_k + d_v) multiplications per layer, or 2 * d_model if it is additive. Causal

@@ -140,7 +140,5 @@ def decode(
     model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
 ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
     """Returns the decoder's output and the output table; logits = output table^T."""
-    hidden = model.encode_and_decode(batch.src, batch.tgt_in, key).astype(
-        model.policy.product_dtype
-    )
-    return hidden, model.output_embedding.table[...]
+    hidden = model.encode_and_decode(batch.src, batch.tgt_in, key)
+    return hidden.astype(model.policy.product_dtype), model.output_embedding.table[...]
