@@ -37,7 +37,7 @@ class Residual(nnx.Module):
         apply: Apply[Module],
         key: jax.Array | None,
     ) -> Float[Array, "B T D"]:
-        """Applies the sub-layer sublayer(x) = apply(sublayer, x), dropout, residual and norm.
+        """Applies the sub-layer, apply(sublayer, x), with dropout, residual connection and norm.
 
         The module `sublayer` is an argument of its own, because `order_gradients` needs its
         parameters.
