@@ -22,7 +22,7 @@ from t2t.runtime.mesh import spec
 
 BANNED_TOKENS = (PAD_ID, BOS_ID)  # never chosen; UNK is allowed, since targets may contain it
 
-_NUM_GROUPS = range(192, 384)  # near 256, which is fast; one may divide V (benchmarks/LOG.md)
+_NUM_GROUPS = range(192, 384)  # around 256, to find one that divides V (benchmarks/LOG.md)
 
 
 @runtime_checkable

@@ -42,7 +42,7 @@ class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
     Several threads may search at the same time. While one of them compiles, the others wait before
-    their next stage, so that `compile_seconds` contains hardly any time of their searches.
+    their next stage, so that the elapsed time without `compile_seconds` is that of searching.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -90,7 +90,7 @@ class BatchSearch:
         found = Hypotheses(*arrays)
         capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        src_rows = np.arange(len(src))  # the source of each row of the batch, as a row of `src`
+        src_rows = np.arange(len(src))  # src_rows[i]: the row of `src` that row i of the batch searches
         min_alive = np.int32(shrink_batch_size(len(src)))
         search, *outputs = self._run(
             self._start, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity

@@ -272,7 +272,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
 def _sort_key(score: float, metric: str) -> float:
     """Returns the sort key of a score: higher is better, and NaN is the worst.
 
-    All metrics but bleu are better when lower.
+    All metrics but bleu are better when lower, so their sign is reversed.
     """
     if math.isnan(score):
         return -math.inf

@@ -12,7 +12,7 @@ from t2t.training.run_directory import list_steps
 
 _log = logging.getLogger(__name__)
 
-BYTES_PER_PARAMETER = 12  # for Adam: the parameter and two moments in float32; else an estimate
+BYTES_PER_PARAMETER = 12  # estimate for Adam: the parameter and both moments, in float32
 
 
 class DiskSpace(NamedTuple):

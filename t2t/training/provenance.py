@@ -59,7 +59,7 @@ def check_corpora(
 ) -> None:
     """Checks that the text of each split is that of the last start that recorded this split.
 
-    Its path may change. A run with checkpoints cannot change its training text. A run whose
+    Paths may change. A run with checkpoints cannot change its training text. A run whose
     checkpoints have validation scores cannot change its validation text, either. Nothing is checked
     in a run without checkpoints.
 
@@ -194,7 +194,7 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     `revision` is the commit of the checkout. Without git it is the commit that `git archive` or the
     installation wrote into the file REVISION, or None without that file. `changed` lists the
     files in t2t/ and configs/ that differ from the commit; it is None without git. `code` is the
-    result of `hash_code`, which needs no git and also changes with the contents of these files.
+    result of `hash_code`, which needs no git and depends on the contents of the files.
     """
     code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
@@ -231,7 +231,7 @@ def hash_code(plugins: Sequence[str] = ()) -> str:
 
 def _read_shipped_revision() -> str | None:
     for path in (SOURCE_ROOT / "t2t" / "REVISION", SOURCE_ROOT / "REVISION"):
-        # Only `git archive` replaces git's placeholder "$Format:%H$" in the file.
+        # In a checkout the file holds git's placeholder "$Format:%H$" instead of a commit.
         if path.exists() and not (revision := path.read_text().strip()).startswith("$"):
             return revision or None
     return None

@@ -30,7 +30,7 @@ def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
     match config.schedule:
         case "noam":
             return noam(d_model, warmup, config.learning_rate)
-        case "inverse_sqrt":  # the curve of noam, scaled to this peak rate
+        case "inverse_sqrt":  # the curve of noam, scaled so that its peak is `learning_rate`
             return noam(1, warmup, peak * warmup**0.5)
         case "cosine":
             return optax.warmup_cosine_decay_schedule(
