@@ -90,7 +90,7 @@ class BatchSearch:
         found = Hypotheses(*arrays)
         capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        src_rows = np.arange(len(src))  # src_rows[i]: the row of `src` that row i of the batch searches
+        src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         min_alive = np.int32(shrink_batch_size(len(src)))
         search, *outputs = self._run(
             self._start, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
