@@ -35,7 +35,7 @@ class Checkpoints:
         rules = config.checkpoints
         _read_scores(workdir)  # raises an error that names the damaged checkpoint; Orbax's does not
 
-        def sort_key(metrics: Mapping[str, float]) -> float:
+        def key(metrics: Mapping[str, float]) -> float:
             return _sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
 
         kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
@@ -44,9 +44,7 @@ class Checkpoints:
         if rules.keep_best:
             kept.append(
                 policy.BestN(
-                    n=rules.keep_best,
-                    get_metric_fn=sort_key,
-                    keep_checkpoints_without_metrics=False,
+                    n=rules.keep_best, get_metric_fn=key, keep_checkpoints_without_metrics=False
                 )
             )
         self.workdir = workdir
@@ -55,7 +53,7 @@ class Checkpoints:
             (workdir / "checkpoints").absolute(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=sort_key,
+                best_fn=key,
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "training"),
@@ -220,16 +218,11 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
         RunError: there are fewer.
     """
     steps = list_last_steps(workdir, count)
-    if not steps:
-        raise RunError(
-            f"{workdir} has no checkpoint at the regular interval (checkpoints.every), so none to "
-            "average; use last, or continue training"
-        )
     if len(steps) < count:
+        remedy = f"ask for at most {len(steps)}" if steps else "use last"
         raise RunError(
             f"{workdir} has {len(steps)} checkpoints in a row at the regular interval, too few for "
-            f"an average of {count}; ask for at most {len(steps)}, or raise checkpoints.keep_last "
-            "and continue training"
+            f"an average of {count}; {remedy}, or raise checkpoints.keep_last and continue training"
         )
     return steps
 
@@ -270,10 +263,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
 
 
 def _sort_key(score: float, metric: str) -> float:
-    """Returns the sort key of a score: higher is better, and NaN is the worst.
-
-    All metrics but bleu are better when lower, so their sign is reversed.
-    """
+    """Returns the sort key of a score: higher is better; all metrics but bleu are negated."""
     if math.isnan(score):
         return -math.inf
     return score if metric == "bleu" else -score
