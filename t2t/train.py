@@ -30,7 +30,7 @@ from t2t.runtime.distributed import join, process_0_first
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
-from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, obey_stop_request
+from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, record_stop
 from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
@@ -63,7 +63,7 @@ def main(config: Config, workdir: Path) -> bool:
             _log.info("training is already finished: %s holds checkpoint %d", workdir, last)
             return True
         if is_stop_requested(workdir):
-            obey_stop_request(workdir, last)
+            record_stop(workdir, last)
             return False
         return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
 
@@ -99,7 +99,7 @@ def train_on_mesh(
         validate = make_validate(config, vocabulary, mesh, validation, state.params)
         report = Report(
             workdir,
-            first=first,
+            start_step=first,
             last=config.training.steps,
             every=config.training.log_every,
             max_nonfinite=config.training.max_nonfinite_steps,
@@ -117,7 +117,7 @@ def train_on_mesh(
     if finished:
         return True
     if is_stop_requested(workdir):
-        obey_stop_request(workdir, int(state.step))
+        record_stop(workdir, int(state.step))
     else:
         _log.info("stopped and saved; run the same command to continue")
     return False
@@ -196,7 +196,7 @@ def make_validate(
     _log.info("compiled validation in %.0f s", time.perf_counter() - started)
 
     def validate(params: Params, step: int) -> dict[str, float]:
-        loss = scorer.score(params)
+        loss = scorer.compute_loss(params)
         scores = {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
         if translator and step % every == 0:
             hypotheses = [best.text for best in translator.translate(params, sources)]

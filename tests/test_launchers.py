@@ -96,7 +96,7 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
     identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
     for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
         subprocess.run(["git", "-C", checkout, *command], check=True, capture_output=True)
-    monkeypatch.setattr(provenance, "CHECKOUT", checkout)
+    monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout)
     expected = provenance.find_revision()
     (checkout / "t2t" / "new.py").touch()
     done = subprocess.run(
@@ -108,7 +108,7 @@ def test_tpu_pod_ships_code_that_knows_its_revision(
     assert done.returncode == 0, done.stderr
     assert done.stderr == "warning: uncommitted changes are not copied\n"
     assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
-    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path / "host")
+    monkeypatch.setattr(provenance, "SOURCE_ROOT", tmp_path / "host")
     assert provenance.find_revision() == expected | {"changed": None}
 
 

@@ -1,10 +1,10 @@
 """Beam search (section 6.1 of the paper); a beam of one is greedy search.
 
 The functions are pure, run under `jit`, and know the model only as a function from tokens to logits
-(`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reads or
-reorders the model's cache: each step passes `parents`, the previous slot that each slot continues.
+(`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reorders
+the slots of the model's cache: each step passes `parents`, the slot that each slot continues.
 Pausing a search changes no result; it allows the caller to extend the capacity for longer
-hypotheses and to drop finished sentences.
+hypotheses and to drop sentences whose search has ended.
 
 Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candidates of one step.
 """
@@ -22,7 +22,7 @@ from t2t.runtime.mesh import spec
 
 BANNED_TOKENS = (PAD_ID, BOS_ID)  # never chosen; UNK is allowed, since targets may contain it
 
-_NUM_GROUPS = range(192, 384)  # into which `_find_best` may divide the vocabulary
+_NUM_GROUPS = range(192, 384)  # around 256, to find one that divides V (benchmarks/LOG.md)
 
 
 @runtime_checkable
@@ -61,7 +61,7 @@ class Beam(NamedTuple):
 class Search(NamedTuple):
     """The state of a search; every array except scalars has one row per sentence."""
 
-    length: Int[Array, ""]  # tokens of every unfinished hypothesis
+    length: Int[Array, ""]  # number of tokens of every unfinished hypothesis
     limits: Int[Array, "B 1"]  # largest number of tokens of a hypothesis, EOS included
     alive: Beam  # unfinished hypotheses
     finished: tuple[Hypotheses, ...]  # one for each alpha
@@ -174,23 +174,23 @@ def continue_search(
     alphas: Sequence[float],
     min_alive: Int[Array, ""] | int = 0,
 ) -> Search:
-    """Searches for the Y with the highest log P(Y) / lp(Y), until finished or at capacity.
+    """Searches for the Y with the highest log P(Y) / lp(Y); pauses when the capacity is full.
 
-    Each step takes the 2W most probable continuations of a sentence. Those that end in EOS are
-    finished; the W best others stay alive. With W = 1 only the best continuation is taken (greedy).
+    Each step takes the 2W most probable continuations of a sentence. Those with EOS are finished
+    hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy).
 
-    A sentence is finished when none of its alive hypotheses can overtake its R-th best finished
-    one. A further token never raises log P, and no hypothesis is longer than the limit, so
+    The search of a sentence ends when no alive hypothesis can overtake its R-th best finished one.
+    A further token never raises log P, no hypothesis is longer than the limit, and alpha >= 0, so
     log P / lp(limit) bounds the scores of its continuations: stopping there changes no result.
 
     Alpha only ranks finished hypotheses; log P alone decides which ones stay alive. So one search,
-    continued until it is finished for every alpha, finds the same as a separate search for each.
+    continued until it ends for every alpha, finds the same as a separate search for each.
 
     Args:
         decode_step: the model.
         search: the result of `start_search`, or of an earlier call.
-        alphas: exponents of the length penalty; 0 ranks by log P.
-        min_alive: return to the host once at most this many sentences are unfinished.
+        alphas: exponents of the length penalty, at least 0; 0 ranks by log P.
+        min_alive: the search pauses once at most `min_alive` sentences are unfinished.
     """
     beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
@@ -209,12 +209,12 @@ def continue_search(
         log_probs = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
         beam = _select(candidates._replace(log_probs=log_probs), log_probs, beam_size)
         best = beam.log_probs[:, :1]
-        finished_by_alpha = [
+        ended_by_alpha = [
             found.scores[:, -1:] >= best / length_penalty(limits, alpha)
             for found, alpha in zip(finished, alphas, strict=True)
         ]
-        is_finished = functools.reduce(jnp.logical_and, finished_by_alpha)
-        beam = beam._replace(log_probs=jnp.where(is_finished, -jnp.inf, beam.log_probs))
+        has_ended = functools.reduce(jnp.logical_and, ended_by_alpha)
+        beam = beam._replace(log_probs=jnp.where(has_ended, -jnp.inf, beam.log_probs))
         return Search(length + 1, limits, beam, finished, cache)
 
     return jax.lax.while_loop(should_continue, advance, search)
@@ -281,9 +281,9 @@ def _find_best(
     Returns the values, best first, with their slots and tokens. Ties go to the lower slot, and in a
     vocabulary too small to be grouped also to the lower token.
 
-    To avoid sorting all logits, the tokens of each slot are divided into groups. Without banned
+    So that few logits are sorted, the tokens of each slot are divided into groups. Without banned
     tokens, the `count` best values lie in the `count` groups with the largest maxima. Each banned
-    token may be the maximum of a group, so that many more groups are taken. Only these are sorted.
+    token of a slot may be the maximum of a group, so one more group is taken for each of them.
     With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
     elementwise maxima of contiguous vectors.
     """

@@ -29,9 +29,9 @@ PATIENCE = 2
 class CTranslate2Translator(Translator):
     """A `Translator` whose search is CTranslate2's.
 
-    The search keeps the same W hypotheses alive as `beam_search`, and its results are ranked here
-    by the same score. It may miss a hypothesis that is finished late (see `PATIENCE`), or whose EOS
-    is not among the W best continuations: `beam_search` considers 2W.
+    CTranslate2 keeps the same W hypotheses alive as `beam_search`, and `_rank` ranks the finished
+    ones by the same score. CTranslate2 misses hypotheses that end after it stops (`PATIENCE`), or
+    whose EOS is not among the W best continuations; `beam_search` considers the 2W best.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, compute_type: str = "float32"):
@@ -113,7 +113,8 @@ class CTranslate2Translator(Translator):
             self._engine = ctranslate2.Translator(
                 directory,
                 compute_type=self._compute_type,
-                inter_threads=self._threads,  # a batch per thread: twice as fast as one for all
+                # Each thread searches its own batch: twice as fast as all threads on one batch.
+                inter_threads=self._threads,
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -144,7 +145,7 @@ class CTranslate2Translator(Translator):
         end = self._pieces[1][EOS_ID]
         hypotheses = []
         for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True):
-            if tokens[-1:] != [end]:  # stopped at the limit: add EOS and its probability
+            if tokens[-1:] != [end]:  # stopped at the limit: add EOS and score it, too
                 [scored] = self._engine.score_batch([source], [tokens], max_input_length=0)
                 tokens, log_prob = [*tokens, end], sum(scored.log_probs)
             ids = [self._ids[token] for token in tokens]

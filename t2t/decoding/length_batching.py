@@ -1,4 +1,4 @@
-"""Groups sentences by length into batches of few shapes, because each shape is compiled once."""
+"""Groups sentences by length into batches of few shapes: each shape is compiled separately."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ import jax
 from t2t.runtime.mesh import RULES
 
 _MIN_LENGTH = 16  # source lengths are padded to 16, 32, 64, ...
-_MIN_ROWS = 2  # JAX broadcasts a dimension of size 1, which loses its sharding
-_ROWS_MULTIPLE = 4  # the rows of a batch that is not full are a multiple of it
+_MIN_ROWS = 2  # a dimension of size 1 loses its sharding where JAX broadcasts it
+_ROWS_MULTIPLE = 4  # a batch that is not full has 2 rows or a multiple of 4
 _SHRUNK_ROWS = 16  # see `shrink_batch_size`
 _FULL_BATCH_LENGTH = 64  # longer batches have fewer rows, for equal memory
 
@@ -20,8 +20,9 @@ def group_by_length(
     """Yields (padded length, rows, indices of the sentences) of each batch, longest first.
 
     A batch is padded to the next power of two, at least 16 and at most `longest`. It has
-    `batch_size` rows up to a padded length of 64, and half as many rows at each doubling beyond.
-    The last batch has fewer rows if few sentences are left.
+    `batch_size` rows up to a padded length of 64, and half as many at each doubling beyond. The
+    last batch has fewer rows if few sentences are left. The number of rows is at least 2, and is
+    rounded up to a multiple of the devices that share a batch.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:
@@ -35,7 +36,10 @@ def group_by_length(
 
 
 def shrink_batch_size(rows: int) -> int:
-    """Batch size to shrink to once most of `rows` sentences have finished; 0: do not shrink."""
+    """Returns the size to which a batch shrinks once its unfinished sentences fit into that size.
+
+    It is 0, which means no shrinking, if the batch with its `rows` rows is not larger.
+    """
     smaller = _round_up_to_devices(_SHRUNK_ROWS)
     return smaller if smaller < rows else 0
 

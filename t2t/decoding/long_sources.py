@@ -5,7 +5,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-# Characters and punctuation of scripts that put no spaces between words.
+# Unspaced characters: those of Chinese and Japanese, which put no spaces between words, and their
+# punctuation.
 _UNSPACED = "\u2e80-\u312f\u31f0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
 # Marks that end a sentence if a space follows: ASCII, Greek, Arabic, Indic, Ethiopic, Burmese and
 # Khmer.
@@ -14,7 +15,7 @@ _UNSPACED_END = "。！？；｡"  # noqa: RUF001  # end a sentence whatever fol
 _CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
 _SENTENCE_END = re.compile(
     rf"[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
-    # ASCII marks beside an unspaced character, except the full stop, which numbers contain too.
+    # ! ? ; before or after an unspaced character; not the full stop, which numbers contain, too.
     rf"|(?<=[{_UNSPACED}])[!?;]+{_CLOSING}|[!?;]+{_CLOSING}(?=[{_UNSPACED}])"
 )
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
@@ -29,13 +30,13 @@ def cut(subwords: Sequence[str], size: int) -> list[range]:
 
     1. after the end of a sentence
     2. before a space
-    3. after a comma or colon, in scripts without spaces
-    4. between characters, in scripts without spaces
+    3. after a comma or colon that follows an unspaced character (Chinese or Japanese)
+    4. before a letter or digit, if an unspaced character is beside the cut
     5. between sub-words that are not bytes of one character
     6. anywhere
 
-    Of the cuts that leave a piece of at most `size` sub-words, the last one of the best kind is
-    taken. So a word of a script with spaces is only cut if it is longer than `size`.
+    Among the cuts within `size` sub-words of the start of a piece, the piece ends at the last one
+    of the best kind. So a word of a script with spaces is only cut if it is longer than `size`.
 
     Args:
         subwords: as SentencePiece spells them: "▁" is a space, "<0xE2>" a byte.
@@ -59,7 +60,7 @@ def join_translations(pieces: Sequence[str]) -> str:
 
 
 def _grade_cuts(subwords: Sequence[str]) -> list[int]:
-    """Grades a cut before each sub-word from 5 to 0, for the kinds 1 to 6 of `cut`."""
+    """Grades a cut before each sub-word: from 5 for kind 1 of `cut` to 0 for kind 6."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, offsets, inside = "", [], []
     for subword in subwords:

@@ -30,7 +30,7 @@ from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import spec
 
-# The state, which sentences are unfinished, and the finished hypotheses of all alphas.
+# (state, whether each sentence is unfinished, finished hypotheses for all alphas)
 Stage = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -41,8 +41,8 @@ _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
-    Several threads may search at the same time. While one of them compiles, no other starts a
-    stage, so that compile time and search time are measured separately.
+    Several threads may search at the same time. While one of them compiles, the others wait before
+    their next stage, so that the elapsed time without `compile_seconds` is that of searching.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -64,13 +64,13 @@ class BatchSearch:
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each source for each alpha.
 
-        Returns NumPy arrays of all sources, the same in every process. R is n_best * len(alphas):
-        the hypotheses for the first alpha, then those for the second, and so on.
+        Returns NumPy arrays with all sources, the same in every process. The dimension R has
+        n_best * len(alphas) hypotheses: those for the first alpha, then those for the second, etc.
 
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
-        Once at most `min_alive` sentences are unfinished, they continue in a smaller batch. The
-        only host syncs are those between stages.
+        A stage pauses once at most `min_alive` sentences are unfinished; they continue in a batch
+        of `min_alive` rows. The only host syncs are those between stages.
 
         Args:
             params: of the model.
@@ -90,7 +90,7 @@ class BatchSearch:
         found = Hypotheses(*arrays)
         capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
-        src_rows = np.arange(len(src))  # the row of `src` that each row of the batch searches
+        src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         min_alive = np.int32(shrink_batch_size(len(src)))
         search, *outputs = self._run(
             self._start, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
@@ -161,7 +161,7 @@ class BatchSearch:
         alphas: tuple[float, ...],
         capacity: int,
     ) -> Stage:
-        """Extends the capacity and runs another stage."""
+        """Extends the capacity to `capacity`, unless it is that already, and runs another stage."""
         model = merge(self._structure, params)
         search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
         return _make_stage(continue_search(model.decode_step, search, alphas, min_alive))

@@ -42,11 +42,11 @@ class Translation:
 
 
 class Translator:
-    """Translates sentences with a model's parameters; compiles once per batch shape.
+    """Translates sentences; compiles the search once per batch shape and stage.
 
     A sentence that is too long for the model is cut into pieces, which are translated separately
     and joined. `CTranslate2Translator` overrides `search`, `describe` and `compile_seconds`;
-    everything else is the same for both engines.
+    everything else is the same for both engines, JAX and CTranslate2.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary):
@@ -76,7 +76,7 @@ class Translator:
         return [best for best, *_ in self.translate_n_best(params, sentences, 1, progress)]
 
     def compile(self, params: Params, sentences: Sequence[str]) -> None:
-        """Compiles ahead: searches one batch of each shape that `translate` will use.
+        """Compiles before `translate`, by searching one batch of each shape of these sentences.
 
         A search that fails or runs out of memory does so here. A later `translate` only compiles
         stages that these batches did not reach.
@@ -87,7 +87,7 @@ class Translator:
         by_shape: dict[tuple[int, int], list[int]] = {}
         for length, rows, indices in self._group(pieces):
             by_shape.setdefault((length, rows), indices)
-        # `search` groups these pieces into the same batches again: all but the last are full.
+        # All batches but the last are full, so `search` groups these pieces into the same batches.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
         self.search(params, chosen, 1, (self.config.alpha,), progress=False)
 
@@ -96,7 +96,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence, best first.
 
-        A sentence may have fewer, but has at least one; that of an empty sentence is empty.
+        A sentence may have fewer than `n_best`, but has at least one. The only translation of an
+        empty sentence is the empty string.
 
         Raises:
             ConfigError: `params` do not fit the config and vocabulary, or `n_best` is not between 1
@@ -120,7 +121,7 @@ class Translator:
         alphas: Sequence[float],
         progress: bool = False,
     ) -> list[list[Translation]]:
-        """The best translation of each sentence, for each alpha, from a single search."""
+        """Returns, for each alpha, the list of each sentence's best translation; searches once."""
         pieces = self._translate_pieces(params, sentences, 1, tuple(alphas), progress)
         translations = [
             [_join([ranked[number : number + 1] for ranked in found], alpha) for found in pieces]

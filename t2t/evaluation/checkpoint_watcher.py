@@ -23,7 +23,7 @@ from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import atomic_path, write_file
 from t2t.training.checkpoint import average_params, save_params
-from t2t.training.early_stopping import find_path, read_stop_request, request_stop
+from t2t.training.early_stopping import find_stop_file, read_stop_request, request_stop
 from t2t.training.run_directory import (
     RunError,
     list_last_steps,
@@ -222,7 +222,7 @@ class Watch:
                 f"{stale} checkpoints without a better {self._measure} than {value:.2f} "
                 f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
             )
-            if not find_path(self._workdir).exists():
+            if not find_stop_file(self._workdir).exists():
                 _log.info("asking training to stop: %s", reason)
             request_stop(self._workdir, reason)
 

@@ -35,8 +35,8 @@ class Checkpoints:
         rules = config.checkpoints
         _read_scores(workdir)  # raises an error that names the damaged checkpoint; Orbax's does not
 
-        def rank(metrics: Mapping[str, float]) -> float:
-            return _rank(metrics.get(rules.best_metric, math.nan), rules.best_metric)
+        def key(metrics: Mapping[str, float]) -> float:
+            return _sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
 
         kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
         if rules.keep_every:
@@ -44,7 +44,7 @@ class Checkpoints:
         if rules.keep_best:
             kept.append(
                 policy.BestN(
-                    n=rules.keep_best, get_metric_fn=rank, keep_checkpoints_without_metrics=False
+                    n=rules.keep_best, get_metric_fn=key, keep_checkpoints_without_metrics=False
                 )
             )
         self.workdir = workdir
@@ -53,7 +53,7 @@ class Checkpoints:
             (workdir / "checkpoints").absolute(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=rank,
+                best_fn=key,
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "training"),
@@ -144,7 +144,7 @@ class _KeepLast:
     """Preservation policy that keeps the last `keep_last` regular checkpoints, and the newest.
 
     Regular checkpoints are those that the config asks for (`is_regular`). The newest checkpoint may
-    be one of an interruption, from which training continues.
+    be an interruption's, from which training continues.
     """
 
     config: Config
@@ -167,7 +167,7 @@ def _drop_params(state: TrainState) -> dict[str, Any]:
 
 
 def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns the leaf's shape, dtype and sharding; a random key is saved as its key data."""
+    """Returns the leaf's shape, dtype and sharding; for a random key, those of its key data."""
     saved = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         saved = jax.eval_shape(jax.random.key_data, saved)
@@ -219,10 +219,10 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
     """
     steps = list_last_steps(workdir, count)
     if len(steps) < count:
+        remedy = f"ask for at most {len(steps)}" if steps else "use last"
         raise RunError(
-            f"{workdir} ends in {len(steps)} regular checkpoints without a gap, too few for an "
-            f"average of {count}; ask for at most {len(steps)}, or raise checkpoints.keep_last "
-            "and continue training"
+            f"{workdir} has {len(steps)} checkpoints in a row at the regular interval, too few for "
+            f"an average of {count}; {remedy}, or raise checkpoints.keep_last and continue training"
         )
     return steps
 
@@ -233,7 +233,7 @@ def find_best_step(workdir: Path) -> int:
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
-    return max(scores, key=lambda step: _rank(scores[step], metric))
+    return max(scores, key=lambda step: _sort_key(scores[step], metric))
 
 
 def list_measures(workdir: Path) -> set[str]:
@@ -262,8 +262,8 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     return scores
 
 
-def _rank(score: float, metric: str) -> float:
-    """Returns a rank from a score: higher is better, and NaN is the worst."""
+def _sort_key(score: float, metric: str) -> float:
+    """Returns the sort key of a score: higher is better; all metrics but bleu are negated."""
     if math.isnan(score):
         return -math.inf
     return score if metric == "bleu" else -score
@@ -279,12 +279,12 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
 
 
 @hold_signals()
-def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
+def save_params(workdir: Path, folder: Path, params: Params, step: int) -> None:
     """Writes a run directory with only these parameters, for `t2t.evaluate` and `t2t.translate`."""
-    target.mkdir(parents=True)
-    shutil.copy(workdir / "config.json", target)
-    shutil.copytree(workdir / "vocab", target / "vocab")
-    with ocp.CheckpointManager((target / "checkpoints").absolute()) as manager:
+    folder.mkdir(parents=True)
+    shutil.copy(workdir / "config.json", folder)
+    shutil.copytree(workdir / "vocab", folder / "vocab")
+    with ocp.CheckpointManager((folder / "checkpoints").absolute()) as manager:
         manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
 
 

@@ -12,26 +12,26 @@ from t2t.training.run_directory import list_steps
 
 _log = logging.getLogger(__name__)
 
-BYTES_PER_PARAMETER = 12  # the parameter and both of Adam's moments, in float32
+BYTES_PER_PARAMETER = 12  # estimate for Adam: the parameter and both moments, in float32
 
 
 class DiskSpace(NamedTuple):
     """Free space on the disk of a run directory, and the space that its checkpoints need."""
 
     free: int  # bytes
-    number: int  # maximum number of checkpoints on disk at once
+    num_checkpoints: int  # maximum number of checkpoints on disk at once
     size: int  # bytes of one checkpoint
     existing: int  # checkpoints on disk now
 
     @property
     def missing(self) -> int:
         """Bytes that have to be freed; 0 if all checkpoints fit."""
-        return max(0, max(0, self.number - self.existing) * self.size - self.free)
+        return max(0, max(0, self.num_checkpoints - self.existing) * self.size - self.free)
 
     def describe(self) -> str:
-        """Returns number and sizes in words, as "5 checkpoints of 0.80 GB, 4.0 GB"."""
-        total = self.number * self.size / 1e9
-        return f"{self.number} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
+        """Returns the number and sizes in words, such as "5 checkpoints of 0.80 GB, 4.0 GB"."""
+        total = self.num_checkpoints * self.size / 1e9
+        return f"{self.num_checkpoints} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
 
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
@@ -53,7 +53,10 @@ def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) ->
 
 
 def count_kept(config: Config) -> int:
-    """Returns the maximum number of checkpoints on disk, including the one being written."""
+    """Returns the maximum number of checkpoints on disk, including the one being written.
+
+    A checkpoint left by an interruption comes on top, until the next one is complete.
+    """
     checkpoints, steps = config.checkpoints, config.training.steps
     kept = checkpoints.keep_last + checkpoints.keep_best
     if checkpoints.keep_every:

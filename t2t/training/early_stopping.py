@@ -1,7 +1,7 @@
-"""A request to end training before its last step, left in the run directory by another program.
+"""Early stopping at the request of another program, such as `t2t.evaluate --watch`.
 
-The request is the file `stop.json`. Training stops after its next checkpoint, and does not start
-again before the file is removed.
+The request is the file `stop.json` in the run directory. Training stops after its next checkpoint,
+and does not start again before the file is removed.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ def request_stop(workdir: Path, reason: str) -> None:
     Raises:
         RunError: the run directory cannot be written.
     """
-    if not find_path(workdir).exists():
+    if not find_stop_file(workdir).exists():
         _write(workdir, StopRequest(reason))
 
 
@@ -42,7 +42,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
     Raises:
         RunError: the request cannot be read.
     """
-    path = find_path(workdir)
+    path = find_stop_file(workdir)
     try:
         return StopRequest(**json.loads(path.read_text()))
     except FileNotFoundError:
@@ -53,10 +53,10 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
 
 def is_stop_requested(workdir: Path) -> bool:
     """Returns whether there is a request; all processes must call it and get the same answer."""
-    return broadcast_from_process_0(find_path(workdir).exists())
+    return broadcast_from_process_0(find_stop_file(workdir).exists())
 
 
-def obey_stop_request(workdir: Path, step: int) -> None:
+def record_stop(workdir: Path, step: int) -> None:
     """Logs that training stopped for the request, and writes the step to `stop.json`.
 
     Raises:
@@ -69,17 +69,17 @@ def obey_stop_request(workdir: Path, step: int) -> None:
         _write(workdir, dataclasses.replace(request, obeyed_at=step))
     _log.info(
         "stopped early after step %d: %s; to continue, remove %s and run the same command",
-        step, request.reason, find_path(workdir),
+        step, request.reason, find_stop_file(workdir),
     )  # fmt: skip
 
 
-def find_path(workdir: Path) -> Path:
+def find_stop_file(workdir: Path) -> Path:
     """Returns the path of the request."""
     return workdir / "stop.json"
 
 
 def _write(workdir: Path, request: StopRequest) -> None:
-    path = find_path(workdir)
+    path = find_stop_file(workdir)
     try:
         write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")
     except OSError as error:

@@ -35,12 +35,15 @@ class Report:
     for the host.
     """
 
-    def __init__(self, workdir: Path, *, first: int, last: int, every: int, max_nonfinite: int):
+    def __init__(
+        self, workdir: Path, *, start_step: int, last: int, every: int, max_nonfinite: int
+    ):
         """Opens the files.
 
         Args:
             workdir: run directory.
-            first: last step before this process; reports of later steps are dropped.
+            start_step: step that training continues from, or 0. Lines of later steps, which an
+                earlier process wrote, are dropped from `metrics.jsonl`.
             last: step at which training ends.
             every: steps between two reports.
             max_nonfinite: skipped steps in a row that raise `NonFiniteError`.
@@ -49,10 +52,10 @@ class Report:
             RunError: the run directory cannot be written; other methods raise it, too.
         """
         self._workdir = workdir
-        self._events = _open_files(workdir, first) if is_first() else None
+        self._events = _open_files(workdir, start_step) if is_first() else None
         self._bar = tqdm.tqdm(
             total=last,
-            initial=first,
+            initial=start_step,
             unit="step",
             disable=None if is_first() else True,
             dynamic_ncols=True,
@@ -64,10 +67,10 @@ class Report:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts the time in this context as waiting for data.
+        """Counts the time in this context as waiting for data, if the device is idle at its end.
 
         If the previous step is still running when the data arrive, nothing is counted. Otherwise
-        the count is an upper bound, since that step may have ended at any time in between.
+        the count is an upper bound, since that step may have ended at any time in the context.
         """
         started = time.perf_counter()
         yield
@@ -96,7 +99,7 @@ class Report:
             self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
     def restart_clock(self) -> None:
-        """Excludes the time since the last step, which was not training, from tokens per second."""
+        """Excludes the time since the last step, spent on validation, from tokens per second."""
         self._last_read = time.perf_counter()
 
     def close(self) -> None:
@@ -173,20 +176,20 @@ def _describe(scalars: Mapping[str, float]) -> str:
     return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in scalars.items())
 
 
-def _open_files(workdir: Path, first: int) -> EventsWriter:
-    """Drops reports of steps after `first`, and opens a new event file.
+def _open_files(workdir: Path, start_step: int) -> EventsWriter:
+    """Drops lines of steps after `start_step`, and opens a new event file.
 
-    The event file is like that of tensorboardX's SummaryWriter(purge_step=first + 1), but written
-    without its background thread. That thread dies if the disk is full for a moment; then a later
-    `add_scalar`, or the end of the process, waits forever.
+    The event file is like that of tensorboardX's SummaryWriter(purge_step=start_step + 1), but
+    written without its background thread. That thread dies if the disk is full for a moment; then a
+    later `add_scalar`, or the end of the process, waits forever.
     """
     with _writing(workdir):
-        _drop_lines_after(workdir / "metrics.jsonl", first)
+        _drop_lines_after(workdir / "metrics.jsonl", start_step)
         (workdir / "tensorboard").mkdir(exist_ok=True)
         events = EventsWriter(str(workdir / "tensorboard" / "events"))
         # TensorBoard hides earlier events of this step and of later ones.
         start = SessionLog(status=SessionLog.START)
-        events.write_event(Event(step=first + 1, session_log=start))
+        events.write_event(Event(step=start_step + 1, session_log=start))
     return events
 
 

@@ -1,4 +1,4 @@
-"""The optimiser, whose state and updates are sharded over `data` as well.
+"""The optimiser; the mesh axis `data` shards its state and updates, besides the batch.
 
 Data parallelism replicates the parameters, and every replica would compute the same update. Instead
 each device computes one shard of the update, and the new parameters are gathered (Xu et al. 2020;
@@ -20,9 +20,9 @@ from t2t.training.schedule import make_schedule
 
 
 def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam, or a registered optimiser, with the schedule of the config.
+    """Section 5.3: Adam or a registered optimiser (`config/variants.py`), with a schedule.
 
-    With `training.clip_norm`, gradients are clipped before.
+    With `training.clip_norm`, gradients are clipped before the optimiser sees them.
     """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)

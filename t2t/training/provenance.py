@@ -1,6 +1,7 @@
 """The provenance of a run: `ledger.jsonl` has one line for each start of its training.
 
-A line records what the rest of the run directory does not: code, data, packages and machine.
+A line records what determines the results: the command, the changed config fields, the revision of
+the code, hashes of the texts and the vocabulary, versions of packages, and the devices.
 """
 
 import hashlib
@@ -30,12 +31,12 @@ from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
 
-CHECKOUT = Path(__file__).parents[2]  # if installed: the folder with t2t, recipes in t2t/configs
+SOURCE_ROOT = Path(__file__).parents[2]  # the checkout, or site-packages when installed
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece",
     "tensorflow-datasets",
 )  # fmt: skip
-_CODE = ("t2t", "configs")  # folders of the checkout with code that affects results
+_CODE = ("t2t", "configs")  # folders of SOURCE_ROOT with files that affect results
 _SUMMARIZED = ("revision", "changed", "code", "seed", "command")
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
@@ -56,15 +57,17 @@ _REMEDIES = {  # what to do if the text of a split has changed
 def check_corpora(
     workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
 ) -> None:
-    """Checks that the text is that of the run's last start, whatever its path.
+    """Checks that the text of each split is that of the last start that recorded this split.
 
-    A run with checkpoints cannot change its training text. A run whose checkpoints have validation
-    scores cannot change its validation text, either.
+    Paths may change. A run with checkpoints cannot change its training text. A run whose
+    checkpoints have validation scores cannot change its validation text, either. Nothing is checked
+    in a run without checkpoints.
 
     Args:
         workdir: run directory.
         corpora: corpora of each split.
-        measures: measures of the checkpoints' validation scores (`checkpoint.list_measures`).
+        measures: names of the validation scores that checkpoints hold, such as loss and bleu
+            (`checkpoint.list_measures`).
 
     Raises:
         RunError: the text of a split has changed.
@@ -190,12 +193,12 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
 
     `revision` is the commit of the checkout. Without git it is the commit that `git archive` or the
     installation wrote into the file REVISION, or None without that file. `changed` lists the
-    programs and recipes that differ from the commit; it is None without git. `code` is `hash_code`,
-    which needs no git and distinguishes two changes of the same files.
+    files in t2t/ and configs/ that differ from the commit; it is None without git. `code` is the
+    result of `hash_code`, which needs no git and depends on the contents of the files.
     """
     code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() != CHECKOUT.resolve():
+    if top is None or Path(top).resolve() != SOURCE_ROOT.resolve():
         return {"revision": _read_shipped_revision(), "changed": None, "code": code}
     status = _git("status", "--porcelain", "--", *_CODE)
     changed = None if status is None else [line.strip() for line in status.splitlines()]
@@ -203,16 +206,16 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hash_code(plugins: Sequence[str] = ()) -> str:
-    """Returns a SHA-256 of names and contents of all programs, recipes and plugins.
+    """Returns a SHA-256 of names and contents of all modules of t2t, configs/*.py and plugins.
 
     It includes files that git does not track. It is the same in a checkout and in an installation
     of it.
     """
-    # The folder of an installation holds the packages of others, too.
-    installed = (CHECKOUT / "t2t" / "configs").is_dir()
-    folders = [CHECKOUT / part for part in (_CODE[:1] if installed else _CODE)]
+    # An installation has configs/ in t2t/. Its SOURCE_ROOT also holds packages of other projects.
+    installed = (SOURCE_ROOT / "t2t" / "configs").is_dir()
+    folders = [SOURCE_ROOT / part for part in (_CODE[:1] if installed else _CODE)]
     files = sorted(
-        (re.sub("^t2t/configs/", "configs/", path.relative_to(CHECKOUT).as_posix()), path)
+        (re.sub("^t2t/configs/", "configs/", path.relative_to(SOURCE_ROOT).as_posix()), path)
         for folder in folders
         for path in folder.rglob("*.py")
     )
@@ -227,7 +230,8 @@ def hash_code(plugins: Sequence[str] = ()) -> str:
 
 
 def _read_shipped_revision() -> str | None:
-    for path in (CHECKOUT / "t2t" / "REVISION", CHECKOUT / "REVISION"):
+    for path in (SOURCE_ROOT / "t2t" / "REVISION", SOURCE_ROOT / "REVISION"):
+        # In a checkout the file holds git's placeholder "$Format:%H$" instead of a commit.
         if path.exists() and not (revision := path.read_text().strip()).startswith("$"):
             return revision or None
     return None
@@ -235,7 +239,7 @@ def _read_shipped_revision() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     """Runs git without taking locks; returns its output, or None if it fails."""
-    command = ["git", "--no-optional-locks", "-C", str(CHECKOUT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(SOURCE_ROOT), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

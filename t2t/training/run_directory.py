@@ -1,9 +1,10 @@
 """The run directory: its lock, its config, and the steps of its checkpoints.
 
-    config.json   vocab/   checkpoints/STEP/{params,training}   metrics.jsonl   evaluations/
+    config.json   vocab/   checkpoints/STEP/{params,training}   ledger.jsonl   metrics.jsonl
+    tensorboard/   evaluations/   stop.json   lock
 
-It holds all that is needed to resume or to evaluate a run, and can be copied elsewhere. Loading it
-executes no code from it.
+It holds all that is needed to resume or to evaluate a run, except the corpora and plugins, and can
+be copied elsewhere. Loading it executes no code from it.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from t2t.runtime.distributed import is_first
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Validation files may move, but their text may not change
-# (`provenance.check_corpora`).
+# once a checkpoint holds validation scores (`provenance.check_corpora`).
 _CHANGEABLE = (
     "mesh.",
     "checkpoints.",
@@ -108,7 +109,8 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     Args:
         workdir: run directory.
         config: config to write to it.
-        measures: measures of its checkpoints' validation scores (`checkpoint.list_measures`).
+        measures: names of the validation scores that its checkpoints hold, such as loss and bleu
+            (`checkpoint.list_measures`).
 
     Raises:
         RunError: a field that may not change has changed, or the directory cannot be written.
@@ -182,8 +184,9 @@ def list_regular_steps(workdir: Path) -> list[int]:
 def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list[int]:
     """Returns the steps of the last `count` consecutive regular checkpoints up to step `until`.
 
-    The oldest is first. If one of them is missing, the list begins after this gap and is shorter.
-    So an average never includes much older checkpoints that `keep_every` or `keep_best` has kept.
+    The oldest is first. Consecutive ones are at most `checkpoints.every` steps apart: if one was
+    deleted, the list begins after it and is shorter. So an average never includes much older
+    checkpoints, which `keep_every` or `keep_best` has kept.
     """
     every = load_config(workdir / "config.json").checkpoints.every
     steps = [step for step in list_regular_steps(workdir) if until is None or step <= until]

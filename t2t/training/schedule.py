@@ -1,4 +1,7 @@
-"""Learning-rate schedules of optax: functions of the number of updates before this one."""
+"""Learning-rate schedules in the form of `optax.Schedule`: number of updates so far -> rate.
+
+`training.learning_rate` is a factor for noam, and the peak rate for the other built-in schedules.
+"""
 
 import math
 
@@ -27,7 +30,7 @@ def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
     match config.schedule:
         case "noam":
             return noam(d_model, warmup, config.learning_rate)
-        case "inverse_sqrt":  # the curve of noam, scaled to its peak rate
+        case "inverse_sqrt":  # the curve of noam, scaled so that its peak is `learning_rate`
             return noam(1, warmup, peak * warmup**0.5)
         case "cosine":
             return optax.warmup_cosine_decay_schedule(

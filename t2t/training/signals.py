@@ -48,7 +48,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """A context that delays SIGINT and SIGTERM to its end.
+    """A context that delays SIGINT and SIGTERM until its end.
 
     Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
     main thread, so the context does nothing in other threads.
@@ -69,7 +69,10 @@ def hold_signals() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:
-    """Turns a SIGINT into a SIGTERM, which JAX announces to all processes."""
+    """Turns a SIGINT into a SIGTERM, which JAX announces to all processes.
+
+    The next SIGINT has its default effect, `KeyboardInterrupt`.
+    """
     del frame
     signal.signal(number, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGTERM)

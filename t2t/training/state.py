@@ -38,7 +38,7 @@ def init_state(
     """Returns the model's structure and the state before step 0, created with its shardings."""
     params_key, _ = jax.random.split(jax.random.key(config.seed))
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
-    return structure, _start(config, optimizer, params)
+    return structure, _init_training(config, optimizer, params)
 
 
 def describe_state(
@@ -55,13 +55,16 @@ def describe_state(
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
-    state = jax.eval_shape(functools.partial(_start, config, optimizer), params)
+    state = jax.eval_shape(functools.partial(_init_training, config, optimizer), params)
     return structure, jax.tree.map(place, state)
 
 
-def _start(config: Config, optimizer: optax.GradientTransformation, params: Params) -> TrainState:
+def _init_training(
+    config: Config, optimizer: optax.GradientTransformation, params: Params
+) -> TrainState:
     """Returns the state before step 0 with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
-    step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))  # separate buffers
+    # Three separate buffers, since the training step donates each leaf of the state.
+    step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
     opt_state = jax.jit(optimizer.init)(params)
     return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)

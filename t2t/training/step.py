@@ -19,7 +19,7 @@ from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
 Sums = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
-SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # `Sums` of each row
+SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # (loss, sum of weights) of each row
 
 
 class Metrics(NamedTuple):
@@ -44,7 +44,9 @@ def make_train_step(
     schedule = make_schedule(config.training, config.model.d_model)
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
-        return score(merge(structure, params), batch, config.training.label_smoothing, key)
+        return sum_smoothed_losses(
+            merge(structure, params), batch, config.training.label_smoothing, key
+        )
 
     def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
@@ -86,8 +88,9 @@ def accumulate(
 ) -> tuple[Sums, Params]:
     """Sums losses and gradients over `parts` of the batch, one after the other.
 
-    Memory holds the activations of only one part. Part i takes rows i, i + parts, ..., so each
-    device splits its own rows, and no rows move between devices.
+    Memory holds the activations of only one part. Part i takes rows i, i + parts, ...: a device
+    holds a contiguous block of rows, which this stride divides evenly among all parts, so no rows
+    move between devices.
     """
     if parts == 1:
         return sum_gradients(params, batch, key)
@@ -118,7 +121,7 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
 
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
         model = merge(structure, params)
-        hidden, table = decode(model, batch)
+        hidden, table = compute_hidden(model, batch)
         sentence_losses = model.policy.operations.sentence_losses
         losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
         results = losses, batch.weights.sum(axis=-1)
@@ -127,18 +130,24 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
     return jax.jit(eval_step)
 
 
-def score(
+def sum_smoothed_losses(
     model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
-    """Returns the smoothed loss of a batch under teacher forcing; a key switches dropout on."""
-    hidden, table = decode(model, batch, key)
+    """Returns (sum of smoothed losses, sum of weights) of a batch under teacher forcing.
+
+    A key switches dropout on.
+    """
+    hidden, table = compute_hidden(model, batch, key)
     smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
 
 
-def decode(
+def compute_hidden(
     model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
 ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
-    """Returns the decoder's output and the output table; logits = output table^T."""
+    """Returns (hidden, table): the decoder's output and the output embedding.
+
+    logits = hidden table^T.
+    """
     hidden = model.encode_and_decode(batch.src, batch.tgt_in, key)
     return hidden.astype(model.policy.product_dtype), model.output_embedding.table[...]

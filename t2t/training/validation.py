@@ -58,9 +58,9 @@ class CorpusScorer:
     ):
         """Plans the batches of the corpus.
 
-        Pairs are left out only if a side has more sub-words than the model has positions, or more
-        than `max_length`. The filters of training do not apply, and an empty sentence counts as
-        EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
+        A pair is left out if one of its sides has more sub-words, EOS included, than `max_length`
+        or the model's positions. The filters of training do not apply; an empty sentence is kept,
+        as a lone EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
 
         Raises:
             ConfigError: no pair is left.
@@ -72,15 +72,16 @@ class CorpusScorer:
         limit = min(x for x in (max_length, positions, int(longer.max())) if x is not None)
         self.num_left_out = int((longer > limit).sum())
         if self.num_left_out == len(longer):
+            name = "model.max_positions" if limit == positions else "max_length"
             raise ConfigError(
                 f"each of the {len(longer)} pairs to score has more than {limit} sub-words, the "
-                f"shortest {longer.min()}, but model.max_positions={config.model.max_positions}; "
+                f"shortest {longer.min()}, but {name}={limit}; "
                 f"raise it to {longer.min()} or more, or split the sentences"
             )
         data = dataclasses.replace(
             config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
         )
-        if positions is not None:  # padding needs positions, too
+        if positions is not None:  # keeps padded lengths, which need positions too, within `limit`
             data.length_multiple = math.gcd(data.length_multiple, limit)
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
@@ -97,7 +98,7 @@ class CorpusScorer:
             batch = put_batch(self._loader.batch(step), self._mesh)
             jax.block_until_ready(self._eval_step(params, batch))
 
-    def score(self, params: Params) -> CorpusLoss:
+    def compute_loss(self, params: Params) -> CorpusLoss:
         """Computes the loss with these parameters, which must be on the mesh."""
         return sum_losses(self.score_sentences(params))
 
@@ -124,7 +125,7 @@ def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
 def make_loader(
     plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
 ) -> Loader:
-    """Creates a loader whose batches divide into `parts`, and each part over the mesh's devices."""
+    """Creates a loader of batches whose rows divide into `parts`, and each part over devices."""
     shards = find_row_shards(mesh)
     return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
 

@@ -15,7 +15,7 @@ from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
 from t2t.model.interface import Params
 from t2t.training.checkpoint import average_params, restore_params
-from t2t.training.early_stopping import obey_stop_request, read_stop_request, request_stop
+from t2t.training.early_stopping import read_stop_request, record_stop, request_stop
 from t2t.training.run_directory import RunError, list_steps, lock
 from tests.tiny_run import make_run
 
@@ -187,7 +187,7 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
     assert bool(request) == asks
     if request:
         assert request.reason.startswith("2 checkpoints without a better bleu than 3.00 of 100")
-        obey_stop_request(run, 300)
+        record_stop(run, 300)
         assert watch.follow(scorer)  # nothing is to come
 
 
@@ -213,7 +213,7 @@ def test_run_without_a_checkpoint_is_waited_for(run: Path, tmp_path: Path) -> No
 def test_request_is_not_replaced_and_knows_when_it_was_obeyed(tmp_path: Path) -> None:
     request_stop(tmp_path, "first")
     request_stop(tmp_path, "second")
-    obey_stop_request(tmp_path, 7)
+    record_stop(tmp_path, 7)
     request = read_stop_request(tmp_path)
     assert request
     assert dataclasses.astuple(request) == ("first", 7)

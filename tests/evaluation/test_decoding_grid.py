@@ -37,7 +37,7 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
 
 
 def test_too_few_checkpoints_are_named(run: Path) -> None:
-    with pytest.raises(RunError, match="3 regular checkpoints without a gap"):
+    with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
         scan_averages(EvaluationRequest(run), [1, 4], "bleu")
 
 

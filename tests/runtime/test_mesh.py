@@ -25,7 +25,7 @@ from t2t.runtime.mesh import (
     spec,
 )
 from t2t.training.loss import smoothed_cross_entropy
-from t2t.training.step import score
+from t2t.training.step import sum_smoothed_losses
 from tests.model.small_models import VARIANTS, vary
 
 # Every kind of parameter, and dropout in every place.
@@ -171,7 +171,7 @@ def test_shardings_of_every_variant_fit_together(variant: str, mesh: str) -> Non
         structure, params = describe_model(config, VOCAB_SIZE, VOCAB_SIZE)
 
         def sum_losses(params: Params, batch: Batch[jax.Array]) -> jax.Array:
-            return score(merge(structure, params), batch, 0.1, jax.random.key(0))[0]
+            return sum_smoothed_losses(merge(structure, params), batch, 0.1, jax.random.key(0))[0]
 
         def take_step(params: Params, src: jax.Array) -> jax.Array:
             model = merge(structure, params)

@@ -187,7 +187,10 @@ def test_average_is_the_mean(run: Path) -> None:
     ("which", "message"),
     [
         ("40", "no checkpoint of step 40; it has 10, 20, 30"),
-        ("avg:4", "ends in 3 regular checkpoints without a gap, too few for an average of 4"),
+        (
+            "avg:4",
+            "has 3 checkpoints in a row at the regular interval, too few for an average of 4",
+        ),
         ("avg:0", "'avg:0' is unknown; use last, best, a step or avg:COUNT"),
         ("first", "'first' is unknown"),
     ],
@@ -268,7 +271,9 @@ def test_average_is_of_regular_checkpoints_without_a_gap(tmp_path: Path) -> None
     assert list_last_steps(tmp_path, 5) == [70, 80, 90]
     assert list_last_steps(tmp_path, 2, until=75) == [70]
     assert list_last_steps(tmp_path, 2, until=10) == []
-    with pytest.raises(RunError, match="ends in 3 regular checkpoints without a gap, too few"):
+    with pytest.raises(
+        RunError, match="has 3 checkpoints in a row at the regular interval, too few"
+    ):
         restore_params(tmp_path, "avg:4")
 
 

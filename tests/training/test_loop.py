@@ -76,7 +76,7 @@ class Run:
             state = checkpoints.restore(make_state()) or make_state()
             first = int(state.step)
             report = Report(
-                self.workdir, first=first, last=self.config.steps, every=1, max_nonfinite=2
+                self.workdir, start_step=first, last=self.config.steps, every=1, max_nonfinite=2
             )
             stack.callback(report.close)
             batches = make_batches(first, self.config.steps)

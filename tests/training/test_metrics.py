@@ -35,7 +35,7 @@ def make_metrics(
 
 
 def make_report(workdir: Path, **changes: int) -> Report:
-    settings = {"first": 0, "last": 100, "every": 2, "max_nonfinite": 3} | changes
+    settings = {"start_step": 0, "last": 100, "every": 2, "max_nonfinite": 3} | changes
     return Report(workdir, **settings)
 
 
@@ -207,7 +207,7 @@ def test_continued_run_drops_what_came_after_its_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_log(tmp_path, range(1, 9))
-    report = make_report(tmp_path, first=5, every=1)
+    report = make_report(tmp_path, start_step=5, every=1)
     report.add(6, 100, make_metrics())
     report.flush()
     report.close()
@@ -222,7 +222,7 @@ def test_continued_run_shows_each_step_once_in_tensorboard(tmp_path: Path) -> No
     report.close()  # step 7 was not read: a kill would leave no more
     (events,) = (tmp_path / "tensorboard").iterdir()
     events.rename(events.with_name("events.out.tfevents.1.earlier"))
-    report = make_report(tmp_path, first=5, every=1)
+    report = make_report(tmp_path, start_step=5, every=1)
     report.add(6, 100, make_metrics(loss=60))
     report.flush()
     report.close()
@@ -235,14 +235,14 @@ def test_damaged_line_is_dropped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     write_log(tmp_path, range(1, 4), end)
-    make_report(tmp_path, first=5).close()
+    make_report(tmp_path, start_step=5).close()
     assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3]
     assert caplog.messages == [f"{tmp_path}/metrics.jsonl, line 4: dropped, since it is damaged"]
 
 
 def test_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path) -> None:
     write_log(tmp_path, range(1, 4), '{"step": 4}')
-    make_report(tmp_path, first=5).close()
+    make_report(tmp_path, start_step=5).close()
     assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4]
 
 
@@ -258,7 +258,7 @@ def test_terminal_shows_a_bar_with_the_figures_and_the_time_left(
         patch.setattr(sys, "stderr", terminal)
         patch.setenv("COLUMNS", "120")
         patch.setenv("LINES", "40")
-        report = make_report(tmp_path, first=40)
+        report = make_report(tmp_path, start_step=40)
         for step in range(41, 45):
             report.add(step, 100, make_metrics())
         report.flush()

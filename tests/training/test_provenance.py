@@ -126,7 +126,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
     for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
         subprocess.run(["git", "-C", tmp_path, *command], check=True, capture_output=True)
-    monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(provenance, "SOURCE_ROOT", tmp_path)
     return tmp_path
 
 
@@ -184,7 +184,7 @@ def test_without_a_checkout_of_its_own_there_is_no_revision(
     (checkout / "REVISION").write_text("$Format:%H$\n")  # as in a clone
     match reason:
         case "part of another checkout":
-            monkeypatch.setattr(provenance, "CHECKOUT", checkout / "t2t")
+            monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout / "t2t")
         case "no checkout":
             (checkout / ".git").rename(checkout / "gone")
         case "no git":
@@ -207,5 +207,5 @@ def test_installed_package_knows_its_revision_and_code(
     (installed / "t2t" / "REVISION").write_text("1234-dirty\n")
     (installed / "configs").mkdir()
     (installed / "configs" / "other.py").touch()  # of another package
-    monkeypatch.setattr(provenance, "CHECKOUT", installed)
+    monkeypatch.setattr(provenance, "SOURCE_ROOT", installed)
     assert find_revision() == {"revision": "1234-dirty", "changed": None, "code": code}

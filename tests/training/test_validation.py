@@ -50,7 +50,7 @@ def test_every_pair_counts_once_even_an_empty_one(
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh, max_length)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
-            loss, sentences = scorer.score(params), scorer.score_sentences(params)
+            loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
     assert "eval_step" not in caplog.text, "compile left something to do"
 
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
@@ -99,7 +99,7 @@ def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
     with jax.set_mesh(mesh):
         _, state = init_state(config, make_optimizer(config), 400, 400)
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
-        loss = scorer.score(state.params)
+        loss = scorer.compute_loss(state.params)
     assert scorer.num_left_out == 1
     assert loss.tokens == len(tokenized.pair(0)[1])
 
@@ -119,9 +119,9 @@ def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
     config, mesh = Config(model=ModelConfig(num_layers=1, d_model=16)), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         _, state = init_state(config, make_optimizer(config), 400, 400)
-        wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score(state.params)
+        wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
         config.model.dtype = dtype
-        found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score(state.params)
+        found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
     assert found == wanted
 
 
