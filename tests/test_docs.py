@@ -176,10 +176,8 @@ def test_programs_and_flags_exist(page: Path, flags_of: dict[str, set[str]]) -> 
         for program, flags in split_commands(code):
             assert not program or program in flags_of, code
             for flag in flags:
-                if flag.startswith("config.") and flag[7:].isidentifier():
-                    continue  # a section, or a word that stands for any field
-                if flag.startswith("config."):
-                    assert flag[7:] in fields or flag[7:].isupper() or "SECTION" in flag, code
+                if flag.startswith("config."):  # capitals stand for any field
+                    assert flag[7:] in fields or flag[7:].isupper(), code
                 else:
                     assert flag in (flags_of[program] if program else known), code
 
