@@ -121,7 +121,7 @@ def format_default(field: ast.AnnAssign) -> str:
 
 def describe(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
     """The comment on the lines above a field and behind it."""
-    above = []
+    above: list[str] = []
     line = field.lineno - 1
     while comments.get(line, ("", False))[1]:
         above.insert(0, comments[line][0])
