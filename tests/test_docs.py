@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import importlib
 import os
 import re
 import shlex
@@ -197,6 +198,18 @@ def test_modules_that_are_named_exist(page: Path) -> None:
         if not ((ROOT / "t2t" / f"{name}.py").exists() or (ROOT / "t2t" / name).is_dir())
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_python_in_the_pages_is_python(page: Path) -> None:
+    """Its imports of t2t lead somewhere, too."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("t2t"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names), node.module
 
 
 def read_tutorial() -> str:
