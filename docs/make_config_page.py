@@ -1,0 +1,135 @@
+"""Writes docs/config.md from the dataclasses of t2t/config/fields.py and their comments.
+
+    python -m docs.make_config_page
+
+A test fails while the page differs from what this program would write.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+from t2t.config.variants import CHOICES, EXTENSIBLE
+
+ROOT = Path(__file__).parents[1]
+FIELDS = ROOT / "t2t" / "config" / "fields.py"
+PAGE = ROOT / "docs" / "config.md"
+
+_INTRODUCTION = """# Every field of the config
+
+This page answers: what can be set? It is generated from
+[`t2t/config/fields.py`](../t2t/config/fields.py) by `python -m docs.make_config_page`, and a test
+keeps it in step.
+
+Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
+`--config.model.num_heads=1`; `seed` and `plugins` have no section: `--config.seed=1`. A field that
+is a tuple takes several values: repeat the flag; numbers may also be joined by commas. A wrong
+name, type or combination is an error before any device work, and the message says what is allowed.
+Setting a field that the chosen `model.kind` does not use is an error, too. The defaults below are
+the paper's base model; each recipe in [`configs/`](../configs) changes what it needs. Fields
+marked (open) also accept variants that a plugin registers; see [extending.md](extending.md).
+"""
+
+# Of fields that have no comment in the source; a comment there wins.
+_MEANINGS = {
+    "data.tgt_language": "likewise, of the target",
+    "data.train_tgt": "text: their translations, line by line",
+    "data.validation_src": "text: one file",
+    "data.validation_tgt": "text: its translation",
+    "data.test_src": "text: one file",
+    "data.test_tgt": "text: its translation",
+    "training.warmup_steps": "steps until the learning rate is at its peak",
+    "training.adam_b1": "decay of Adam's first moment",
+    "training.adam_b2": "decay of Adam's second moment",
+    "training.adam_eps": "added to the root of Adam's second moment",
+    "training.label_smoothing": "probability mass spread over the other words; 0: none",
+    "checkpoints.keep_last": "number of newest regular checkpoints kept",
+    "mesh.data": "copies of the model, each with its part of every batch",
+    "mesh.fsdp": "parts into which parameters are sharded along d_model; they also share the batch",
+    "mesh.tensor": "parts into which heads, d_ff and the vocabulary are sharded",
+    "decoding.beam_size": "hypotheses kept per sentence; 1 is greedy search",
+}
+
+
+def make_page() -> str:
+    """The text of docs/config.md."""
+    source = FIELDS.read_text("utf-8")
+    classes = {
+        node.name: node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Config")
+    }
+    comments = read_comments(source)
+    sections = {
+        field.target.id: ast.unparse(field.annotation)
+        for field in list_fields(classes["Config"])
+        if isinstance(field.target, ast.Name)
+    }
+    parts = [_INTRODUCTION]
+    for section, kind in sections.items():
+        if kind in classes:
+            parts.append(format_section(section, classes[kind], comments))
+    parts.append(format_section("", classes["Config"], comments))
+    return "\n".join(parts)
+
+
+def read_comments(source: str) -> dict[int, tuple[str, bool]]:
+    """Text of the comment on each line, and whether the line holds nothing else."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0]: (token.string.removeprefix("#").strip(), token.line.lstrip()[:1] == "#")
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }
+
+
+def list_fields(node: ast.ClassDef) -> list[ast.AnnAssign]:
+    """The fields of a dataclass, in order."""
+    return [part for part in node.body if isinstance(part, ast.AnnAssign)]
+
+
+def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[str, bool]]) -> str:
+    """Heading, docstring and table of one dataclass; of the outermost, its plain fields."""
+    lines = [f"## {section or 'Without a section'}", ""]
+    if section:
+        lines += [ast.get_docstring(node) or "", ""]
+    lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for field in list_fields(node):
+        assert isinstance(field.target, ast.Name)
+        name, kind = field.target.id, ast.unparse(field.annotation)
+        if kind.endswith("Config"):
+            continue
+        whole = f"{section}.{name}" if section else name
+        mark = " (open)" if whole in EXTENSIBLE else ""
+        meaning = describe(field, comments)
+        if meaning in ("", "text"):
+            meaning = _MEANINGS.get(whole, meaning)
+        if any(choice not in meaning for choice in CHOICES.get(whole, ())):
+            meaning = " | ".join(CHOICES[whole]) + (f": {meaning}" if meaning else "")
+        cells = f"`{name}`{mark}", kind, f"`{format_default(field)}`", meaning
+        lines.append("| " + " | ".join(re.sub(r"([*|])", r"\\\1", cell) for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def format_default(field: ast.AnnAssign) -> str:
+    """The default as one types it in Python; numbers as in the source, as 100_000."""
+    assert field.value is not None
+    return ast.unparse(field.value).replace("'", '"')
+
+
+def describe(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
+    """The comment on the lines above a field and behind it."""
+    above: list[str] = []
+    line = field.lineno - 1
+    while comments.get(line, ("", False))[1]:
+        above.insert(0, comments[line][0])
+        line -= 1
+    behind, _ = comments.get(field.end_lineno or field.lineno, ("", False))
+    return " ".join([*above, behind]).strip()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(make_page(), "utf-8")
+    print(PAGE.relative_to(ROOT))

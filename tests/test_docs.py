@@ -1,0 +1,262 @@
+"""The documentation: links, commands, flags and raw files exist, and the tutorial runs."""
+
+import ast
+import contextlib
+import importlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.make_config_page import PAGE, make_page
+from docs.pictures.draw import FOLDER, PICTURES
+from t2t.config.fields import Config, flatten
+
+ROOT = Path(__file__).parents[1]
+COUNTED = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*COUNTED, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
+PAGES.append(ROOT / "benchmarks" / "README.md")
+
+# Flags of programs that are not ours: SLURM, pip, pytest, absl.
+OTHER_FLAGS = set(
+    "nodes gpus-per-node ntasks-per-node array gpus wrap hypothesis-profile help".split()
+)
+# The tutorial's commands with a model and a training that take seconds.
+TINY = """
+    --config.model.num_layers=1 --config.model.d_model=32 --config.model.d_ff=32
+    --config.tokenizer.vocab_size=500 --config.data.num_shapes=1 --config.training.steps=4
+    --config.training.warmup_steps=2 --config.training.log_every=2
+    --config.training.validate_every=2 --config.checkpoints.every=2
+    --config.decoding.beam_size=2 --config.decoding.max_extra_length=2
+""".split()
+
+
+def of_page(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def read_code(page: Path) -> list[str]:
+    """Lines of the fenced blocks, continued lines joined, and the code spans of the prose."""
+    text = page.read_text("utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`([^`]+)`", prose)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [*lines, *(" ".join(span.split()) for span in spans)]
+
+
+def find_links(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [link for link in links if not link.startswith("https://")]
+
+
+def list_anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in find_links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in list_anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {(ROOT / link.split("#")[0]).resolve() for link in find_links(ROOT / "README.md")}
+    assert [page.name for page in COUNTED[1:] if page not in linked] == []
+
+
+def test_pages_are_short() -> None:
+    lengths = {of_page(page): page.read_text("utf-8").count("\n") for page in COUNTED}
+    assert sum(lengths.values()) <= 1500, lengths
+    assert lengths["README.md"] <= 130
+
+
+def test_config_page_is_what_the_dataclasses_say() -> None:
+    assert PAGE.read_text("utf-8") == make_page(), "run python -m docs.make_config_page"
+
+
+def test_config_page_explains_every_field() -> None:
+    rows = re.findall(r"^\| `(\w+)`.*\| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) == len(flatten(Config()))
+    assert [name for name, meaning in rows if not meaning.strip()] == []
+
+
+def test_pictures_are_what_their_script_draws() -> None:
+    for name, draw in PICTURES.items():
+        found = (FOLDER / f"{name}.svg").read_text("utf-8")
+        assert found == draw().svg(), "run python -m docs.pictures.draw"
+    assert {path.stem for path in FOLDER.glob("*.svg")} == set(PICTURES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Among them the raw file of each figure."""
+    folders = "t2t|tests|launch|configs|benchmarks|docs"
+    named = {
+        path.rstrip(".")
+        for code in read_code(page)
+        for path in re.findall(rf"(?<![\w./])((?:{folders})/[\w./-]+)", code)
+    }
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
+    """Names of the flags that a program defines, by itself or through `helpers`."""
+    flags = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = node.func.id if isinstance(node.func, ast.Name) else name
+        flags |= helpers.get(name, set())
+        first = node.args[0] if node.args else None
+        if name.startswith("DEFINE_") or name == "add_argument":
+            assert isinstance(first, ast.Constant)
+            flags.add(str(first.value).removeprefix("--"))
+    return flags
+
+
+def list_helpers() -> dict[str, set[str]]:
+    """Flags by the function of the library that defines them."""
+    helpers = {}
+    for path in (ROOT / "t2t/runtime/program.py", ROOT / "t2t/config/flags.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
+                calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+                helpers[node.name] = {
+                    str(ast.literal_eval(call.args[0]))
+                    for call in calls
+                    if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_")
+                }
+    return helpers
+
+
+@pytest.fixture(scope="module")
+def flags_of() -> dict[str, set[str]]:
+    """The flags of each program, by the name that `python -m` takes."""
+    helpers = list_helpers()
+    programs = [*(ROOT / "t2t").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    found = {f"{path.parent.name}.{path.stem}": list_defined(path, helpers) for path in programs}
+    assert {"config", "workdir", "distributed"} <= found["t2t.train"]
+    return found | {"launch/local.py": list_defined(ROOT / "launch" / "local.py", {})}
+
+
+def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:
+    """(program or nothing, flags behind it) of a line."""
+    called = (
+        r"-m ((?:t2t|benchmarks)\.\w+)|\.sh (?:\S+ \S+ )?(t2t\.\w+)|^(t2t) (\w+)|(launch/local.py)"
+    )
+    name, start = "", 0
+    for match in re.finditer(called, code):
+        yield name, find_flags(code[start : match.start()])
+        name = next(filter(None, (match[1], match[2], match[5])), f"t2t.{match[4]}")
+        start = match.end()
+    yield name, find_flags(code[start:])
+
+
+def find_flags(text: str) -> list[str]:
+    return re.findall(r"(?<![\w-])--([A-Za-z][\w.-]*)", text.partition(" | ")[0])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_programs_and_flags_exist(page: Path, flags_of: dict[str, set[str]]) -> None:
+    known = set.union(*flags_of.values()) | OTHER_FLAGS
+    fields = flatten(Config())
+    for code in read_code(page):
+        for program, flags in split_commands(code):
+            assert not program or program in flags_of, code
+            for flag in flags:
+                if flag.startswith("config."):  # capitals stand for any field
+                    assert flag[7:] in fields or flag[7:].isupper(), code
+                else:
+                    assert flag in (flags_of[program] if program else known), code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_modules_that_are_named_exist(page: Path) -> None:
+    names = {
+        name
+        for code in read_code(page)
+        for name in re.findall(r"(?<![\w/.-])t2t\.([a-z]\w*)", code)
+    }
+    missing = [
+        name
+        for name in sorted(names - {"load"})
+        if not ((ROOT / "t2t" / f"{name}.py").exists() or (ROOT / "t2t" / name).is_dir())
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_python_in_the_pages_is_python(page: Path) -> None:
+    """Its imports of t2t lead somewhere, too."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("t2t"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names), node.module
+
+
+def read_tutorial() -> str:
+    """The commands of the tutorial, in order, as one script."""
+    text = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 5
+    return "set -euxo pipefail\n" + "\n".join(blocks)
+
+
+@pytest.mark.slow
+def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
+    """As they stand, but for a `python` that makes models tiny."""
+    bin_folder, home = tmp_path / "bin", tmp_path / "home"
+    bin_folder.mkdir()
+    home.mkdir()
+    real = shlex.quote(sys.executable)
+    (bin_folder / "python").write_text(
+        "#!/usr/bin/env bash\n"
+        'case "${2:-}" in\n'
+        f't2t.train | t2t.sweep) exec {real} "$@" {" ".join(TINY)} ;;\n'
+        f't2t.inspect_heads) exec {real} "$@" --importance=4 ;;\n'
+        f'*) exec {real} "$@" ;;\n'
+        "esac\n"
+    )
+    (bin_folder / "python").chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    shell = subprocess.Popen(
+        ["bash", "-c", read_tutorial()],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = shell.communicate(timeout=2400)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)
+    assert shell.returncode == 0, errors[-5000:]
+    assert re.search(r"one_head.* is (better|worse|not distinguishable)", output), output
+    for name in ("first/heads.html", "one_head/report.md", "one_head/report.html"):
+        assert (tmp_path / "runs" / name).is_file()
