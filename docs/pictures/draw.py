@@ -258,7 +258,7 @@ def draw_stages() -> Picture:
 
 
 def draw_verdict() -> Picture:
-    """What the test of two systems is made of."""
+    """Draws the two variances that the significance test of two systems adds up."""
     picture = Picture(330, "One test for chance in sentences and in seeds")
     for row, (name, centre, dots) in enumerate(
         (("system A", 300, (252, 310, 338)), ("system B", 460, (420, 466, 494)))

@@ -1,1 +1,1 @@
-"""What attention heads do: their weights, roles and importance, and the page that shows them."""
+"""Analysis of attention heads: weights, roles, importance, and the page that shows them."""

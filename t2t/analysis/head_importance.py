@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.analysis.head_weights import Head, HeadWeights, capture_weights, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, pad_sentences
 from t2t.data.corpus import ListCorpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split
 from t2t.data.loader import make_batch
@@ -206,7 +206,9 @@ def compute_pair_weights(
     src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))
     for start in range(0, len(pairs), rows):
         sources, targets = src[start : start + rows], tgt[start : start + rows]
-        batch = make_batch(_pad(sources, rows, src_width), _pad(targets, rows, tgt_width))
+        batch = make_batch(
+            pad_sentences(sources, rows, src_width), pad_sentences(targets, rows, tgt_width)
+        )
         found: HeadWeights = jax.device_get(run(params, batch.src, batch.tgt_in))
         for row, (s, t) in enumerate(zip(map(len, sources), map(len, targets), strict=True)):
             encoder, decoder, cross = (stack[:, row] for stack in found)
@@ -219,14 +221,6 @@ def encode_pairs(
     """Returns the ids of the sources and of the targets, each ending with EOS."""
     sources, targets = zip(*pairs, strict=True)
     return vocabulary.src.encode(sources), vocabulary.tgt.encode(targets)
-
-
-def _pad(sentences: Sequence[list[int]], rows: int, width: int) -> Int[np.ndarray, "B T"]:
-    """Pads sentences on the right to `width`, and with empty sentences to `rows`."""
-    padded = np.full((rows, width), PAD_ID, np.int32)
-    for row, ids in enumerate(sentences):
-        padded[row, : len(ids)] = ids
-    return padded
 
 
 def profile_heads(

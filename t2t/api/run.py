@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.files import load_config, override
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import PAD_ID, pad_sentences
 from t2t.data.batch_sharding import put_batch
 from t2t.data.corpus import DataError
 from t2t.data.loader import make_batch
@@ -127,7 +127,9 @@ class Run:
         with jax.set_mesh(self._mesh):
             batches = group_by_length(lengths, self._limit, self.config.decoding.batch_size)
             for length, rows, indices in batches:
-                sides = (_pad([side[i] for i in indices], rows, length) for side in (src, tgt))
+                sides = (
+                    pad_sentences([side[i] for i in indices], rows, length) for side in (src, tgt)
+                )
                 batch = put_batch(make_batch(*sides), self._mesh)
                 nats, _ = self._eval_step(self._placed, batch)
                 log_probs[indices] = -np.asarray(nats)[: len(indices)]
@@ -195,11 +197,3 @@ class Run:
                 f"0 to {tokenizer.vocab_size - 1}"
             )
         return array.astype(np.int32)
-
-
-def _pad(sentences: Sequence[list[int]], rows: int, width: int) -> Int[np.ndarray, "B T"]:
-    """Creates an array of `rows` x `width` ids: the sentences in the first rows, then padding."""
-    padded = np.full((rows, width), PAD_ID, np.int32)
-    for row, ids in enumerate(sentences):
-        padded[row, : len(ids)] = ids
-    return padded

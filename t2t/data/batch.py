@@ -11,10 +11,12 @@ Shapes in the whole project use these letters:
     N  layers
 """
 
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 PAD_ID = 0  # fills the rest of a row; has no weight in the loss
 BOS_ID = 1  # the first decoder input
@@ -36,3 +38,13 @@ class Batch(NamedTuple, Generic[AnyArray]):
 
 HostBatch: TypeAlias = Batch[np.ndarray]  # the rows of one process
 DeviceBatch: TypeAlias = Batch[jax.Array]  # all rows, sharded over the mesh
+
+
+def pad_sentences(
+    sentences: Sequence[Sequence[int]], rows: int, width: int
+) -> Int[np.ndarray, "B T"]:
+    """Ids [rows, width] in int32: each sentence padded on the right, then empty rows."""
+    padded = np.full((rows, width), PAD_ID, np.int32)
+    for row, ids in enumerate(sentences):
+        padded[row, : len(ids)] = ids
+    return padded

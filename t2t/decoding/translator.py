@@ -12,7 +12,7 @@ import numpy as np
 import tqdm
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch import EOS_ID, PAD_ID
+from t2t.data.batch import EOS_ID, pad_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Hypotheses, length_penalty
 from t2t.decoding.length_batching import group_by_length
@@ -211,10 +211,9 @@ class Translator:
 
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
             length, rows, indices = batch
-            src = np.full((rows, length), PAD_ID, np.int32)
+            src = pad_sentences([sources[index] for index in indices], rows, length)
             limits = np.zeros(rows, np.int32)
             for row, index in enumerate(indices):
-                src[row, : len(sources[index])] = sources[index]
                 limits[row] = self._find_max_tokens(sources[index])
             longest = min(length + self.config.max_extra_length, self._max_length)
             return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
