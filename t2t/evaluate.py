@@ -26,7 +26,7 @@ from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
-from t2t.storage.atomic_files import atomic_path
+from t2t.storage.atomic_files import atomic_path, explain_write_errors
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.run_directory import RunError
 
@@ -56,12 +56,10 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     target = Path(request.save_params).expanduser()
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
-    try:
+    with explain_write_errors(RunError, f"--save_params={target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(target) as draft:
             save_params(request.workdir, draft, params, step=int(label.split("-")[-1]))
-    except OSError as error:
-        raise RunError(f"--save_params={target} cannot be written: {error.strerror}") from None
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:

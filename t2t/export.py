@@ -13,7 +13,7 @@ from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import require_ctranslate2
 from t2t.runtime import program
-from t2t.storage.atomic_files import atomic_path
+from t2t.storage.atomic_files import atomic_path, explain_write_errors
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -40,14 +40,12 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
         raise ConfigError(f"--output={output} exists already; choose a new directory")
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
-    try:
+    with explain_write_errors(RunError, f"--output={output}"):
         output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(output) as draft:
             draft.mkdir()
             vocabulary.save(draft / "vocab")
             write_model(config.model, params, pieces, draft, quantization)
-    except OSError as error:
-        raise RunError(f"--output={output} cannot be written: {error.strerror}") from None
 
 
 def main() -> None:

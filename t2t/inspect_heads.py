@@ -39,7 +39,7 @@ from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -121,13 +121,9 @@ def prepare_output(request: HeadRequest) -> Path:
     path = Path(request.output or request.workdir / "heads.html").expanduser()
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        raise RunError(
-            f"{path.parent} cannot be written: {error.strerror}; choose another --output"
-        ) from None
+    with explain_write_errors(RunError, path.parent, "--output sets the path"):
+        tempfile.TemporaryFile(dir=path.parent).close()
+    return path
 
 
 def name_sample(sample: Sample) -> str:
@@ -210,10 +206,8 @@ def make_labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 def write_page(path: Path, html: str) -> None:
     """Writes the page atomically; raises `RunError` if it cannot be written."""
-    try:
+    with explain_write_errors(RunError, path):
         write_file(path, html)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}; free some space") from None
 
 
 def main(operands: Sequence[str]) -> None:

@@ -246,7 +246,7 @@ def test_invalid_request_is_refused(
 
 def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot be written: .*; choose another --output"):
+    with pytest.raises(RunError, match=r"cannot be written: .*; --output sets the path"):
         evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
 
 

@@ -24,7 +24,7 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -192,14 +192,9 @@ def _download_multi30k(name: str, folder: Path) -> Path:
             f"{MULTI30K_CHECKSUMS[name]}; {by_hand}"
         )
     path = folder / f"{name}.gz"
-    try:
+    with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
         folder.mkdir(parents=True, exist_ok=True)
         write_file(path, packed)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be written: {error.strerror}; free some space, or choose another "
-            "data.cache_directory"
-        ) from None
     return path
 
 

@@ -27,6 +27,7 @@ from jaxtyping import Int, Integer
 
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
+from t2t.storage.atomic_files import explain_write_errors
 
 _FORMAT = 1  # increase it when the layout of the files or the tokenisation changes
 _CHUNK = 10_000  # pairs tokenised at a time
@@ -128,7 +129,7 @@ def tokenize_corpus(
             return _open(final)
         except _DamagedError as damage:
             logging.warning("the cache %s is damaged (%s); it is built again", final, damage)
-    try:
+    with explain_write_errors(DataError, f"data.cache_directory={directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         building = _unfinished(final)
         building.mkdir()
@@ -140,11 +141,6 @@ def tokenize_corpus(
             _install(building, final)
         finally:
             shutil.rmtree(building, ignore_errors=True)
-    except OSError as error:
-        raise DataError(
-            f"data.cache_directory={directory}: cannot write the tokenised corpus: "
-            f"{error.strerror}; free some space there, or choose another folder"
-        ) from None
     return tokenized
 
 

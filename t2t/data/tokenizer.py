@@ -22,7 +22,7 @@ import sentencepiece
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _FILES = {"joint.model", "src.model", "tgt.model"}
@@ -111,17 +111,12 @@ class Vocabulary:
         Raises:
             VocabularyError: The folder cannot be written.
         """
-        try:
+        with explain_write_errors(VocabularyError, directory):
             directory.mkdir(parents=True, exist_ok=True)
             for name, model in self._files():
                 write_file(directory / name, model)
             for stale in _FILES - {name for name, _ in self._files()}:
                 (directory / stale).unlink(missing_ok=True)
-        except OSError as error:
-            raise VocabularyError(
-                f"the vocabulary cannot be written to {directory}: {error.strerror}; free some "
-                "space there, or choose another folder"
-            ) from None
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":

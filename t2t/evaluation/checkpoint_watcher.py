@@ -21,7 +21,7 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import atomic_path, write_file
+from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_stop_file, read_stop_request, request_stop
 from t2t.training.run_directory import (
@@ -238,10 +238,8 @@ class Watch:
             for candidate, evaluation in sorted(self._rows.items())
         ]
         path = self._folder / "scores.jsonl"
-        try:
+        with explain_write_errors(RunError, path):
             write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows))
-        except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror}; free some space") from None
 
     def _save_best(self, best: Candidate, params: Params | None) -> None:
         """Saves the best parameters, then updates the link, then removes the previous ones."""

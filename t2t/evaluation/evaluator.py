@@ -34,6 +34,7 @@ from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_me
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
@@ -123,14 +124,10 @@ class Evaluator:
             raise ConfigError(
                 f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
-        try:
+        with explain_write_errors(RunError, path.parent, "--output sets the path"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path.parent):
-                return path
-        except OSError as error:
-            raise RunError(
-                f"{path.parent} cannot be written: {error.strerror}; choose another --output"
-            ) from None
+            tempfile.TemporaryFile(dir=path.parent).close()
+        return path
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
@@ -294,12 +291,8 @@ class Evaluator:
                 "sources": sources,
                 "references": references,
             }
-            try:
+            with explain_write_errors(RunError, output):
                 save_evaluation(output, result, texts)
-            except OSError as error:
-                raise RunError(
-                    f"{output} cannot be written: {error.strerror}; free some space"
-                ) from None
         return Evaluation(output, result)
 
 

@@ -1,6 +1,7 @@
 """Writes files and folders atomically: readers see the old content or the new, never a part."""
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
@@ -42,6 +43,31 @@ def write_file(path: Path, content: str | bytes) -> None:
     """
     with atomic_path(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def explain_write_errors(
+    kind: type[Exception], target: Path | str, remedy: str = ""
+) -> Iterator[None]:
+    """Raises an `OSError` of the block as `kind`: what cannot be written, why, and a remedy.
+
+    Args:
+        kind: type of the error to raise.
+        target: what the block writes, a path for example.
+        remedy: added to the advice that follows from the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            advice = "change the permissions, or choose another folder"
+        elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
+            advice = "choose another path"
+        else:  # a full disk, or an error of Orbax, which has a text but no number
+            advice = "free some space there, or choose another folder"
+        reason = error.strerror or str(error).strip()
+        message = f"{target} cannot be written: {reason}; {advice}"
+        raise kind(f"{message}; {remedy}" if remedy else message) from None
 
 
 def _flush(path: Path) -> None:

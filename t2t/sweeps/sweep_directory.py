@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, flatten
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import RunError
 
@@ -56,11 +56,9 @@ def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
     Raises:
         RunError: another sweep holds the lock, or the directory cannot be written.
     """
-    try:
+    with explain_write_errors(RunError, workdir):
         workdir.mkdir(parents=True, exist_ok=True)
         lock = (workdir / "lock").open("w")
-    except OSError as error:
-        raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from t2t.runtime.distributed import broadcast_from_process_0, is_first
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,5 @@ def find_stop_file(workdir: Path) -> Path:
 
 def _write(workdir: Path, request: StopRequest) -> None:
     path = find_stop_file(workdir)
-    try:
+    with explain_write_errors(RunError, path):
         write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None

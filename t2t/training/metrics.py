@@ -17,7 +17,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 
@@ -207,12 +207,7 @@ def _drop_lines_after(path: Path, step: int) -> None:
     write_file(path, "".join(kept))
 
 
-@contextlib.contextmanager
-def _writing(workdir: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"{workdir} cannot be written: {error.strerror}; free some space there, then the same "
-            "command continues from the last checkpoint"
-        ) from None
+def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:
+    return explain_write_errors(
+        RunError, workdir, "then the same command continues from the last checkpoint"
+    )

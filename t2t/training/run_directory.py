@@ -17,6 +17,7 @@ from typing import Any
 from t2t.config.fields import Config
 from t2t.config.files import differences, load_config, save_config
 from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import explain_write_errors
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Validation files may move, but their text may not change
@@ -89,14 +90,13 @@ def lock(folder: Path, refusal: str) -> Iterator[None]:
             written.
     """
     with contextlib.ExitStack() as held:
-        try:
+        with explain_write_errors(RunError, folder):
             folder.mkdir(parents=True, exist_ok=True)
             file = held.enter_context((folder / "lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(refusal) from None
-        except OSError as error:
-            raise RunError(f"{folder} cannot be written: {error.strerror}") from None
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(refusal) from None
         yield
 
 
@@ -140,11 +140,9 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
             )
     if not is_first():
         return
-    try:
+    with explain_write_errors(RunError, workdir):
         (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
         save_config(config, path)
-    except OSError as error:
-        raise RunError(f"{workdir} cannot be written: {error.strerror}") from None
 
 
 def list_steps(workdir: Path) -> list[int]:

@@ -236,7 +236,7 @@ def test_full_disk_names_the_field(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    message = rf"data\.cache_directory={tmp_path}: .*No space left on device; free some space"
+    message = rf"data\.cache_directory={tmp_path} cannot be written: No space left.*free some space"
     with pytest.raises(DataError, match=message):
         tokenize_corpus(CORPUS, vocabulary, tmp_path)
     assert list(tmp_path.iterdir()) == []

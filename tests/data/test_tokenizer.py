@@ -114,9 +114,7 @@ def test_saving_replaces_what_was_there(tmp_path: Path, vocabulary: Vocabulary) 
 
 def test_folder_that_cannot_be_written_is_named(tmp_path: Path, vocabulary: Vocabulary) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        VocabularyError, match=r"cannot be written to .*file/vocab: Not a directory"
-    ):
+    with pytest.raises(VocabularyError, match=r"file/vocab cannot be written: Not a directory"):
         vocabulary.save(tmp_path / "file" / "vocab")
 
 

@@ -1,11 +1,12 @@
 """Atomic writes: no partial files, nothing left behind, concurrent writers do not interfere."""
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from t2t.storage.atomic_files import atomic_path, write_file
+from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
 
 
 def test_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
@@ -61,3 +62,21 @@ def test_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
         thread.join()
     assert path.read_text() in texts
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "run cannot be written: No space left; free some"),
+        (PermissionError(errno.EACCES, "Permission denied"), "denied; change the permissions"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "Not a directory; choose another"),
+        (OSError("Error writing\n"), "run cannot be written: Error writing; free some space"),
+    ],
+)
+def test_write_errors_say_why_and_what_to_do(error: OSError, message: str) -> None:
+    """An `OSError` of Orbax has a text, but neither `errno` nor `strerror`."""
+    with pytest.raises(RuntimeError, match=message), explain_write_errors(RuntimeError, "run"):
+        raise error
+    writing = explain_write_errors(RuntimeError, "run", "then start again")
+    with pytest.raises(RuntimeError, match=r"; then start again$"), writing:
+        raise error
