@@ -80,7 +80,7 @@ def show_attention(request: HeadRequest) -> Path:
         )
     vocabulary = Vocabulary.load(request.workdir / "vocab")
     translator = Translator(config, vocabulary)
-    limit = min(MAX_LENGTH, translator.limit)
+    limit = min(MAX_LENGTH, translator.max_source_length)
     check_sentence(request.sentence, vocabulary, limit)
     sample = read_sample(config, vocabulary, request.importance, limit, request.seed)
     output = prepare_output(request)

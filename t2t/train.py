@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from t2t.config.fields import Config, DataConfig
 from t2t.config.flags import define_config, read_config
+from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.loader import Loader
@@ -38,7 +39,7 @@ from t2t.training.provenance import check_corpora, record_start
 from t2t.training.run_directory import list_steps, lock_run, open_run
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
-from t2t.training.validation import CorpusScorer, make_loader, prefetch
+from t2t.training.validation import CorpusScorer
 
 _log = logging.getLogger(__name__)
 

@@ -112,9 +112,7 @@ def draw_rooms() -> Picture:
 
 def draw_batch() -> Picture:
     """From text to parameters, and from parameters to a verdict."""
-    picture = Picture(
-        420, "The way of one batch through training, and of a checkpoint to a verdict"
-    )
+    picture = Picture(420, "The path of a batch through training, and of a checkpoint to a verdict")
     steps = [
         ("corpus", "raw sentence pairs"), ("tokenizer", "SentencePiece ids"),
         ("token cache", "tokenised once"), ("BatchPlan", "step -> pairs, shape"),

@@ -1,6 +1,8 @@
 """Shards batches over the mesh: the rows that each process reads, and their global arrays."""
 
 import math
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,6 +10,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.data.batch import Batch, DeviceBatch, HostBatch
+from t2t.data.batching import BatchPlan
+from t2t.data.loader import Loader
+from t2t.data.token_cache import TokenizedCorpus
 from t2t.runtime.mesh import RULES
 
 
@@ -42,6 +47,27 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
         return jax.make_array_from_callback(shape, sharding, cut)
 
     return Batch(*map(put, batch))
+
+
+def make_loader(
+    plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
+) -> Loader:
+    """Creates a loader that pads the number of rows to a multiple of `parts` times the row shards.
+
+    So a batch can be split into `parts` parts, and each part evenly over the devices.
+    """
+    shards = find_row_shards(mesh)
+    return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
+
+
+def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
+    """Yields batches on the mesh; the transfer of up to `count` further batches has begun."""
+    ahead: deque[DeviceBatch] = deque()
+    for batch in batches:
+        ahead.append(put_batch(batch, mesh))
+        if len(ahead) > count:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _row_sharding(mesh: Mesh) -> NamedSharding:

@@ -3,8 +3,9 @@
 The functions are pure, run under `jit`, and know the model only as a function from tokens to logits
 (`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reorders
 the slots of the model's cache: each step passes `parents`, the slot that each slot continues.
-Pausing a search changes no result; it allows the caller to extend the capacity for longer
-hypotheses and to drop sentences whose search has ended.
+`continue_search` may pause before the search has ended, and is then called again, which changes no
+result. In a pause the caller can enlarge the arrays for longer hypotheses (`extend_search`) and
+drop sentences whose search has ended (`take_rows`).
 
 Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candidates of one step.
 """
@@ -18,11 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.decoding.grouped_top_k import grouped_top_k
 from t2t.runtime.mesh import spec
-
-BANNED_TOKENS = (PAD_ID, BOS_ID)  # never chosen; UNK is allowed, since targets may contain it
-
-_NUM_GROUPS = range(192, 384)  # around 256, to find one that divides V (benchmarks/LOG.md)
 
 
 @runtime_checkable
@@ -50,7 +48,7 @@ class Hypotheses(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """Hypotheses of equal length in the slots of each sentence."""
+    """Hypotheses of equal length: those in the W slots of a sentence, or its C candidates."""
 
     tokens: Int[Array, "B W L"]
     last: Int[Array, "B W"]  # the latest token; BOS before the first step
@@ -172,7 +170,7 @@ def continue_search(
     decode_step: DecodeStep,
     search: Search,
     alphas: Sequence[float],
-    min_alive: Int[Array, ""] | int = 0,
+    pause_at: Int[Array, ""] | int = 0,
 ) -> Search:
     """Searches for the Y with the highest log P(Y) / lp(Y); pauses when the capacity is full.
 
@@ -180,8 +178,9 @@ def continue_search(
     hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy).
 
     The search of a sentence ends when no alive hypothesis can overtake its R-th best finished one.
-    A further token never raises log P, no hypothesis is longer than the limit, and alpha >= 0, so
-    log P / lp(limit) bounds the scores of its continuations: stopping there changes no result.
+    A further token never raises log P <= 0, no hypothesis is longer than the limit, and alpha >= 0.
+    So no continuation of an alive hypothesis can score more than its log P / lp(limit). Once this
+    bound is no better than the R-th best finished score, ending the search changes no result.
 
     Alpha only ranks finished hypotheses; log P alone decides which ones stay alive. So one search,
     continued until it ends for every alpha, finds the same as a separate search for each.
@@ -190,13 +189,13 @@ def continue_search(
         decode_step: the model.
         search: the result of `start_search`, or of an earlier call.
         alphas: exponents of the length penalty, at least 0; 0 ranks by log P.
-        min_alive: the search pauses once at most `min_alive` sentences are unfinished.
+        pause_at: the search pauses once this many sentences, or fewer, are unfinished.
     """
     beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
 
     def should_continue(search: Search) -> Bool[Array, ""]:
-        return (is_unfinished(search).sum() > min_alive) & (search.length < capacity)
+        return (is_unfinished(search).sum() > pause_at) & (search.length < capacity)
 
     def advance(search: Search) -> Search:
         length, limits, beam, finished, cache = search
@@ -257,12 +256,15 @@ def _find_candidates(
     at_limit: Bool[Array, "B 1"],
     num_candidates: int,
 ) -> Beam:
-    """The C most probable hypotheses with one more token; at the limit, all slots end with EOS."""
+    """The C most probable hypotheses with one more token.
+
+    At its limit, a sentence's candidates are its W hypotheses, each continued by EOS.
+    """
     logits = _gather_vocabulary(logits).astype(jnp.float32)
     beam_size = logits.shape[1]
     # Normalised over all tokens, banned ones included: log P is the model's own probability.
     offsets = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
-    log_probs, parents, last = _find_best(logits, offsets, num_candidates)
+    log_probs, parents, last = grouped_top_k(logits, offsets, num_candidates)
     padding = (0, 0), (0, num_candidates - beam_size)
     eos_log_probs = jnp.pad(offsets + logits[..., EOS_ID], padding, constant_values=-jnp.inf)
     log_probs = jnp.where(at_limit, eos_log_probs, log_probs)
@@ -271,51 +273,6 @@ def _find_candidates(
     history = jnp.take_along_axis(beam.tokens, parents[..., None], axis=1)
     is_new = jnp.arange(history.shape[-1]) == length
     return Beam(jnp.where(is_new, last[..., None], history), last, parents, log_probs)
-
-
-def _find_best(
-    logits: Float[Array, "B W V"], offsets: Float[Array, "B W"], count: int
-) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
-    """The `count` largest values of logits + offsets over slots and tokens, without banned tokens.
-
-    Returns the values, best first, with their slots and tokens. Ties go to the lower slot, and in a
-    vocabulary too small to be grouped also to the lower token.
-
-    So that few logits are sorted, the tokens of each slot are divided into groups. Without banned
-    tokens, the `count` best values lie in the `count` groups with the largest maxima. Each banned
-    token of a slot may be the maximum of a group, so one more group is taken for each of them.
-    With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
-    elementwise maxima of contiguous vectors.
-    """
-    batch, beam_size, vocab_size = logits.shape
-    num_groups = _choose_num_groups(vocab_size)
-    padding = (0, 0), (0, 0), (0, -vocab_size % num_groups)
-    logits = jnp.pad(logits, padding, constant_values=-jnp.inf)
-    group_size = logits.shape[-1] // num_groups
-    maxima = logits.reshape(batch, beam_size, group_size, num_groups).max(axis=2)
-    maxima += offsets[..., None]
-    num_taken = min(count + len(BANNED_TOKENS) * beam_size, beam_size * num_groups)
-    # Sorted by slot and group, because `top_k` prefers the first of equal values.
-    taken = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), num_taken)[1])
-    slots, groups = (jnp.repeat(x, group_size, axis=1) for x in jnp.divmod(taken, num_groups))
-    tokens = groups + jnp.tile(num_groups * jnp.arange(group_size), num_taken)
-    indices = slots * logits.shape[-1] + tokens
-    totals = _take(logits.reshape(batch, -1), indices) + _take(offsets, slots)
-    is_banned = (tokens[..., None] == jnp.array(BANNED_TOKENS)).any(axis=-1)
-    largest, order = jax.lax.top_k(jnp.where(is_banned, -jnp.inf, totals), count)
-    return largest, _take(slots, order), _take(tokens, order)
-
-
-def _choose_num_groups(vocab_size: int) -> int:
-    """The number of groups that needs the least padding, or V if the vocabulary is small."""
-    if vocab_size < 4 * _NUM_GROUPS[0]:
-        return vocab_size
-    return min(_NUM_GROUPS, key=lambda num_groups: -vocab_size % num_groups)
-
-
-def _take(x: Array, indices: Int[Array, "B C"]) -> Array:
-    """x[b, indices[b, c]] for each b and c; all indices must be in bounds."""
-    return jnp.take_along_axis(x, indices, axis=1, mode="promise_in_bounds")
 
 
 def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:

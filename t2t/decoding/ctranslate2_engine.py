@@ -14,8 +14,8 @@ import tqdm
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import BANNED_TOKENS, length_penalty
-from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.beam_search import length_penalty
+from t2t.decoding.grouped_top_k import BANNED_TOKENS
 from t2t.decoding.translator import Translation, Translator
 from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
 from t2t.model.interface import Params
@@ -38,7 +38,7 @@ class CTranslate2Translator(Translator):
         """`compute_type` is the number format of matrix products: int8, int16, float32, ...
 
         Raises:
-            ConfigError: CTranslate2 does not support the model, or not `compute_type` on this CPU.
+            ConfigError: CTranslate2 does not support the model, or this CPU not the `compute_type`.
         """
         check_support(config.model)
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
@@ -48,7 +48,7 @@ class CTranslate2Translator(Translator):
                 f"one of {', '.join(supported)}"
             )
         super().__init__(config, vocabulary)
-        self._max_length = min(self._max_length, MAX_POSITIONS)
+        self._max_hypothesis_length = min(self._max_hypothesis_length, MAX_POSITIONS)
         self._model = config.model
         self._compute_type = compute_type
         self._threads = count_cores()
@@ -88,8 +88,7 @@ class CTranslate2Translator(Translator):
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
         limits = [self._find_max_tokens(source) for source in sources]
         started: list[tuple[int, int, Any]] = []
-        lengths = [len(source) for source in sources]
-        for _, _, indices in group_by_length(lengths, self.limit, self.config.batch_size):
+        for _, _, indices in self._group(sources):
             longest = max(limits[index] for index in indices)
             futures = self._start([spelled[index] for index in indices], longest)
             started += [

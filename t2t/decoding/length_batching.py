@@ -10,7 +10,7 @@ from t2t.runtime.mesh import RULES
 _MIN_LENGTH = 16  # source lengths are padded to 16, 32, 64, ...
 _MIN_ROWS = 2  # a dimension of size 1 loses its sharding where JAX broadcasts it
 _ROWS_MULTIPLE = 4  # a batch that is not full has 2 rows or a multiple of 4
-_SHRUNK_ROWS = 16  # see `shrink_batch_size`
+_SHRUNK_ROWS = 16  # see `find_smaller_batch_size`
 _FULL_BATCH_LENGTH = 64  # longer batches have fewer rows, for equal memory
 
 
@@ -35,10 +35,10 @@ def group_by_length(
         order = order[rows:]
 
 
-def shrink_batch_size(rows: int) -> int:
+def find_smaller_batch_size(rows: int) -> int:
     """Returns the size to which a batch shrinks once its unfinished sentences fit into that size.
 
-    It is 0, which means no shrinking, if the batch with its `rows` rows is not larger.
+    It is 0, for no shrinking, if the batch has no more rows than that already.
     """
     smaller = _round_up_to_devices(_SHRUNK_ROWS)
     return smaller if smaller < rows else 0

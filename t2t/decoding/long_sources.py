@@ -15,7 +15,7 @@ _UNSPACED_END = "。！？；｡"  # noqa: RUF001  # end a sentence whatever fol
 _CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
 _SENTENCE_END = re.compile(
     rf"[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
-    # ! ? ; before or after an unspaced character; not the full stop, which numbers contain, too.
+    # Beside an unspaced character, ! ? ; need no space. A full stop does: numbers contain it, too.
     rf"|(?<=[{_UNSPACED}])[!?;]+{_CLOSING}|[!?;]+{_CLOSING}(?=[{_UNSPACED}])"
 )
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
@@ -35,8 +35,8 @@ def cut(subwords: Sequence[str], size: int) -> list[range]:
     5. between sub-words that are not bytes of one character
     6. anywhere
 
-    Among the cuts within `size` sub-words of the start of a piece, the piece ends at the last one
-    of the best kind. So a word of a script with spaces is only cut if it is longer than `size`.
+    A piece ends at the best kind of cut within its first `size` sub-words, and among several of
+    this kind at the last. So in a script with spaces only a word longer than `size` is cut.
 
     Args:
         subwords: as SentencePiece spells them: "▁" is a space, "<0xE2>" a byte.

@@ -1,6 +1,6 @@
 """Beam search of one batch in stages, each a compiled program.
 
-Between stages the host extends the capacity of the search or shrinks its batch.
+Between stages the host decides whether to extend the capacity of the search or to shrink its batch.
 """
 
 import threading
@@ -25,13 +25,13 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.length_batching import shrink_batch_size
+from t2t.decoding.length_batching import find_smaller_batch_size
 from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import spec
 
 # (state, whether each sentence is unfinished, finished hypotheses for all alphas)
-Stage = tuple[Search, Bool[Array, "B"], Hypotheses]
+StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -42,7 +42,7 @@ class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
     Several threads may search at the same time. While one of them compiles, the others wait before
-    their next stage, so that the elapsed time without `compile_seconds` is that of searching.
+    their next stage, so that the elapsed time minus `compile_seconds` is the time spent searching.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -69,8 +69,8 @@ class BatchSearch:
 
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
-        A stage pauses once at most `min_alive` sentences are unfinished; they continue in a batch
-        of `min_alive` rows. The only host syncs are those between stages.
+        A stage pauses as soon as the unfinished sentences fit into a smaller batch, in which they
+        continue. The only host syncs are those between stages.
 
         Args:
             params: of the model.
@@ -91,9 +91,9 @@ class BatchSearch:
         capacity = min(src.shape[1], max_length)
         placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
-        min_alive = np.int32(shrink_batch_size(len(src)))
+        smaller = np.int32(find_smaller_batch_size(len(src)))
         search, *outputs = self._run(
-            self._start, params, *placed, min_alive, n_best=n_best, alphas=alphas, capacity=capacity
+            self._start, params, *placed, smaller, n_best=n_best, alphas=alphas, capacity=capacity
         )
         while True:
             unfinished, finished = jax.device_get(outputs)
@@ -102,15 +102,15 @@ class BatchSearch:
                 array[src_rows] = rows
             if not unfinished.any():
                 return found
-            if unfinished.sum() <= min_alive:
+            if unfinished.sum() <= smaller:
                 # Unfinished rows first; finished ones fill the smaller batch.
-                kept = np.argsort(~unfinished, kind="stable")[:min_alive]
+                kept = np.argsort(~unfinished, kind="stable")[:smaller]
                 search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
-                min_alive = np.int32(0)
+                smaller = np.int32(0)
             else:
                 capacity = min(2 * capacity, max_length)
             search, *outputs = self._run(
-                self._resume, params, search, min_alive, alphas=alphas, capacity=capacity
+                self._resume, params, search, smaller, alphas=alphas, capacity=capacity
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -133,12 +133,12 @@ class BatchSearch:
         params: Params,
         src: Int[Array, "B S"],
         limits: Int[Array, "B"],
-        min_alive: Int[Array, ""],
+        pause_at: Int[Array, ""],
         *,
         n_best: int,
         alphas: tuple[float, ...],
         capacity: int,
-    ) -> Stage:
+    ) -> StageResult:
         """Encodes the sources and runs the first stage."""
         model = merge(self._structure, params)
         cache = model.init_cache(model.encode(src), src, self._beam_size, capacity)
@@ -150,21 +150,21 @@ class BatchSearch:
             n_best=n_best,
             num_alphas=len(alphas),
         )
-        return _make_stage(continue_search(model.decode_step, search, alphas, min_alive))
+        return _make_result(continue_search(model.decode_step, search, alphas, pause_at))
 
     def _resume(
         self,
         params: Params,
         search: Search,
-        min_alive: Int[Array, ""],
+        pause_at: Int[Array, ""],
         *,
         alphas: tuple[float, ...],
         capacity: int,
-    ) -> Stage:
+    ) -> StageResult:
         """Extends the capacity to `capacity`, unless it is that already, and runs another stage."""
         model = merge(self._structure, params)
         search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
-        return _make_stage(continue_search(model.decode_step, search, alphas, min_alive))
+        return _make_result(continue_search(model.decode_step, search, alphas, pause_at))
 
 
 def search_concurrently(
@@ -187,8 +187,8 @@ def search_concurrently(
         pool.shutdown(cancel_futures=True)
 
 
-def _make_stage(search: Search) -> Stage:
-    """Adds to the state what the host reads of it, replicated on every device."""
+def _make_result(search: Search) -> StageResult:
+    """Returns the state, and the parts of it that the host reads, replicated on every device."""
     joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
     outputs = is_unfinished(search), Hypotheses(*joined)
     replicated = spec(None)

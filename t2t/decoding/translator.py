@@ -58,11 +58,11 @@ class Translator:
         self.structure, self._expected = self._describe_model()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
-        self.limit = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
-        self._max_length = 2**30  # of a hypothesis, in sub-words with EOS
+        self.max_source_length = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
+        self._max_hypothesis_length = 2**30  # of a hypothesis, in sub-words with EOS
         if (longest := config.model.position_limit) is not None:
-            self.limit = min(self.limit, longest)
-            self._max_length = longest
+            self.max_source_length = min(self.max_source_length, longest)
+            self._max_hypothesis_length = longest
 
     @property
     def compile_seconds(self) -> float:
@@ -87,7 +87,8 @@ class Translator:
         by_shape: dict[tuple[int, int], list[int]] = {}
         for length, rows, indices in self._group(pieces):
             by_shape.setdefault((length, rows), indices)
-        # All batches but the last are full, so `search` groups these pieces into the same batches.
+        # `search` groups the chosen pieces again, into the same batches: only the last batch is not
+        # full, and the pieces are still in order of length.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
         self.search(params, chosen, 1, (self.config.alpha,), progress=False)
 
@@ -184,7 +185,7 @@ class Translator:
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Cuts a sentence into pieces of at most `limit` ids with EOS; none if it is empty."""
-        without_eos, size = ids[:-1], self.limit - 1
+        without_eos, size = ids[:-1], self.max_source_length - 1
         if len(without_eos) <= size:
             return [ids] if without_eos else []
         pieces = cut(self.vocabulary.src.pieces(without_eos), size)
@@ -202,7 +203,7 @@ class Translator:
 
         Args:
             params: of the model.
-            sources: ids of each source, ending in EOS, at most `limit`.
+            sources: ids of each source, ending in EOS, at most `max_source_length`.
             n_best: at most the beam size.
             alphas: exponents of the length penalty. If there are several, a source's list holds its
                 `n_best` translations by the first, then those by the second, and so on.
@@ -215,7 +216,7 @@ class Translator:
             limits = np.zeros(rows, np.int32)
             for row, index in enumerate(indices):
                 limits[row] = self._find_max_tokens(sources[index])
-            longest = min(length + self.config.max_extra_length, self._max_length)
+            longest = min(length + self.config.max_extra_length, self._max_hypothesis_length)
             return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
 
         found: list[list[Translation]] = [[] for _ in sources]
@@ -230,11 +231,11 @@ class Translator:
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices of the sources) of each batch."""
         lengths = [len(ids) for ids in sources]
-        return group_by_length(lengths, self.limit, self.config.batch_size)
+        return group_by_length(lengths, self.max_source_length, self.config.batch_size)
 
     def _find_max_tokens(self, source: list[int]) -> int:
         """The largest number of tokens of a source's hypotheses, EOS included."""
-        return min(len(source) + self.config.max_extra_length, self._max_length)
+        return min(len(source) + self.config.max_extra_length, self._max_hypothesis_length)
 
     def _convert(self, found: Hypotheses) -> list[Translation]:
         """Converts the hypotheses of one source, without those whose score is not finite."""
@@ -255,7 +256,7 @@ class Translator:
         if cut := sum(best.num_pieces > 1 for best, *_ in translations):
             _log.warning(
                 "%d of %d sentences have more than %d sub-words; they are translated in pieces",
-                cut, len(translations), self.limit,
+                cut, len(translations), self.max_source_length,
             )  # fmt: skip
         if failed := sum(best.score == -math.inf for best, *_ in translations):
             _log.warning(

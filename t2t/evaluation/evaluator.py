@@ -194,7 +194,7 @@ class Evaluator:
     @functools.cached_property
     def _reference_scorer(self) -> ReferenceScorer | None:
         """The scorer of the references; None if the model can take no pair with a word in it."""
-        limit = self._translator.limit
+        limit = self._translator.max_source_length
         with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             tokenized = tokenize_corpus(
                 self._corpus, self._vocabulary, Path(folder), progress=False
@@ -225,7 +225,7 @@ class Evaluator:
             f"teacher forcing in JAX in {DTYPE} on the raw references, EOS included, no smoothing"
         )
         if num_skipped:
-            limit = self._translator.limit
+            limit = self._translator.max_source_length
             definition += f"; {num_skipped} pairs of more than {limit} sub-words left out"
         if not self.config.tokenizer.byte_fallback:
             definition += "; an unknown piece counts as one sub-word"

@@ -31,10 +31,11 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
-    In shapes, T counts the queries and S the keys, in self-attention, too. `scaled=False` leaves
-    out the division by sqrt(d_k). `bias` is added to the logits. With `key`, a PRNG key, dropout is
-    applied to the weights. With fewer key/value heads than query heads (G < H), H/G query heads
-    share a key/value head (Ainslie et al. 2023). The result is 0 for a query that sees no key.
+    In shapes, T is the number of queries and S that of keys, also in self-attention, where both are
+    positions of the same sequence. `scaled=False` leaves out the division by sqrt(d_k). `bias` is
+    added to the logits. With `key`, a PRNG key, dropout is applied to the weights. With fewer
+    key/value heads than query heads (G < H), H/G query heads share a key/value head (Ainslie et al.
+    2023). The result is 0 for a query that sees no key.
     """
     keys, values = (repeat_heads(x, query.shape[2]) for x in (key_value.keys, key_value.values))
     logits = einsum("BTHK,BSHK->BHTS", query, keys, preferred_element_type=jnp.float32)

@@ -84,6 +84,7 @@ class Policy:
         bf16, f32 = "bfloat16 operands", "float32 operands at full precision"
         if self.dtype == jnp.bfloat16:
             return bf16
-        # Saved evaluations record this text, and it is compared with theirs: do not reword it.
+        # Do not reword these texts: a saved evaluation contains one, and is only found again if the
+        # text is still the same.
         mixed = self.product_dtype == jnp.bfloat16
         return f"{bf16} with weights, else {f32}" if mixed else f32

@@ -1,7 +1,7 @@
 """Closed-form counts for a config: parameters, training FLOPs and sequential operations.
 
-The tests compare the first two with the model: with its parameters, and with the matrix products in
-its jaxpr.
+The tests compare the number of parameters with the model's own, and the FLOPs with the matrix
+products in its jaxpr.
 """
 
 from typing import NamedTuple

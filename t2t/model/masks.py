@@ -54,8 +54,8 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
     """In beam search, slot w sees one key of each step l <= `step`: that of its hypothesis.
 
     The cache holds the key of slot w at step l at index l * W + w. Keys are not moved when
-    hypotheses change slots. Instead `ancestors[b, w, l]` is the slot that held the hypothesis of
-    slot w at step l.
+    hypotheses change slots. Instead `ancestors[b, w, l]` is the slot that, at step l, held the
+    hypothesis that slot w holds now.
     """
     batch, beam, length = ancestors.shape
     is_ancestor = ancestors[..., None] == jnp.arange(beam)

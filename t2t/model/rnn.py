@@ -50,6 +50,7 @@ class AdditiveAttention(nnx.Module):
         fans = (d_model, d_model)
         query_key, key_key, score_key = jax.random.split(key, 3)
         self.query = init_glorot(query_key, fans, *fans, None, None)
+        # U, which projects the memory to keys
         self.key = init_glorot(key_key, fans, *fans, "d_model", None)
         self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
 

@@ -1,6 +1,6 @@
 """Recurrent cells, and unidirectional and bidirectional layers of them.
 
-Shapes use three more letters:
+Shapes use three letters besides those of `data/batch.py`:
 
     C  units (width of a layer)
     X  parts of a cell's state: 1 for a GRU (h), 2 for an LSTM (h, c); the first is the output
@@ -187,7 +187,7 @@ class BidirectionalLayer(nnx.Module):
             state = jnp.where(mask[:, :, None, None], after, state)
             return state, state[:, :, 0].astype(x.dtype)
 
-        # Zeros like a slice of `from_input` have its sharding over the batch.
+        # `zeros_like` a slice, so that the state is sharded over the batch as `from_input` is.
         start = jnp.zeros_like(from_input[:, 0, :, : self.cell.num_parts], jnp.float32)
         inputs = flip_backward(from_input), flip_backward(jnp.stack([mask, mask], axis=2))
         return flip_backward(scan_positions(self, step, start, inputs)).reshape(x.shape)

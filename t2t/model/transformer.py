@@ -37,7 +37,7 @@ class DecodingCache(NamedTuple):
     past: list[KVCache]  # of self-attention: keys and values of the steps so far
     source: list[KVCache]  # of cross-attention: keys and values of the encoder's output
     src: Int[Array, "B S"]
-    ancestors: Int[Array, "B W L"]  # [b, w, l]: the slot that held the hypothesis of w at step l
+    ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
     step: Int[Array, ""]  # steps done
 
 
@@ -97,7 +97,8 @@ class Transformer(EncoderDecoder):
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
         x = dropout(x, self.dropout_rate, fold(key, 0))
         for number, layer in enumerate(self.decoder, start=1):
-            # `Residual` orders the gradients of a sub-layer; this projection is outside of it.
+            # `Residual` calls `order_gradients` for what a sub-layer computes. Keys and values of
+            # the memory are computed here, outside of the sub-layer, and need a call of their own.
             attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
             source = CrossAttentionContext(
                 attention.project_memory(memory), source_mask(segments, src)
@@ -116,7 +117,7 @@ class Transformer(EncoderDecoder):
         source = [
             KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
-        first_token = src[:, :1, None]  # zeros like it have the sharding of the batch
+        first_token = src[:, :1, None]  # for `zeros_like`, which shards over the batch, too
         return DecodingCache(
             past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
             source=source,

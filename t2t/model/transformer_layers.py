@@ -19,13 +19,13 @@ from t2t.model.residual import Residual
 class AttentionContext(NamedTuple):
     """Inputs of self-attention that all layers of a stack share.
 
-    In shapes, L is the number of keys: in decoding the size max_length * W of the cache, else T.
+    In shapes, S is the number of keys: T in training; in decoding L * W, the size of the cache.
     """
 
-    mask: Bool[Array, "#B 1 #T L"]
+    mask: Bool[Array, "#B 1 #T S"]
     position: Position
     positions: Int[Array, "T"]  # of the queries in their row; in decoding, each is the current step
-    bias: Float[Array, "H T L"] | None  # `position.bias`, added to the attention logits
+    bias: Float[Array, "H T S"] | None  # `position.bias`, added to the attention logits
 
 
 class CrossAttentionContext(NamedTuple):

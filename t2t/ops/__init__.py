@@ -1,7 +1,7 @@
 """Fast implementations ("twins") of the formulas in `t2t/model` and `t2t/training/loss.py`.
 
 A twin has the same parameters as its formula and returns the same values up to rounding, but is
-faster or needs less memory on some hardware. Some twins support fewer cases, for example no bias;
-they assert that. `choose.py` selects the implementation of each
+faster or needs less memory on some hardware. Some twins do not support every case, for example a
+bias of attention, and check that by assertions. `choose.py` selects the implementation of each
 operation. `tests/ops/test_twins.py` compares values and gradients of each twin with its formula.
 """

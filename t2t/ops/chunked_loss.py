@@ -18,7 +18,7 @@ from t2t.runtime.mesh import platform, spec
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
-Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"]]  # of hidden and table
+Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"]]  # with respect to hidden and table
 Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the table
 
 
@@ -37,12 +37,12 @@ def smoothed_cross_entropy(
     weights: Float[Array, "B T"],
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """As `t2t.training.loss.smoothed_cross_entropy`; differentiable in `hidden` and `table`.
+    """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients.
 
     For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). Its
-    gradient in z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The forward pass
-    computes the gradients in `hidden` and `table`, and the backward pass multiplies them by the
-    cotangent of the loss.
+    gradient with respect to z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The
+    forward pass already computes the gradients with respect to `hidden` and `table`. The backward
+    pass multiplies them by the cotangent of the loss.
     """
 
     @jax.custom_vjp
@@ -114,13 +114,13 @@ def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
 def _differentiate(
     chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
 ) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
-    """Returns a chunk's loss in each row, and the gradients of the logits and of `hidden`.
+    """Returns a chunk's loss in each row, and the gradients with respect to logits and `hidden`.
 
     The logits have the dtype of `hidden`, but on CPUs they are float32, because CPUs multiply
     bfloat16 fast only if the result is float32. Sums are float32. The product of exp(logits) with
-    the table and its column of ones has E = D + 1 columns. The last is the softmax's denominator,
-    which the loss needs. The first D divided by it are softmax(logits) table, which the gradient of
-    `hidden` needs.
+    the table and its column of ones has E = D + 1 columns. The last one is the softmax's
+    denominator, which the loss needs. The other D columns, divided by it, are the product
+    softmax(logits) @ table, which the gradient with respect to `hidden` needs.
     """
     rows = table[:, :-1]
     dtype = table.dtype

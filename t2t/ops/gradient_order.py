@@ -13,8 +13,8 @@ def weights_first(
     """Returns (module, x); the backward pass computes the module's weight gradients early.
 
     They are computed before the gradient of x is passed on. Otherwise XLA may compute them at the
-    end of the backward pass, and has to keep the activations that they need until then. On a TPU
-    these activations took a third of a step's memory.
+    end of the backward pass, and has to keep the activations that they need until then. In a
+    step compiled for a TPU these activations took a third of the memory.
     """
     structure, params = nnx.split(module)
     params, x = _join_gradients(params, x)

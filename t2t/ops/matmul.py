@@ -1,4 +1,4 @@
-"""Products of activations with weights, for hardware that multiplies bfloat16 faster."""
+"""Products of activations with weights, where bfloat16 operands are faster than float32."""
 
 import functools
 import math
@@ -41,8 +41,9 @@ def project(
 ) -> Sequence[Float[Array, "B T G _"]]:
     """As `t2t.model.matmul.project`.
 
-    Splitting an array copies it. If x has fewer positions (B * T) than the weights have columns
-    (G * P), this function splits the product of x with all weights, else it splits the weights.
+    Splitting an array copies it. In training x has many positions (B * T), so this function splits
+    the weights. In a decoding step x has few, so it splits the product of x with all weights. The
+    number of positions at which it changes, G * P, has not been tuned.
     """
     split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
     product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)

@@ -100,15 +100,15 @@ def _make_attend(
         largest = logits.max(axis=-1, keepdims=True)
         exp_logits = jnp.exp(logits - largest)
         dropped = drop(exp_logits).astype(values.dtype)
-        heads = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
+        results = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
         sums = jnp.where(mask.any(axis=-1, keepdims=True), _sum_rows(exp_logits, values), jnp.inf)
-        heads = (heads / sums).astype(values.dtype)
+        results = (results / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
-        return heads, (query, keys, values, bias, heads, normalizer)
+        return results, (query, keys, values, bias, results, normalizer)
 
     def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
         # The barrier keeps XLA from storing the weights of the forward pass for reuse here.
-        query, keys, values, bias, heads, normalizer = jax.lax.optimization_barrier(residuals)
+        query, keys, values, bias, results, normalizer = jax.lax.optimization_barrier(residuals)
         weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
         dropped = drop(weights).astype(values.dtype)
         value_gradient = einsum("BGQS,BGQU->BGSU", dropped, gradient)
@@ -117,7 +117,7 @@ def _make_attend(
         )
         # The softmax's gradient is P (dP - sum(P dP)), P the weights. The sum equals the dot
         # product of a head's result with its gradient.
-        weighted_sum = jnp.sum(gradient.astype(jnp.float32) * heads, axis=-1, keepdims=True)
+        weighted_sum = jnp.sum(gradient.astype(jnp.float32) * results, axis=-1, keepdims=True)
         logit_gradient = weights * (weight_gradient - weighted_sum)
         # The logits are Q K^T / divisor + bias: `product_gradient` is the gradient of Q K^T.
         product_gradient = (logit_gradient / divisor).astype(query.dtype)

@@ -1,8 +1,8 @@
 """Equation 1 as one Pallas kernel for TPUs, which never writes the weights to HBM.
 
-The S * Q weights of a head have to fit into VMEM at once; for sentences they do. So the kernel
-computes each softmax over all keys at once, without the running maximum and sum of FlashAttention
-(Dao et al. 2022). The backward pass computes the weights again from queries and keys.
+The S * Q weights of a key/value head have to fit into VMEM at once; for sentences they do. So the
+kernel computes each softmax over all keys at once, without the running maximum and sum of
+FlashAttention (Dao et al. 2022). The backward pass computes the weights again.
 
 Inside the kernel positions are the last dimension, and weights are [S, Q]. Positions are last
 because a head's width, often 64, would fill only half of the 128 lanes. Keys are the first
@@ -30,8 +30,9 @@ from t2t.runtime.mesh import platform, spec
 
 LANES = 128
 MAX_WEIGHTS_PER_HEAD = 2**20
-# The most weights in a block of several heads; a block of one head may have more. 2**19 weights are
-# 2 MB in float32, and the backward pass holds a few arrays of this size.
+# Largest number of weights in a block of several key/value heads; a block of one head may have up
+# to `MAX_WEIGHTS_PER_HEAD`. 2**19 weights are 2 MB in float32, and the backward pass holds a few
+# arrays of this size.
 MAX_WEIGHTS_PER_BLOCK = 2**19
 
 Shape = tuple[int, ...]
@@ -191,9 +192,10 @@ def _call(
 
 
 # The arguments of a kernel are Pallas Refs to blocks. The block of the mask is [1, S, Q], all
-# others are [1, heads, width, positions]. A kernel computes each stage for all heads before the
-# next stage. So the chip can work on one head while it computes the product of another, which
-# halves the time.
+# others are [1, heads, width, positions]. The forward kernel computes Q K^T of all heads, then all
+# exponentials, then all averages; the backward kernel begins with two products of all heads. So the
+# compiler can overlap the products of one head with the softmax of another, which halves its
+# estimate of the cycles.
 
 
 def _attend_heads(

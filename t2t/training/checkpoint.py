@@ -143,8 +143,8 @@ class Checkpoints:
 class _KeepLast:
     """Preservation policy that keeps the last `keep_last` regular checkpoints, and the newest.
 
-    Regular checkpoints are those that the config asks for (`is_regular`). The newest checkpoint may
-    be an interruption's, from which training continues.
+    Regular checkpoints are those that the config asks for (`is_regular`). The newest is kept even
+    if an interruption wrote it, because training continues from it.
     """
 
     config: Config
@@ -183,7 +183,7 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
             last 5 regular checkpoints (section 6.1).
 
     Returns:
-        The parameters, and their name in file names and records, as "best-3000".
+        The parameters, and the name that files and records give them, for example "best-3000".
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be read.
@@ -325,7 +325,7 @@ def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
         )
     before = [other for other in list_steps(workdir) if other < step]
     remedy = (
-        f"the one before it is {before[-1]}: use that, or remove {workdir}/checkpoints/{step}"
+        f"remove {workdir}/checkpoints/{step} to go on with the one before it, {before[-1]}"
         if before
         else "there is none before it"
     )

@@ -35,7 +35,7 @@ class DiskSpace(NamedTuple):
 
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
-    """Measures free space and need in an existing run directory."""
+    """Measures the free space of a run directory, and estimates the size of its checkpoints."""
     size = BYTES_PER_PARAMETER * num_parameters
     free = shutil.disk_usage(workdir).free
     return DiskSpace(free, count_kept(config), size, len(list_steps(workdir)))
@@ -55,7 +55,7 @@ def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) ->
 def count_kept(config: Config) -> int:
     """Returns the maximum number of checkpoints on disk, including the one being written.
 
-    A checkpoint left by an interruption comes on top, until the next one is complete.
+    One that an interruption wrote is not counted; it exists until the next one is complete.
     """
     checkpoints, steps = config.checkpoints, config.training.steps
     kept = checkpoints.keep_last + checkpoints.keep_best

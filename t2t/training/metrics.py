@@ -187,7 +187,7 @@ def _open_files(workdir: Path, start_step: int) -> EventsWriter:
         _drop_lines_after(workdir / "metrics.jsonl", start_step)
         (workdir / "tensorboard").mkdir(exist_ok=True)
         events = EventsWriter(str(workdir / "tensorboard" / "events"))
-        # TensorBoard hides earlier events of this step and of later ones.
+        # TensorBoard hides what was written earlier for this step and for later ones.
         start = SessionLog(status=SessionLog.START)
         events.write_event(Event(step=start_step + 1, session_log=start))
     return events

@@ -1,11 +1,11 @@
-"""The optimiser; the mesh axis `data` shards its state and updates, besides the batch.
+"""The optimiser. Its state and updates are sharded over the mesh axis `data`, as the batch is.
 
 Data parallelism replicates the parameters, and every replica would compute the same update. Instead
 each device computes one shard of the update, and the new parameters are gathered (Xu et al. 2020;
 stage 1 of ZeRO):
 
     updates, opt_state = optimizer.update(gradient, opt_state, params)  # both sharded over `data`
-    params = apply_updates(params, updates, where=finite)  # sharded as before
+    params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
 import jax

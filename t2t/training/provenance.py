@@ -44,8 +44,8 @@ _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables 
 
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
-        "a run continues with the batches of the text it began with; restore that text, or choose "
-        "another --workdir"
+        "a run with checkpoints can only continue with the training text that it began with; "
+        "restore that text, or choose another --workdir"
     ),
     "validation": (
         "its checkpoints have validation scores, which cannot be compared with scores on another "
@@ -58,7 +58,7 @@ _REMEDIES = {  # what to do if the text of a split has changed
 def check_corpora(
     workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
 ) -> None:
-    """Checks that the text of each split is that of the last start that recorded this split.
+    """Checks that the text of each split is unchanged since the last start that recorded it.
 
     Paths may change. A run with checkpoints cannot change its training text. A run whose
     checkpoints have validation scores cannot change its validation text, either. Nothing is checked

@@ -156,7 +156,10 @@ def list_steps(workdir: Path) -> list[int]:
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
-    """Returns the lines of `metrics.jsonl`, also during training; None is a non-finite value."""
+    """Returns the lines of `metrics.jsonl`; None stands for a value that was not finite.
+
+    It may be called while training writes the file.
+    """
     path = workdir / "metrics.jsonl"
     metrics = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
@@ -168,13 +171,13 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
 def is_regular(step: int, config: Config) -> bool:
     """Returns whether the config asks for a checkpoint at this step.
 
-    Other checkpoints are those of interruptions.
+    Others were written by interruptions, or at the end of a run that has been extended since.
     """
     return step % config.checkpoints.every == 0 or step == config.training.steps
 
 
 def list_regular_steps(workdir: Path) -> list[int]:
-    """Returns the steps of the complete checkpoints without those of interruptions, in order."""
+    """Returns the steps of the complete regular checkpoints (`is_regular`), in order."""
     config = load_config(workdir / "config.json")
     return [step for step in list_steps(workdir) if is_regular(step, config)]
 

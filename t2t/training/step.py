@@ -86,7 +86,7 @@ def accumulate(
     key: jax.Array,
     parts: int,
 ) -> tuple[Sums, Params]:
-    """Sums losses and gradients over `parts` of the batch, one after the other.
+    """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
     Memory holds the activations of only one part. Part i takes rows i, i + parts, ...: a device
     holds a contiguous block of rows, which this stride divides evenly among all parts, so no rows

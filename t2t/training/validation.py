@@ -1,9 +1,7 @@
-"""The loss of a whole corpus under teacher forcing; and the loader and prefetching of batches."""
+"""The loss of a whole corpus under teacher forcing."""
 
 import dataclasses
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,10 +10,8 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch import DeviceBatch, HostBatch
-from t2t.data.batch_sharding import find_row_shards, put_batch
+from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
-from t2t.data.loader import Loader
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.model.build import describe_model
@@ -74,14 +70,16 @@ class CorpusScorer:
         if self.num_left_out == len(longer):
             name = "model.max_positions" if limit == positions else "max_length"
             raise ConfigError(
-                f"each of the {len(longer)} pairs to score has more than {limit} sub-words, the "
-                f"shortest {longer.min()}, but {name}={limit}; "
-                f"raise it to {longer.min()} or more, or split the sentences"
+                f"none of the {len(longer)} pairs can be scored: {name}={limit}, but even the "
+                f"shortest has {longer.min()} sub-words, EOS included; raise {name} to "
+                f"{longer.min()} or more, or split the sentences"
             )
         data = dataclasses.replace(
             config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
         )
-        if positions is not None:  # keeps padded lengths, which need positions too, within `limit`
+        if positions is not None:
+            # Padding takes positions, too. If the multiple divides `limit`, rounding a length up to
+            # a multiple never exceeds `limit`.
             data.length_multiple = math.gcd(data.length_multiple, limit)
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
@@ -120,21 +118,3 @@ def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
     """Sums the losses of all pairs that were not left out."""
     nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
     return CorpusLoss(float(nats), int(tokens))
-
-
-def make_loader(
-    plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
-) -> Loader:
-    """Creates a loader of batches whose rows divide into `parts`, and each part over devices."""
-    shards = find_row_shards(mesh)
-    return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
-
-
-def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
-    """Yields batches on the mesh; the transfer of up to `count` further batches has begun."""
-    ahead: deque[DeviceBatch] = deque()
-    for batch in batches:
-        ahead.append(put_batch(batch, mesh))
-        if len(ahead) > count:
-            yield ahead.popleft()
-    yield from ahead

@@ -12,10 +12,8 @@ from jax.sharding import AxisType, PartitionSpec
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
-    BANNED_TOKENS,
     Hypotheses,
     Search,
-    _find_best,
     beam_search,
     continue_search,
     extend_search,
@@ -266,23 +264,6 @@ def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -
     [found] = continue_search(model.decode_step, take_rows(paused, rows), (0.6,)).finished
     for part, whole in zip(found, search(model, limits=limits), strict=True):
         np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
-
-
-@pytest.mark.parametrize("size", [9, 256, 2000, 2003])
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:
-    random = np.random.default_rng(0)
-    logits = random.normal(size=(3, beam_size, size)).astype(np.float32)
-    logits[0, 0, -2:] += 9
-    logits[1, :, :2] += 9  # the banned
-    offsets = random.normal(size=(3, beam_size)).astype(np.float32)
-    totals = logits + offsets[..., None]
-    totals[..., list(BANNED_TOKENS)] = -np.inf
-    order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
-    found = jax.jit(_find_best, static_argnums=2)(logits, offsets, 2 * beam_size)
-    np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
-    np.testing.assert_array_equal(found[1], order // size)
-    np.testing.assert_array_equal(found[2], order % size)
 
 
 def test_every_hypothesis_ends_within_its_limit() -> None:

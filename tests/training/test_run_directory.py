@@ -73,13 +73,13 @@ def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path) -> None:
     assert set(noticed) == {"params", "training", "metrics"}
     for message in noticed.values():
         assert message.startswith(f"checkpoint 30 of {run} cannot be read (")
-        assert message.endswith(f"before it is 20: use that, or remove {folder}")
+        assert message.endswith(f"remove {folder} to go on with the one before it, 20")
 
 
 def test_damaged_parameters_are_an_error_that_offers_the_one_before(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "30" / "params" / "d")
     for which in ("last", "30", "avg:2"):
-        with pytest.raises(RunError, match=r"checkpoint 30 .* cannot be read .* before it is 20"):
+        with pytest.raises(RunError, match=r"checkpoint 30 .* cannot be read .* before it, 20"):
             restore_params(run, which)
     restore_params(run, "20")
 

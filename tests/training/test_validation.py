@@ -108,7 +108,9 @@ def test_no_pair_within_the_learned_positions_is_an_error(
     corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
 ) -> None:
     shortest = max(map(len, corpus_of_unequal_pairs[1].pair(0)))
-    with pytest.raises(ConfigError, match=f"max_positions=3; raise it to {shortest} or more"):
+    with pytest.raises(
+        ConfigError, match=f"max_positions=3, .* raise model.max_positions to {shortest} or"
+    ):
         CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
 
 
