@@ -1,0 +1,39 @@
+"""The simulation of verdicts on equal systems, with tiny sizes."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import verdicts
+from t2t.evaluation.significance import LEVEL
+
+
+def test_raw_file_has_the_rate_of_each_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "verdicts.json"
+    flags = ["--pairs=1", "--sentences=10"]
+    monkeypatch.setattr(sys, "argv", ["benchmarks/verdicts.py", *flags, f"--output={path}"])
+    verdicts.main()
+    found = json.loads(path.read_text("utf-8"))
+    assert found["command"].startswith("python -m benchmarks.verdicts --pairs=1 --sentences=10")
+    assert {"revision", "date", "versions"} <= found.keys()
+    assert found["parameters"]["level"] == LEVEL
+    cells = [(tuple(cell["seeds"]), cell["scatter"]) for cell in found["cells"]]
+    assert cells == [(seeds, scatter) for seeds in verdicts.SEEDS for scatter in verdicts.SCATTER]
+    assert all(cell["rate"] in (0, 1) for cell in found["cells"])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(verdicts.SEEDS)
+
+
+def test_scatter_of_seeds_deceives_single_runs_alone() -> None:
+    """At ten standard errors about four of five pairs of single runs are called different."""
+    random = np.random.default_rng(0)
+    called = {
+        seeds: sum(verdicts.judge_pair(random, seeds, 10.0, 20) for _ in range(10))
+        for seeds in ((1, 1), (3, 3))
+    }
+    assert called[1, 1] > 5
+    assert called[3, 3] < 4
