@@ -127,9 +127,9 @@ def compare_systems(
     the root of its variance is compared with Student's t with f (s^2 c + v) / (s^2 c) degrees of
     freedom. The variance over seeds is assumed to be equal in both systems.
 
-    In simulations (tests/evaluation/test_significance.py) the rate of false verdicts is between 3%
-    and 6% for f of 2 or more, whatever part of the variance is due to seeds, and up to 9% for f = 1
-    (two runs against one).
+    In simulations (benchmarks/verdicts.py) the rate of false verdicts is between 4% and 6% for f of
+    2 or more, whatever part of the variance is due to seeds, and up to 8% for f = 1 (two runs
+    against one).
     """
     systems = first, second
     difference = second.value - first.value
