@@ -1,10 +1,13 @@
 """Data-sheet figures of accelerators, per JAX device, which is one chip.
 
-TPU figures: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications", read in
-November 2026. The memory that a program may use is slightly less than on the data sheet: it is the
-size that the compiler (libtpu 0.0.42.1) reports as available when a program does not fit. The
-network bandwidth is the sum over all links of a chip in one direction, half of the data sheet's
-"bidirectional" figure.
+TPUs: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications", read in November
+2026. The memory that a program may use is slightly less than on the data sheet: it is the size that
+the compiler (libtpu 0.0.42.1) reports as available when a program does not fit.
+
+GPUs: FLOP/s and NVLink from NVIDIA's data sheets (dense bfloat16, without sparsity); all else from
+XLA's own specifications (openxla/xla, xla/backends/gpu/target_config/specs, read 2026-11-22).
+
+Network bandwidths are in one direction, half of a data sheet's "bidirectional" figure.
 """
 
 import dataclasses
@@ -20,11 +23,18 @@ class Chip:
 
     name: str
     flops: float  # per second, bfloat16 products with float32 accumulation
-    matrix_units: int
-    matrix_width: int  # a unit does width x width multiply-adds per cycle
     memory_bytes: float  # available to a program
     memory_bandwidth: float  # bytes per second between memory (HBM) and chip
-    network_bandwidth: float  # bytes per second that a chip can send, over all its links
+    # bytes per second that a chip can send: over all links of a TPU, or over a GPU's NVLink
+    network_bandwidth: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tpu(Chip):
+    """A TPU chip; its compiler estimates cycles."""
+
+    matrix_units: int
+    matrix_width: int  # a unit does width x width multiply-adds per cycle
     dimensions: int = 2  # of the torus of chips; a chip has two links in each
     ring: int = 16  # a dimension is a closed ring if its size is a multiple of this
     topology_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -52,22 +62,88 @@ class Chip:
         return sum(widths) / (passes * self.matrix_width)
 
 
-CHIPS = {
+@dataclasses.dataclass(frozen=True)
+class Gpu(Chip):
+    """An NVIDIA GPU; its compiler estimates no time.
+
+    `memory_bytes` is what JAX takes when it starts, 75% of the memory.
+    """
+
+    host_bandwidth: float  # bytes per second that a GPU can send to GPUs of other hosts
+    capability: int  # CUDA compute capability, the major number
+    cores: int  # streaming multiprocessors
+    units_per_core: int  # float32 units
+    total_memory: int  # bytes of HBM
+    l2_bytes: int
+    clock_ghz: float
+    shared_bytes: int  # shared memory per core; a block can use 1 KiB less
+    product: str
+
+    def target_config(self) -> str:
+        """The device as XLA's GpuTargetConfigProto, in text format."""
+        return f"""
+            gpu_device_info {{
+              threads_per_block_limit: 1024
+              threads_per_warp: 32
+              shared_memory_per_block: 49152
+              shared_memory_per_block_optin: {self.shared_bytes - 1024}
+              shared_memory_per_core: {self.shared_bytes}
+              threads_per_core_limit: 2048
+              core_count: {self.cores}
+              fpus_per_core: {self.units_per_core}
+              block_dim_limit_x: 2147483647
+              block_dim_limit_y: 65535
+              block_dim_limit_z: 65535
+              memory_bandwidth: {round(self.memory_bandwidth)}
+              l2_cache_size: {self.l2_bytes}
+              clock_rate_ghz: {self.clock_ghz}
+              device_memory_size: {self.total_memory}
+              cuda_compute_capability {{ major: {self.capability} minor: 0 }}
+              registers_per_core_limit: 65536
+              registers_per_block_limit: 65536
+            }}
+            platform_name: "CUDA"
+            dnn_version_info {{ major: 9 minor: 10 }}
+            runtime_version {{ major: 12 minor: 9 patch: 0 }}
+            device_description_str: "{self.product}"
+        """
+
+
+CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         # 400 GB/s in both directions; only the whole pod of 16 x 16 is a torus.
-        Chip("v5e", 197e12, 4, 128, 15.75 * _GIB, 819e9, 200e9),
+        Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4, 128),
         # 2 cores of 4 units, one device in JAX; 1,200 GB/s in both directions.
-        Chip("v5p", 459e12, 8, 128, 95.74 * _GIB, 2765e9, 600e9, 3, 4),
+        Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8, 128, 3, 4),
         # 4 units, inferred from the compiler's estimates; 800 GB/s in both directions.
-        Chip("v6e", 918e12, 4, 256, 31.25 * _GIB, 1638e9, 400e9),
+        Tpu("v6e", 918e12, 31.25 * _GIB, 1638e9, 400e9, 4, 256),
         # 2 cores of 4 units, one device with the option below; 2,400 Gbit/s in one direction.
-        Chip(
-            "v4", 275e12, 8, 128, 30.75 * _GIB, 1200e9, 300e9, 3, 4,
+        Tpu(
+            "v4", 275e12, 30.75 * _GIB, 1200e9, 300e9, 8, 128, 3, 4,
             {"chip_config_name": "megacore"},
         ),
-        # Nominal figures of one server core, to compare meshes without a TPU compiler: 16 GiB,
-        # 100 GFLOP/s, 10 GB/s of memory and 1 GB/s of network bandwidth.
-        Chip("cpu", 100e9, 1, 4, 16 * _GIB, 10e9, 1e9),
+        # DGX A100: NVLink 3, 600 GB/s in both directions; a network card of 200 Gbit/s per GPU.
+        Gpu(
+            "a100", 312e12, 0.75 * 85100068864, 2039040000000, 300e9, 25e9,
+            8, 108, 64, 85100068864, 41943040, 1.41, 167936, "NVIDIA A100-SXM4-80GB",
+        ),
+        # DGX H100 and H200: NVLink 4, 900 GB/s in both directions; 400 Gbit/s per GPU.
+        Gpu(
+            "h100", 989.4e12, 0.75 * 84942979072, 3352320000000, 450e9, 50e9,
+            9, 132, 128, 84942979072, 52428800, 1.98, 233472, "NVIDIA H100 80GB HBM3",
+        ),
+        Gpu(
+            "h200", 989.4e12, 0.75 * 151397597184, 4800000000000, 450e9, 50e9,
+            9, 132, 128, 151397597184, 52428800, 1.98, 233472, "NVIDIA H200 141GB HBM3e",
+        ),
+        # DGX B200: NVLink 5, 1,800 GB/s in both directions; 400 Gbit/s per GPU.
+        Gpu(
+            "b200", 2250e12, 0.75 * 191514411008, 7672320000000, 900e9, 50e9,
+            10, 148, 128, 191514411008, 132644864, 1.965, 233472, "NVIDIA B200",
+        ),
+        # Nominal figures of one server core, to compare meshes without an accelerator's compiler:
+        # 100 GFLOP/s, 16 GiB, 10 GB/s of memory and 1 GB/s of network bandwidth.
+        Chip("cpu", 100e9, 16 * _GIB, 10e9, 1e9),
     )
 }  # fmt: skip

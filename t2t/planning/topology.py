@@ -1,4 +1,4 @@
-"""Opens a topology such as `v5e:16x16` or `cpu:8`: devices to compile for, without having them."""
+"""Opens a topology such as `v5e:16x16`, `h100:8` or `cpu:8`: devices to compile for."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ import re
 import jax
 from jax.experimental import topologies
 
-from t2t.planning.chips import CHIPS, Chip
+from t2t.planning.chips import CHIPS, Chip, Gpu, Tpu
 
 # Keeps libtpu from querying Google's cloud for the machine type and from locking out others.
 _COMPILE_ONLY = {
@@ -40,17 +40,39 @@ def open_topology(name: str) -> Topology:
     Raises:
         TopologyError: the name is unknown, or its compiler is not installed.
     """
-    match = re.fullmatch(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+)*)", name)
-    if match is None or match["chip"] not in CHIPS:
+    found = re.fullmatch(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+)*)", name)
+    if found is None or found["chip"] not in CHIPS:
         raise TopologyError(
-            f"--topology={name} is unknown; write v5e:16x16, v6e:4x4, v5p:4x4x4, v4:2x2x4 or cpu:8"
+            f"--topology={name} is unknown; write v5e:16x16, v6e:4x4, v5p:4x4x4, v4:2x2x4, h100:8, "
+            "h100:8x4 (4 hosts of 8), a100:8, h200:8, b200:8 or cpu:8"
         )
-    chip, sizes = CHIPS[match["chip"]], [int(size) for size in match["sizes"].split("x")]
-    devices = _open_cpu(name, math.prod(sizes)) if chip.name == "cpu" else _open_tpu(name, chip)
+    chip, sizes = CHIPS[found["chip"]], [int(size) for size in found["sizes"].split("x")]
+    match chip:
+        case Tpu():
+            devices = _open_tpu(name, chip)
+        case Gpu():
+            devices = _open_gpu(name, chip, sizes)
+        case _:
+            devices = _open_cpu(name, math.prod(sizes))
     return Topology(name, chip, tuple(devices))
 
 
-def _open_tpu(name: str, chip: Chip) -> list[jax.Device]:
+def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
+    if importlib.util.find_spec("jax_plugins.xla_cuda12") is None:
+        raise TopologyError(
+            f"--topology={name} needs NVIDIA's compiler, which is not installed (neither a GPU nor "
+            "a driver is needed); pip install -r requirements-cuda.txt, or use --topology=cpu:8"
+        )
+    gpus, hosts = [*sizes, 1][:2]
+    if len(sizes) > 2:
+        raise TopologyError(f"--topology={name}: write {chip.name}:GPUSxHOSTS, as {chip.name}:8x4")
+    described = topologies.get_topology_desc(
+        platform="cuda", target_config=chip.target_config(), topology=f"1x{hosts}x{gpus}"
+    )
+    return list(described.devices)
+
+
+def _open_tpu(name: str, chip: Tpu) -> list[jax.Device]:
     if importlib.util.find_spec("libtpu") is None:
         raise TopologyError(
             f"--topology={name} needs the TPU compiler, libtpu, which is not installed (a TPU is "
