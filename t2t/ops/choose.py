@@ -25,6 +25,8 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
+    cudnn_attention,
+    gpu_loss,
     gradient_order,
     recomputed_attention,
     relu,
@@ -69,8 +71,9 @@ def fast_attention(
     others = mask, bias, dropout_rate, key
     if isinstance(key_value, KVCache):
         return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
-    if tpu_attention.supports(query, key_value, bias, 0.0 if key is None else dropout_rate):
-        return tpu_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    for twin in (tpu_attention, cudnn_attention):
+        if twin.supports(query, key_value, bias, 0.0 if key is None else dropout_rate):
+            return twin.dot_product_attention(query, key_value, *others, scaled=scaled)
     return recomputed_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
 
 
@@ -87,13 +90,21 @@ FAST = Operations(
 )
 
 
+FAST_ON_GPU = dataclasses.replace(FAST, smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy)
+
+# Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
+# queries, keys and values into one and cut its result, which cuDNN needs in parts: 0.96 of the
+# bytes of a step without it (benchmarks/LOG.md).
+COMPILER_OPTIONS = {"gpu": {"xla_gpu_dot_merger_threshold_mb": "0"}}
+
+
 def choose_policy(config: ModelConfig) -> Policy:
     """Creates the policy of a model on the current mesh."""
     match config.kernels:
         case "textbook":
             operations = TEXTBOOK
         case "auto":
-            operations = FAST
+            operations = FAST_ON_GPU if platform() == "gpu" else FAST
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
     if config.attention != "dot_product":  # a registered variant has no twin
@@ -126,8 +137,10 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
         return modules
     if operations.attention is fast_attention and "attention" in names:
         training = "ops.recomputed_attention"
-        if platform() == "tpu":
-            kernel = "ops.tpu_attention (bfloat16, no bias, no dropout, supported shapes)"
-            training = f"{kernel}, else {training}"
+        kernel = {"tpu": "ops.tpu_attention", "gpu": "ops.cudnn_attention"}.get(platform())
+        if kernel:
+            training = (
+                f"{kernel} (bfloat16, no bias, no dropout, supported shapes), else {training}"
+            )
         modules["attention"] = f"{training}; ops.cached_attention in decoding"
     return modules

@@ -13,7 +13,8 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.runtime.mesh import shard_over_data, spec
+from t2t.ops.choose import COMPILER_OPTIONS
+from t2t.runtime.mesh import platform, shard_over_data, spec
 from t2t.training.optimizer import apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -76,7 +77,8 @@ def make_train_step(
             state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row
         ), metrics
 
-    return jax.jit(train_step, donate_argnums=0)
+    options = COMPILER_OPTIONS.get(platform())
+    return jax.jit(train_step, donate_argnums=0, compiler_options=options)
 
 
 def accumulate(

@@ -22,6 +22,8 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
+    cudnn_attention,
+    gpu_loss,
     gradient_order,
     recomputed_attention,
     relu,
@@ -171,6 +173,12 @@ CASES = {
         LOSS_ARRAYS,
         (TARGETS, WEIGHTS, 0.1),
     ),
+    "smoothed loss on GPUs": Case(
+        lambda *x: loss.smoothed_cross_entropy(*x)[0],
+        lambda *x: gpu_loss.smoothed_cross_entropy(*x)[0],
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS, 0.1),
+    ),
     "loss of sentences": Case(
         loss.sentence_losses, chunked_loss.sentence_losses, LOSS_ARRAYS, (TARGETS, WEIGHTS)
     ),
@@ -251,7 +259,7 @@ def test_twin_has_the_signature_of_its_formula(field: str) -> None:
         assert list(inspect.signature(twin).parameters) == list(
             inspect.signature(formula).parameters
         )
-    for part in (recomputed_attention, cached_attention, tpu_attention):
+    for part in (recomputed_attention, cached_attention, tpu_attention, cudnn_attention):
         own, paper = part.dot_product_attention, attention.dot_product_attention
         assert (
             str(inspect.signature(own)).split("mask")[1]

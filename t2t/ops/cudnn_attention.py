@@ -1,0 +1,71 @@
+"""Equation 1 by cuDNN, NVIDIA's library: one kernel per pass, which never writes the weights.
+
+`jax.nn.dot_product_attention` calls it. The mask is added to the logits, as 0 or a large negative
+number. So the result of a query that sees no key is the mean of the values; the formula gives 0.
+Only padding sees no key, and its results are used by nothing (tests/ops/test_cudnn_attention.py).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from t2t.model.kv_cache import KeyValue
+from t2t.runtime.mesh import platform, spec
+
+
+def supports(
+    query: Float[Array, "B T H K"],
+    key_value: KeyValue,
+    bias: Float[Array, "H T S"] | None,
+    dropout_rate: float,
+) -> bool:
+    """Returns whether cuDNN supports these operands of attention on this platform.
+
+    It needs a GPU, bfloat16 or float16, no bias, no dropout of the weights, even T and S, and equal
+    widths K and U that are a multiple of 8 and at most 128.
+    """
+    _, queries, _, width = query.shape
+    _, keys, _, value_width = key_value.values.shape
+    return (
+        platform() == "gpu"
+        and query.dtype in (jnp.bfloat16, jnp.float16)
+        and bias is None
+        and dropout_rate == 0
+        and queries % 2 == keys % 2 == 0
+        and width == value_width
+        and width % 8 == 0
+        and width <= 128
+    )
+
+
+def dot_product_attention(
+    query: Float[Array, "B T H K"],
+    key_value: KeyValue,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "H T S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H U"]:
+    """As `t2t.model.attention.dot_product_attention`, without bias and without dropout.
+
+    A query that sees no key gets the mean of the values instead of 0.
+    """
+    assert bias is None
+    assert key is None or dropout_rate == 0
+    shape = query.shape[0], 1, query.shape[1], mask.shape[3]
+    mask = jnp.broadcast_to(mask, shape, out_sharding=spec("batch", None, None, None))
+
+    def attend(query: Array, keys: Array, values: Array, mask: Array) -> Array:
+        return jax.nn.dot_product_attention(
+            query, keys, values, mask=mask, scale=None if scaled else 1.0, implementation="cudnn"
+        )
+
+    heads = spec("batch", None, "heads", None)
+    if heads is None:
+        return attend(query, *key_value, mask)
+    results: Array = jax.shard_map(attend, out_specs=heads, check_vma=False)(
+        query, *key_value, mask
+    )
+    return results

@@ -1,0 +1,162 @@
+"""The arguments and conditions of cuDNN's attention; running it needs a GPU, compiling does not."""
+
+import dataclasses
+import importlib.util
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from t2t.config.fields import MeshConfig
+from t2t.data.batch import EOS_ID, Batch
+from t2t.data.loader import make_batch
+from t2t.model import attention
+from t2t.model.build import merge
+from t2t.model.interface import Params
+from t2t.model.kv_cache import KeyValue
+from t2t.ops import choose, cudnn_attention
+from t2t.planning.topology import open_topology
+from t2t.runtime.mesh import make_mesh, spec
+from t2t.training.step import sum_smoothed_losses
+from tests.model.small_models import SMALL, Structure
+from tests.model.small_models import draw as draw_params
+
+BATCH, QUERIES, KEYS, HEADS, WIDTH = 8, 6, 4, 4, 8
+needs_plugin = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda12_plugin") is None, reason="requirements-cuda.txt"
+)
+
+
+def draw(groups: int, dtype: str = "float32") -> tuple[Array, KeyValue, Array]:
+    random = np.random.default_rng(0)
+
+    def normal(*shape: int) -> Array:
+        return jnp.asarray(random.standard_normal(shape), dtype)
+
+    memory = KeyValue(normal(BATCH, KEYS, groups, WIDTH), normal(BATCH, KEYS, groups, WIDTH))
+    mask = random.random((BATCH, 1, QUERIES, KEYS)) < 0.6
+    mask[..., 0] = True  # every query sees a key
+    return normal(BATCH, QUERIES, HEADS, WIDTH), memory, jnp.asarray(mask)
+
+
+@pytest.fixture
+def by_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes what cuDNN would, by the same function of JAX with its other implementation."""
+    original = jax.nn.dot_product_attention
+
+    def run(*arrays: Array, implementation: str, **options: Any) -> Array:
+        assert implementation == "cudnn"
+        found: Array = original(*arrays, implementation="xla", **options)
+        return found
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", run)
+
+
+@pytest.mark.usefixtures("by_xla")
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("groups", [HEADS, 2])
+def test_call_is_equation_1(groups: int, scaled: bool) -> None:
+    query, memory, mask = draw(groups)
+    own = cudnn_attention.dot_product_attention(query, memory, mask, scaled=scaled)
+    expected = attention.dot_product_attention(query, memory, mask, scaled=scaled)
+    np.testing.assert_allclose(own, expected, atol=1e-5)
+    # One row of the mask for all queries, as in attention over the source.
+    own = cudnn_attention.dot_product_attention(query, memory, mask[:, :, :1], scaled=scaled)
+    expected = attention.dot_product_attention(query, memory, mask[:, :, :1], scaled=scaled)
+    np.testing.assert_allclose(own, expected, atol=1e-5)
+
+
+@pytest.mark.usefixtures("by_xla")
+def test_call_on_a_mesh_is_the_same() -> None:
+    query, memory, mask = draw(HEADS)
+    expected = cudnn_attention.dot_product_attention(query, memory, mask)
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        heads = spec("batch", None, "heads", None)
+        placed = [jax.device_put(x, heads) for x in (query, *memory)]
+        mask = jax.device_put(mask, spec("batch", None, None, None))
+        own = jax.jit(cudnn_attention.dot_product_attention)(placed[0], KeyValue(*placed[1:]), mask)
+    np.testing.assert_allclose(own, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "supported"),
+    [
+        ({}, True),
+        ({"dtype": "float16"}, True),
+        ({"dtype": "float32"}, False),
+        ({"queries": 5}, False),
+        ({"keys": 3}, False),
+        ({"width": 12}, False),
+        ({"width": 136}, False),
+        ({"value_width": 16}, False),
+        ({"rate": 0.1}, False),
+        ({"biased": True}, False),
+        ({"platform": "cpu"}, False),
+    ],
+)
+def test_supported_operands(
+    changes: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"queries": 6, "keys": 4, "width": 8, "dtype": "bfloat16", "rate": 0.0} | changes
+    monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
+    query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
+    keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
+    values = jnp.zeros((2, own["keys"], 2, own.get("value_width", own["width"])), own["dtype"])
+    bias = jnp.zeros((2, own["queries"], own["keys"])) if "biased" in own else None
+    found = cudnn_attention.supports(query, KeyValue(keys, values), bias, own["rate"])
+    assert found is supported
+
+
+def test_nothing_uses_the_results_of_queries_that_see_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So cuDNN may give such queries another value than the formula's 0."""
+
+    def fill(query: Array, memory: KeyValue, mask: Array, *others: Any, **options: Any) -> Array:
+        own = attention.dot_product_attention(query, memory, mask, *others, **options)
+        shape = own.shape[0], 1, own.shape[1], mask.shape[3]
+        sees = jnp.broadcast_to(mask, shape).any(axis=-1)[:, 0, :, None, None]
+        assert not sees.all() or mask.shape[2] > 1
+        return jnp.where(sees, own, 7.0).astype(own.dtype)
+
+    # A row of two sentence pairs, a row of one, and an empty one.
+    src = np.array([[5, 6, EOS_ID, 7, EOS_ID, 0], [8, 9, EOS_ID, 0, 0, 0], [0] * 6], np.int32)
+    tgt = np.array([[5, EOS_ID, 7, 8, EOS_ID, 0], [8, EOS_ID, 0, 0, 0, 0], [0] * 6], np.int32)
+    batch = Batch(*map(jnp.asarray, make_batch(src, tgt)))
+    found = []
+    for function in (attention.dot_product_attention, fill):
+        own = dataclasses.replace(choose.FAST, attention=function)
+        monkeypatch.setattr(choose, "FAST", own)
+        structure, params = draw_params(SMALL)
+
+        def sum_losses(params: Params, structure: Structure = structure) -> Array:
+            return sum_smoothed_losses(merge(structure, params), batch, 0.1)[0]
+
+        found.append(jax.value_and_grad(sum_losses)(params))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+@needs_plugin
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("keys", [QUERIES, KEYS])
+def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> None:
+    topology = open_topology(f"h100:{devices}")
+    with jax.set_mesh(make_mesh(MeshConfig(), topology.devices)):
+        heads, rows = spec("batch", None, "heads", None), spec("batch", None, None, None)
+
+        def describe(*shape: int, dtype: str = "bfloat16", sharding: Any = heads) -> Any:
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+        query = describe(BATCH, QUERIES, HEADS, WIDTH)
+        memory = KeyValue(*[describe(BATCH, keys, HEADS, WIDTH)] * 2)
+        mask = describe(BATCH, 1, QUERIES, keys, dtype="bool", sharding=rows)
+
+        def total(query: Array, memory: KeyValue, mask: Array) -> Array:
+            return choose.fast_attention(query, memory, mask).astype(jnp.float32).sum()
+
+        text = jax.jit(jax.grad(total, (0, 1))).lower(query, memory, mask).compile().as_text()
+    assert "__cudnn$fmhaScaleBias" in text
+    assert "__cudnn$fmhaScaleBiasSoftmaxBackward" in text
