@@ -21,6 +21,11 @@ def has_tpu(devices: Path = Path("/dev")) -> bool:
     return _any(devices, _TPUS)
 
 
+def list_plugins() -> list[str]:
+    """Names of JAX's plugins that are installed, such as xla_cuda12; libtpu is none of them."""
+    return [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
+
+
 def skip_absent_accelerators() -> None:
     """Makes JAX take the CPU if packages for GPUs or TPUs are installed but no such device is here.
 
@@ -30,8 +35,8 @@ def skip_absent_accelerators() -> None:
     """
     if "JAX_PLATFORMS" in os.environ or "JAX_FORCE_TPU_INIT" in os.environ:
         return
-    plugins = {plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")}
-    unknown = {name for name in plugins if not name.startswith("xla_cuda")}
+    plugins = list_plugins()
+    unknown = [name for name in plugins if not name.startswith("xla_cuda")]
     useless = bool(plugins) or importlib.util.find_spec("libtpu") is not None
     if unknown or not useless or has_gpu() or has_tpu():
         return
