@@ -20,6 +20,7 @@ import jax
 from benchmarks.contest import write
 from t2t.config.fields import Config
 from t2t.planning.batch_shapes import plan_shapes
+from t2t.planning.chips import Tpu
 from t2t.planning.compile_step import compile_step
 from t2t.planning.roofline import estimate
 from t2t.planning.topology import open_topology
@@ -40,6 +41,7 @@ def measure(config: Config, parts: int) -> dict[str, Any]:
     """Measures one recipe with `parts` accumulation steps."""
     config.training.accumulation_steps = parts
     topology = open_topology("v5e:2x2")
+    assert isinstance(topology.chip, Tpu)
     devices = len(topology.devices)
     config.tokenizer.vocab_size = 32_000
     config.data.batch_tokens = ROWS * LENGTH * devices

@@ -5,7 +5,10 @@ counts
 
 - bytes between the device's main memory (HBM) and the chip: the operands and results in HBM of each
   instruction outside of fusions. Of an array that a fusion only slices, or updates in place, only
-  the slice counts. An asynchronous operation counts where it ends (`-done`).
+  the slice counts. An asynchronous operation counts where it ends (`-done`). The scratch space of
+  cuBLAS and cuDNN does not count.
+- kernels: the instructions that do work, each of which is a kernel on a GPU, or a copy or a
+  collective. An asynchronous operation counts where it starts.
 - cycles: the TPU compiler's estimate of each instruction. Without one, a kernel counts with the
   FLOPs that its author stated, and any other instruction with its traffic. Collectives and
   asynchronous copies have no cycles.
@@ -29,6 +32,8 @@ _FREE = set(
 )
 # Custom calls without run-time cost: they name memory or assert something about indices.
 _HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
+# Libraries whose kernels move their operands and results, and have scratch space as last result.
+_LIBRARIES = ("__cublas$", "__cudnn$")
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 _SMALL = 1024  # bytes; smaller results take negligible time
 
@@ -53,6 +58,7 @@ class Cost:
     kernel_cycles: int = 0  # of kernels, from the FLOPs that they state
     # Operations without an estimate by the compiler: name -> cycles, from their traffic.
     unestimated: dict[str, int] = dataclasses.field(default_factory=dict)
+    kernels: int = 0  # instructions that do work, each a kernel on a GPU
     remarks: set[str] = dataclasses.field(default_factory=set)  # what is not counted exactly
 
     @property
@@ -67,15 +73,21 @@ class Cost:
         return total if self.has_cycles else None
 
 
-def measure_cost(
-    text: str, kernel_flops_per_cycle: float = math.inf, bytes_per_cycle: float = math.inf
-) -> Cost:
-    """Computes the cost of the program in `text`, which is optimised HLO.
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What the counting depends on besides the program."""
 
-    The two speeds are used where the compiler has no estimate: the first for kernels, the second
-    for other instructions, by their HBM traffic.
-    """
-    walk = _Walk(parse_module(text), kernel_flops_per_cycle, bytes_per_cycle)
+    # Speeds where the compiler has no estimate: of kernels, and of other instructions by traffic.
+    kernel_flops_per_cycle: float = math.inf
+    bytes_per_cycle: float = math.inf
+    # A slice of a bitcast of an operand counts like a slice of the operand. NVIDIA's compiler
+    # writes most slices so; other plans do without, and stay comparable with earlier ones.
+    through_bitcasts: bool = False
+
+
+def measure_cost(text: str, rules: Rules = Rules()) -> Cost:
+    """Computes the cost of the program in `text`, which is optimised HLO."""
+    walk = _Walk(parse_module(text), rules)
     walk.cost.has_cycles = '"estimated_cycles"' in text
     walk.visit(walk.module.entry, 1)
     return walk.cost
@@ -84,9 +96,9 @@ def measure_cost(
 class _Walk:
     """Visits the computations in execution order and counts how often each is executed."""
 
-    def __init__(self, module: HloModule, kernel_flops_per_cycle: float, bytes_per_cycle: float):
+    def __init__(self, module: HloModule, rules: Rules):
         self.module = module
-        self.speeds = (kernel_flops_per_cycle, bytes_per_cycle)
+        self.rules = rules
         self.cost = Cost(has_cycles=False)
 
     def visit(self, computation: str, times: int, *, overlaps: bool = False) -> None:
@@ -112,6 +124,8 @@ class _Walk:
                     f"arrays of dtype {array.dtype}, whose size is unknown, are not counted"
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
+        if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
+            self.cost.kernels += times
         operation = self.cost.operations.setdefault(name, Operation(name))
         operation.executions += times
         operation.hbm_bytes += hbm_bytes
@@ -122,9 +136,8 @@ class _Walk:
     ) -> int:
         if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):
             return times * int(estimated)
-        kernel_flops_per_cycle, bytes_per_cycle = self.speeds
         if stated := own.attribute(r'"cost_estimate":\{"flops":"(\d+)"'):
-            cycles = times * round(int(stated) / kernel_flops_per_cycle)
+            cycles = times * round(int(stated) / self.rules.kernel_flops_per_cycle)
             self.cost.kernel_cycles += cycles
             return cycles
         target = _call_target(own)
@@ -134,11 +147,11 @@ class _Walk:
             or target in _HARMLESS_CALLS
         ):
             return 0
-        if target:
+        if target and not target.startswith(_LIBRARIES):
             self.cost.remarks.add(
                 f"calls of {target} count only with their HBM traffic: it states no FLOPs"
             )
-        cycles = round(hbm_bytes / bytes_per_cycle)
+        cycles = round(hbm_bytes / self.rules.bytes_per_cycle)
         if self.cost.has_cycles and own.num_bytes >= _SMALL:
             self.cost.unestimated[name] = self.cost.unestimated.get(name, 0) + cycles
         return cycles
@@ -172,7 +185,7 @@ class _Walk:
         """Returns the branch with most cycles, or most bytes if there are no cycles."""
 
         def measure(branch: str) -> tuple[int, int]:
-            walk = _Walk(self.module, *self.speeds)
+            walk = _Walk(self.module, self.rules)
             walk.cost.has_cycles = self.cost.has_cycles
             walk.visit(branch, 1)
             sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
@@ -213,28 +226,33 @@ class _Walk:
                     written[result] = 0
                     read[operand] *= started
             (called,) = own.called("calls")
-            used, update = _find_parts(self.module.computations[called])
+            used, update = _find_parts(
+                self.module.computations[called], self.rules.through_bitcasts
+            )
             read = [min(size, used.get(number, size)) for number, size in enumerate(read)]
             written = written if update is None else [min(sum(written), update)]
         elif own.opcode in _SLICES and read:
             read[0] = min(read[0], own.num_bytes)
         elif own.opcode == "dynamic-update-slice":
             read[0], written = 0, [sources[1].num_bytes]
+        elif own.opcode == "custom-call" and _has_scratch(own):
+            written = written[:-1]
         return sum(read) + sum(written)
 
 
-def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
+def _find_parts(fusion: Scope, through_bitcasts: bool) -> tuple[dict[int, int], int | None]:
     """Finds operands that a fusion only slices, and an update in place of its result.
 
     Returns (number of a sliced operand -> bytes read, bytes written or None if not in place).
     """
     read: dict[int, int] = {}
     for own in (i for i in fusion.values() if i.opcode == "parameter"):
-        users = [user for user in fusion.values() if own.name in user.operands]
+        names = _find_names(fusion, own.name) if through_bitcasts else {own.name}
+        users = [u for u in fusion.values() if names & {*u.operands} and u.name not in names]
         places = {place for user in users for place in user.operands[1:]}
         updates = [user for user in users if user.opcode == "dynamic-update-slice"]
         slices = [user for user in users if user.opcode in _SLICES]
-        if users and len(slices) + len(updates) == len(users) and own.name not in places:
+        if users and len(slices) + len(updates) == len(users) and not names & places:
             read[int(own.arguments)] = sum(user.num_bytes for user in slices)
     root = next(i for i in fusion.values() if i.is_root)
     while root.opcode == "bitcast":
@@ -243,11 +261,26 @@ def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
     return read, fusion[root.operands[1]].num_bytes if update else None
 
 
+def _find_names(fusion: Scope, name: str) -> set[str]:
+    """Names of an array inside a fusion: its own and those of its bitcasts."""
+    names = {name}
+    for own in fusion.values():
+        if own.opcode == "bitcast" and own.operands[0] in names:
+            names.add(own.name)
+    return names
+
+
 def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
     """Returns (number of the result, number of the operand) of each pair that shares memory."""
     text = fusion.attribute(r"output_to_operand_aliasing=\{(.*?\))\}") or ""
     pairs = re.findall(r"\{(\d*)\}: \((\d+),", text)
     return [(int(result or 0), int(operand)) for result, operand in pairs]
+
+
+def _has_scratch(call: Instruction) -> bool:
+    """True if the last result is scratch space, most of which a kernel does not touch."""
+    library = (_call_target(call) or "").startswith(_LIBRARIES)
+    return library and len(call.arrays) > 1 and call.arrays[-1].dtype in ("s8", "u8")
 
 
 def _call_target(own: Instruction) -> str | None:
