@@ -42,6 +42,7 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
+        _log.info("the output of each run is in %s/RUN/output.log", workdir)
         with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
             Scheduler(programs, workers, lock, progress).work(chosen)
     return not any(find_failure(workdir, run).exists() for run in chosen)
