@@ -84,7 +84,7 @@ class Progress:
         return read_metrics(self._workdir / run.name)
 
     def _format_time(self, run: Run) -> str:
-        """Formats the time since the stage began and, once training has taken steps, that left."""
+        """Formats the time since the stage began and, in training, an estimate of the time left."""
         begun, first = self._starts[run.name]
         elapsed, step = time.monotonic() - begun, self._bars[run.name].n
         left = run.config.training.steps - step
