@@ -115,7 +115,8 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
 def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
     """Counts values in bins given by their lower edges; no value may be below the first edge."""
     counts, _ = np.histogram(values, (*edges, np.inf))
-    median, percentile_99 = np.percentile(values, [50, 99]).tolist()
+    # "inverted_cdf" gives a value that occurs: at least 99% of the values are at most that large.
+    median, percentile_99 = np.percentile(values, [50, 99], method="inverted_cdf").tolist()
     return Histogram(
         float(values.mean()),
         median,
@@ -211,7 +212,7 @@ def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
 def _format_histogram(title: str, histogram: Histogram) -> str:
     title += (
         f": mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
-        f"99% below {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
+        f"99% at most {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
     )
     fullest, total = max(histogram.counts), sum(histogram.counts)
     rows = [

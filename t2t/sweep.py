@@ -66,7 +66,11 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)
     programs = Programs(workdir, *read_recipe(), protocol)
-    good = sweep(programs, runs, values.workers, values.index)
+    try:
+        good = sweep(programs, runs, values.workers, values.index)
+    except KeyboardInterrupt:
+        _log.info("stopped and saved; run the same command to continue the sweep")
+        raise
     if values.index is None:
         print(write_report(workdir, list_recorded(workdir, runs), values.measure))
     return 0 if good else 1
