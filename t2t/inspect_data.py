@@ -9,6 +9,7 @@ vocabulary; without it a vocabulary is trained on the corpus, and discarded afte
 import dataclasses
 import hashlib
 import json
+import logging
 import tempfile
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime import program
 from t2t.runtime.text_tables import format_table
+
+_log = logging.getLogger(__name__)
 
 SIDES = ("src", "tgt")
 LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
@@ -80,6 +83,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     training: dict[str, Hashes] = {}
     for split in sorted(list_splits(config.data), key=lambda name: name != "train"):
         corpus = open_split(config.data, split)
+        _log.info("tokenizing and counting %s: %d pairs", split, len(corpus))
         tokenized = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
         words, hashes = _read_text(corpus)
         if split == "train":
@@ -111,7 +115,8 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
 def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
     """Counts values in bins given by their lower edges; no value may be below the first edge."""
     counts, _ = np.histogram(values, (*edges, np.inf))
-    median, percentile_99 = np.percentile(values, [50, 99]).tolist()
+    # "inverted_cdf" gives a value that occurs: at least 99% of the values are at most that large.
+    median, percentile_99 = np.percentile(values, [50, 99], method="inverted_cdf").tolist()
     return Histogram(
         float(values.mean()),
         median,
@@ -174,7 +179,30 @@ def format_report(report: DataReport) -> str:
         for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", summarize(report)])
+
+
+def summarize(report: DataReport) -> str:
+    """Names in a line what may need attention: repeated, shared and dropped pairs, rare characters.
+
+    A character is rare if the vocabulary lacks it, so that it is unknown or spelt as bytes.
+    """
+    found = []
+    for name, split in report.splits.items():
+        counts = {
+            "repeated": split.repeated["pair"],
+            "also in train": split.in_training.get("pair", 0),
+            "left out of training": sum(split.dropped.values()),
+        }
+        found += [f"pairs of {name} {what}: {count:,}" for what, count in counts.items() if count]
+        if any((*split.unknown.values(), *split.bytes.values())):
+            found.append(f"{name} has characters that the vocabulary lacks")
+    if found:
+        return "to look at: " + "; ".join(found)
+    return (
+        "nothing unusual: no pair is repeated, in train and another split, or left out of "
+        "training, and the vocabulary has all characters"
+    )
 
 
 def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
@@ -184,7 +212,7 @@ def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
 def _format_histogram(title: str, histogram: Histogram) -> str:
     title += (
         f": mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
-        f"99% below {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
+        f"99% at most {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
     )
     fullest, total = max(histogram.counts), sum(histogram.counts)
     rows = [
@@ -201,6 +229,7 @@ def main(config: Config, vocabulary_path: Path | None, output: Path | None) -> N
     if vocabulary_path:
         vocabulary = Vocabulary.load(vocabulary_path)
     else:
+        _log.info("training the vocabulary")
         corpora = [corpus for corpus, _ in open_training(config.data)]
         with tempfile.TemporaryDirectory() as directory:
             vocabulary = train_vocabulary(corpora, config.tokenizer, Path(directory))

@@ -51,10 +51,10 @@ def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         changed = [
             row
             for name, value in entry.items()
-            if name not in ("date", "step") and value != before.get(name)
+            if name not in ("date", "step") and value != before.get(name, {})
             for row in describe_field(name, value)
         ]
-        yield textwrap.indent(format_table(changed), "  ")
+        yield textwrap.indent(format_table(changed or [["unchanged"]]), "  ")
         before = entry
 
 
@@ -72,8 +72,8 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
                 for corpus in corpora:
                     digest = corpus["sha256"][:16]
                     yield split, f"{corpus['pairs']} pairs, {digest}, {corpus['name']}"
-        case "versions" | "environment" | "config" | "operations":
-            yield name, ", ".join(f"{key} {item}" for key, item in value.items())
+        case "versions" | "environment" | "config" | "compute" | "operations":
+            yield name, ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
         case _ if value is not None:
             yield name, str(value)
 

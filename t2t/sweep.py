@@ -42,6 +42,7 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
+        _log.info("the output of each run is in %s/RUN/output.log", workdir)
         with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
             Scheduler(programs, workers, lock, progress).work(chosen)
     return not any(find_failure(workdir, run).exists() for run in chosen)
@@ -65,7 +66,11 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)
     programs = Programs(workdir, *read_recipe(), protocol)
-    good = sweep(programs, runs, values.workers, values.index)
+    try:
+        good = sweep(programs, runs, values.workers, values.index)
+    except KeyboardInterrupt:
+        _log.info("stopped and saved; run the same command to continue the sweep")
+        raise
     if values.index is None:
         print(write_report(workdir, list_recorded(workdir, runs), values.measure))
     return 0 if good else 1

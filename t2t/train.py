@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 from jax.sharding import Mesh
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config, DataConfig
 from t2t.config.flags import define_config, read_config
@@ -36,7 +37,7 @@ from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import check_corpora, record_start
-from t2t.training.run_directory import list_steps, lock_run, open_run
+from t2t.training.run_directory import list_steps, lock_run, open_run, read_metrics
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer
@@ -105,7 +106,7 @@ def train_on_mesh(
             every=config.training.log_every,
             max_nonfinite=config.training.max_nonfinite_steps,
         )
-        with contextlib.closing(report):
+        with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = train(
                 config.training,
                 state,
@@ -116,12 +117,33 @@ def train_on_mesh(
                 report,
             )
     if finished:
+        _log.info("%s", describe_end(workdir, config))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
     else:
         _log.info("stopped and saved; run the same command to continue")
     return False
+
+
+def describe_end(workdir: Path, config: Config) -> str:
+    """Describes a finished training: its last and best validation score, and how to evaluate it."""
+    metric = config.checkpoints.best_metric
+    scores = {
+        line["step"]: value
+        for line in read_metrics(workdir)
+        if (value := line.get(f"validation/{metric}")) is not None
+    }
+    found = ""
+    if scores:
+        last = max(scores)
+        best = sorted(scores, key=lambda step: scores[step], reverse=metric == "bleu")[0]
+        found = (
+            f"; validation {metric}: last {scores[last]:.4g} at step {last}, "
+            f"best {scores[best]:.4g} at step {best}"
+        )
+    command = f"python -m t2t.evaluate --workdir={workdir}"
+    return f"finished at step {config.training.steps}{found}; to evaluate: {command}"
 
 
 def name_splits(
@@ -159,6 +181,11 @@ def make_training_loader(
         len(plan.shapes),
         100 * plan.padding_share(),
         plan.describe_dropped(),
+    )
+    _log.info(
+        "the first step of each of the %d batch shapes compiles, which takes some seconds or more; "
+        "until then the time left is overestimated",
+        len(plan.shapes),
     )
     return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
 

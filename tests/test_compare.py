@@ -52,10 +52,10 @@ def test_table_sentence_and_buckets_tell_systems_apart(runs: Path, tmp_path: Pat
 
 def test_seeds_make_one_system(runs: Path) -> None:
     text = report(runs, "base-0,base-1", "one_head")
-    assert "one_head is worse than base-0 (+1): -" in text
+    assert "one_head is worse than base-0 (and 1 more seed): -" in text
     assert "from 2 and 1 seeds on these 24 sentences" in text
     alone = report(runs, "base-0,base-1")
-    assert re.search(r"^base-0 \(\+1\) +test-100 +2 ", alone, re.MULTILINE)
+    assert re.search(r"^base-0 \(and 1 more seed\) +test-100 +2 ", alone, re.MULTILINE)
     assert "one run" not in alone
 
 

@@ -111,6 +111,10 @@ def test_report_is_printed_and_written(
     assert "also in train: src 2 (50.00%), tgt 2 (50.00%), pair 1 (25.00%)" in text
     assert "left out of training: empty 1 (12.50%), longer than 30 1 (12.50%)" in text
     assert f"from 1 4 100.00% {'#' * 40}" in [" ".join(line.split()) for line in text.splitlines()]
+    assert text.splitlines()[-1] == (
+        "to look at: pairs of train repeated: 1; pairs of train left out of training: 3; "
+        "train has characters that the vocabulary lacks; pairs of test also in train: 1"
+    )
     figures = json.loads((tmp_path / "report.json").read_text())
     assert figures["splits"]["test"]["in_training"]["pair"] == 1
 

@@ -25,6 +25,7 @@ START = {
     "vocabulary": "cafe",
     "versions": {"jax": "0.10.2"},
     "environment": {},
+    "compute": {"activations": "float32", "products": "exact"},
     "device": "cpu",
     "devices": 8,
     "processes": 1,
@@ -42,7 +43,7 @@ def run(tmp_path: Path) -> Path:
         "changed": ["M t2t/runtime/program.py"],
         "code": "face" * 16,
     }
-    lines = [START, START | resumed]
+    lines = [START, START | resumed, START | resumed | {"step": 55}]
     (tmp_path / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     figures = [
         {"step": 50, "time": 0.0, "train/loss": 4.0},
@@ -71,6 +72,8 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert "code beefbeefbeefbeef, sha256 of the programs and recipes" in lines
     assert "train 1000 pairs, feedfeedfeedfeed, a.en | a.de" in lines
     assert "versions jax 0.10.2" in lines
+    assert "compute activations float32, products exact" in lines
+    assert not any(line.startswith("environment") for line in lines)
     assert "step 60 of 100000" in lines
     assert "train/loss nan at step 60" in lines
     assert "validation/loss 3.5 at step 50" in lines
@@ -89,8 +92,9 @@ def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
         "changed M t2t/runtime/program.py",
         "code facefacefaceface, sha256 of the programs and recipes",
         "devices 2",
-        "",
+        "2026-01-02T10:00:00Z after step 55",
     ]
+    assert lines[start + 5] == "unchanged"
 
 
 def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:

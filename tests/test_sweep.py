@@ -69,7 +69,7 @@ def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) 
         assert status == 2
         time.sleep(1)
     assert status == 0, messages
-    assert messages.splitlines()[0].startswith("base-seed0: finished, bleu ")
+    assert messages.splitlines()[1].startswith("base-seed0: finished, bleu ")
     assert score.stat().st_mtime_ns == written
     rows = [line.split("|")[1].strip() for line in output.splitlines()[2:4]]
     assert rows == ["base", "one_head"]

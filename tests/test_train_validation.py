@@ -1,5 +1,6 @@
 """Validation during training: what it scores, and that it never ends a run."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -24,17 +25,35 @@ def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "make_mesh", make_small_mesh)
 
 
-def test_validation_translates_where_it_is_asked_to(config: Config, tmp_path: Path) -> None:
+def test_validation_translates_where_it_is_asked_to(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     short = change(
         config,
         training={"steps": 4, "validate_every": 2, "bleu_every": 4},
         checkpoints={"every": 4, "best_metric": "bleu"},
     )
-    assert train.main(short, tmp_path / "run")
+    with caplog.at_level("INFO"):
+        assert train.main(short, tmp_path / "run")
     without, with_bleu = read_figures(tmp_path / "run", "validation/")
     assert set(without) == {"step", "validation/loss", "validation/perplexity"}
     assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
     assert with_bleu["validation/perplexity"] == pytest.approx(np.exp(with_bleu["validation/loss"]))
+    starts = ["step 2: validation loss ", "step 4: validation loss "]
+    lines = [line for line in caplog.messages if ": validation " in line]
+    assert [line[: len(starts[0])] for line in lines] == starts
+    bleu = f"{with_bleu['validation/bleu']:.4g} at step 4"
+    assert caplog.messages[-1] == (
+        f"finished at step 4; validation bleu: last {bleu}, best {bleu}; "
+        f"to evaluate: python -m t2t.evaluate --workdir={tmp_path}/run"
+    )
+
+
+def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
+    losses = {5: 2.5, 10: 1.5, 15: None, 20: 1.75}
+    lines = [json.dumps({"step": step, "validation/loss": loss}) for step, loss in losses.items()]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert "last 1.75 at step 20, best 1.5 at step 10;" in train.describe_end(tmp_path, Config())
 
 
 def test_validation_that_fails_does_so_before_training(
@@ -75,8 +94,12 @@ def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
     assert len(read_figures(tmp_path / "run", "validation/")) == 2
 
 
-def test_without_a_validation_split_training_needs_none(config: Config, tmp_path: Path) -> None:
+def test_without_a_validation_split_training_needs_none(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
-    assert train.main(blind, tmp_path / "run")
+    with caplog.at_level("INFO"):
+        assert train.main(blind, tmp_path / "run")
+    assert caplog.messages[-1].startswith("finished at step 5; to evaluate: ")
     assert read_figures(tmp_path / "run", "validation/") == []
     assert list_steps(tmp_path / "run") == [5]

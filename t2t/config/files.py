@@ -15,7 +15,13 @@ from t2t.storage.atomic_files import write_file
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each field that differs: "model.d_model: 512 -> 256"."""
     before, after = flatten(old), flatten(new)
-    return [f"{k}: {before[k]!r} -> {after[k]!r}" for k in before if before[k] != after[k]]
+    return [
+        f"{k}: {_format(before[k])} -> {_format(after[k])}" for k in before if before[k] != after[k]
+    ]
+
+
+def _format(value: Any) -> str:
+    return "default" if value is None else repr(value)  # None: derived from other fields
 
 
 def overrides(config: Config) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def start_search(
     """The initial state: an empty hypothesis in slot 0 of each sentence, none finished.
 
     Args:
-        cache: the model's cache before the first step, with the same capacity.
+        cache: the model's cache before the first step, with space for `capacity` steps.
         max_lengths: each sentence's limit in tokens, EOS included. At the limit only EOS is
             allowed, so every hypothesis ends. A limit of 0 marks a row without a sentence.
         capacity: L, the number of tokens for which the arrays have space; see `extend_search`.
@@ -178,7 +178,7 @@ def continue_search(
     hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy).
 
     The search of a sentence ends when no alive hypothesis can overtake its R-th best finished one.
-    A further token never raises log P <= 0, no hypothesis is longer than the limit, and alpha >= 0.
+    log P is at most 0, and no token raises it; no hypothesis is longer than the limit; alpha >= 0.
     So no continuation of an alive hypothesis can score more than its log P / lp(limit). Once this
     bound is no better than the R-th best finished score, ending the search changes no result.
 

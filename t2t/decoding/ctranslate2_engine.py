@@ -38,7 +38,7 @@ class CTranslate2Translator(Translator):
         """`compute_type` is the number format of matrix products: int8, int16, float32, ...
 
         Raises:
-            ConfigError: CTranslate2 does not support the model, or this CPU not the `compute_type`.
+            ConfigError: CTranslate2 cannot run the model, or this CPU cannot use `compute_type`.
         """
         check_support(config.model)
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))

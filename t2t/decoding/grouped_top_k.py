@@ -20,9 +20,10 @@ def grouped_top_k(
     Returns the values, best first, with their slots and tokens. Ties between slots go to the lower
     slot. Ties within a slot go to the lower token only if the vocabulary is too small for groups.
 
-    So that few logits are sorted, the tokens of each slot are divided into groups. Without banned
-    tokens, the `count` best values lie in the `count` groups with the largest maxima. Each banned
-    token of a slot may be the maximum of a group, so one more group is taken for each of them.
+    So that few logits are sorted, the tokens of each slot are divided into groups. If no
+    token were banned, the `count` best values would lie in the `count` groups with the largest
+    maxima. A banned token may be the maximum of a group, so one more group is taken for each of
+    them.
     With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
     elementwise maxima of contiguous vectors.
     """

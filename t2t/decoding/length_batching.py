@@ -38,7 +38,7 @@ def group_by_length(
 def find_smaller_batch_size(rows: int) -> int:
     """Returns the size to which a batch shrinks once its unfinished sentences fit into that size.
 
-    It is 0, for no shrinking, if the batch has no more rows than that already.
+    It is 0 (no shrinking) if the batch is not larger than that size.
     """
     smaller = _round_up_to_devices(_SHRUNK_ROWS)
     return smaller if smaller < rows else 0

@@ -36,7 +36,7 @@ def cut(subwords: Sequence[str], size: int) -> list[range]:
     6. anywhere
 
     A piece ends at the best kind of cut within its first `size` sub-words, and among several of
-    this kind at the last. So in a script with spaces only a word longer than `size` is cut.
+    this kind at the last. So in a script with spaces a word is cut only if longer than `size`.
 
     Args:
         subwords: as SentencePiece spells them: "▁" is a space, "<0xE2>" a byte.

@@ -184,7 +184,7 @@ class Translator:
                 )
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
-        """Cuts a sentence into pieces of at most `limit` ids with EOS; none if it is empty."""
+        """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""
         without_eos, size = ids[:-1], self.max_source_length - 1
         if len(without_eos) <= size:
             return [ids] if without_eos else []

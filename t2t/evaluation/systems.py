@@ -48,8 +48,9 @@ def read_system(operand: str, split: str, evaluation: str) -> System:
     found = [find_evaluation(place, split, evaluation) for place in places]
     hypotheses = [each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found)
-    name = str(places[0]) if len(places) == 1 else f"{places[0]} (+{len(places) - 1})"
-    return System(name, found, hypotheses)
+    more = len(places) - 1
+    seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
+    return System(f"{places[0]}{seeds}", found, hypotheses)
 
 
 def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:

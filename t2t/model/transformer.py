@@ -117,7 +117,7 @@ class Transformer(EncoderDecoder):
         source = [
             KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
         ]
-        first_token = src[:, :1, None]  # for `zeros_like`, which shards over the batch, too
+        first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
         return DecodingCache(
             past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
             source=source,

@@ -25,7 +25,7 @@ def _drop(x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]) -> 
     def backward(
         key_data: UInt32[Array, "2"], gradient: Float[Array, "..."]
     ) -> tuple[Float[Array, "..."], None]:
-        # Dropout is linear in x and its own transpose. The barrier keeps XLA from storing the mask
+        # Dropout is linear, and its own transpose. The barrier keeps XLA from storing the mask
         # of the forward pass: reading it from memory takes longer than computing the hash again.
         return drop(gradient, jax.lax.optimization_barrier(key_data)), None
 

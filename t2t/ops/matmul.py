@@ -1,4 +1,4 @@
-"""Products of activations with weights, where bfloat16 operands are faster than float32."""
+"""Products of activations with weights; their gradients multiply operands of the same dtype."""
 
 import functools
 import math
@@ -43,7 +43,7 @@ def project(
 
     Splitting an array copies it. In training x has many positions (B * T), so this function splits
     the weights. In a decoding step x has few, so it splits the product of x with all weights. The
-    number of positions at which it changes, G * P, has not been tuned.
+    threshold, G * P positions, has not been tuned.
     """
     split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
     product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)

@@ -260,7 +260,7 @@ def _multiply(left: Array, left_axis: int, right: Array, right_axis: int) -> Flo
 def _exponentiate(
     logits: Float[Array, "S Q"], mask: Any
 ) -> tuple[Float[Array, "S Q"], Float[Array, "1 Q"]]:
-    """Returns the softmax's numerators and denominators, which are inf if all keys are hidden."""
+    """Returns the softmax's numerators, and its denominators: inf where all keys are hidden."""
     masked = apply_mask(logits, mask[0].astype(jnp.int32) != 0)
     largest = masked.max(axis=0, keepdims=True)
     exp_logits = jnp.exp(masked - largest)

@@ -112,7 +112,7 @@ class Scheduler:
                 process_group=0,  # so that Ctrl-C signals only the sweep
             )
             self._jobs.append(_Job(run, worker, stage, process, output.tell()))
-        self._progress.report(run, stage)
+        self._progress.begin(run, stage)
 
     def _advance(self, job: _Job) -> None:
         """Updates the progress of a job or, if its process has ended, starts the next stage."""

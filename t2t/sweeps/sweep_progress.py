@@ -2,8 +2,10 @@
 
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tqdm
 
@@ -22,6 +24,8 @@ class Progress:
         """Creates a bar for each run, and reports those that are already finished."""
         self._workdir, self._measure = workdir, measure
         self._sizes: dict[str, int] = {}  # size of each metrics.jsonl when it was last read
+        self._events: dict[str, str] = {}  # what each run that has begun does
+        self._starts: dict[str, tuple[float, int]] = {}  # time and step at which its stage began
         self._bars = {
             run.name: tqdm.tqdm(
                 desc=run.name,
@@ -34,6 +38,7 @@ class Progress:
             for place, run in enumerate(runs)
         }
         for run in runs:
+            self._bars[run.name].set_postfix_str("waiting")
             if find_score(workdir, run).exists():
                 self.finish(run)
 
@@ -41,6 +46,14 @@ class Progress:
         """Closes the bars and leaves them on the screen."""
         for bar in self._bars.values():
             bar.close()
+
+    def begin(self, run: Run, stage: str) -> None:
+        """Reports that a stage of a run begins, and starts its clock."""
+        self.report(run, stage)
+        bar, metrics = self._bars[run.name], self._read_new(run)
+        bar.n = metrics[-1]["step"] if metrics else bar.n
+        self._starts[run.name] = time.monotonic(), int(bar.n)
+        self._events[run.name] = "starting and compiling" if stage == "training" else stage
 
     def report(self, run: Run, event: str) -> None:
         """Reports an event of a run."""
@@ -50,19 +63,35 @@ class Progress:
             _log.info("%s: %s", run.name, event)
 
     def update(self, run: Run) -> None:
-        """Moves the bar of a run to the last step in its metrics."""
+        """Moves the bar of a run to the last step in its metrics, and shows its time."""
         bar = self._bars[run.name]
-        path = self._workdir / run.name / "metrics.jsonl"
-        size = path.stat().st_size if path.exists() else 0
-        if bar.disable or size == self._sizes.get(run.name, 0):
+        if bar.disable:
             return
-        self._sizes[run.name] = size
-        metrics = read_metrics(self._workdir / run.name)
-        if metrics:
+        if metrics := self._read_new(run):
             bar.n = metrics[-1]["step"]
             losses = [line["train/loss"] for line in metrics if "train/loss" in line]
             shown = f"{losses[-1]:.3f}" if losses and losses[-1] is not None else "not finite"
-            bar.set_postfix_str(f"training, loss {shown}")
+            self._events[run.name] = f"training, loss {shown}"
+        bar.set_postfix_str(f"{self._events[run.name]}, {self._format_time(run)}")
+
+    def _read_new(self, run: Run) -> list[dict[str, Any]]:
+        """Reads the metrics of a run; empty if their file is as it was at the last call."""
+        path = self._workdir / run.name / "metrics.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        if size == self._sizes.get(run.name, 0):
+            return []
+        self._sizes[run.name] = size
+        return read_metrics(self._workdir / run.name)
+
+    def _format_time(self, run: Run) -> str:
+        """Formats the time since the stage began and, in training, an estimate of the time left."""
+        begun, first = self._starts[run.name]
+        elapsed, step = time.monotonic() - begun, self._bars[run.name].n
+        left = run.config.training.steps - step
+        shown = tqdm.tqdm.format_interval(elapsed)
+        if left and step > first:
+            shown += f"<{tqdm.tqdm.format_interval(elapsed * left / (step - first))}"
+        return str(shown)
 
     def finish(self, run: Run) -> None:
         """Reports that a run is finished, with its score."""

@@ -94,8 +94,9 @@ class Report:
             self._pending = None
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
-        """Writes validation scores, under their names with the prefix "validation/"."""
+        """Logs validation scores, and writes them under names with the prefix "validation/"."""
         if scores:
+            _log.info("step %d: validation %s", step, _describe(scores))
             self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
     def restart_clock(self) -> None:
@@ -144,7 +145,7 @@ class Report:
         }
         self._write(step, scalars)
         self._bar.set_postfix_str(
-            f"loss {loss:.3f}, rate {scalars['train/learning_rate']:.2e}, "
+            f"train loss {loss:.3f}, rate {scalars['train/learning_rate']:.2e}, "
             f"{scalars['train/tokens_per_second']:.0f} tokens/s, "
             f"padding {scalars['train/padding_share']:.0%}"
         )

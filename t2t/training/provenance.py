@@ -1,7 +1,7 @@
 """The provenance of a run: `ledger.jsonl` has one line for each start of its training.
 
-A line records what determines the results: the command, the changed config fields, the revision of
-the code, hashes of the texts and the vocabulary, versions of packages, and the devices.
+A line records what determines the results: the command, config fields that are not default, the
+revision of the code, hashes of texts and vocabulary, versions of packages, and the devices.
 """
 
 import hashlib
@@ -204,7 +204,7 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hash_code(plugins: Sequence[str] = ()) -> str:
-    """Returns a SHA-256 of names and contents of all modules of t2t, configs/*.py and plugins.
+    """Returns a SHA-256 of names and contents of all modules in t2t and configs, and of plugins.
 
     It includes files that git does not track. It is the same in a checkout and in an installation
     of it.

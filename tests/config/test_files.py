@@ -153,7 +153,7 @@ def test_differences_name_each_changed_field() -> None:
     assert differences(Config(), Config()) == []
     changed = override(Config(), {"model.d_k": 32, "data.source": "tfds", "seed": 1})
     assert differences(Config(), changed) == [
-        "model.d_k: None -> 32",
+        "model.d_k: default -> 32",
         "data.source: 'phrasebook' -> 'tfds'",
         "seed: 0 -> 1",
     ]

@@ -83,7 +83,7 @@ def test_runs_joined_by_a_comma_are_seeds_of_one_system(tmp_path: Path) -> None:
         save(tmp_path / str(seed), spoil(3 + seed), config={"seed": seed} if seed else {})
     system = read_system(f"{tmp_path}/0,{tmp_path}/1", "test", "")
     assert [*system.hypotheses] == [spoil(3), spoil(4)]
-    assert system.name == f"{tmp_path}/0 (+1)"
+    assert system.name == f"{tmp_path}/0 (and 1 more seed)"
 
 
 @pytest.mark.parametrize(

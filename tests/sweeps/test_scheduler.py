@@ -2,8 +2,10 @@
 
 import dataclasses
 import importlib.util
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -112,6 +114,31 @@ def test_several_workers_take_the_longest_runs_first(
     work(tmp_path, make_runs(Config(), rows)[0], workers=2)
     begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
     assert begun == ["long", "deep", "base", "one_head", "small"]
+
+
+def test_terminal_shows_what_each_run_does_and_for_how_long(
+    tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "40")
+    progress = Progress(tmp_path, runs[:2], "bleu")
+    progress.begin(runs[0], "training")
+    progress.update(runs[0])
+    metrics = tmp_path / runs[0].name / "metrics.jsonl"
+    metrics.parent.mkdir()
+    metrics.write_text('{"step": 1000, "train/loss": 2}\n')
+    progress.update(runs[0])
+    progress.begin(runs[0], "evaluating")
+    progress.update(runs[0])
+    progress.close()
+    shown = [part.strip() for part in re.split(r"[\r\n]", terminal.getvalue())]
+    assert any("0% one_head-seed0, waiting" in part for part in shown)
+    assert any("0% base-seed0, starting and compiling, 00:00" in part for part in shown)
+    assert any("1% base-seed0, training, loss 2.000, 00:00<00:0" in part for part in shown)
+    assert any("1% base-seed0, evaluating, 00:00" in part for part in shown)
 
 
 def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:

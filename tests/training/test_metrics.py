@@ -280,6 +280,18 @@ def test_log_file_gets_lines_instead_of_a_bar(
     assert caplog.messages[0].startswith("step 2/100 loss 2, learning_rate 0.25, gradient_norm 0.5")
 
 
+def test_each_validation_is_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    report = make_report(tmp_path)
+    report.validation(250, {"loss": 2.1227, "perplexity": 8.3533})
+    report.validation(500, {"loss": 0.6817, "perplexity": 1.9771, "bleu": 30.25})
+    report.close()
+    assert caplog.messages == [
+        "step 250: validation loss 2.123, perplexity 8.353",
+        "step 500: validation loss 0.6817, perplexity 1.977, bleu 30.25",
+    ]
+
+
 def test_run_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     report = make_report(tmp_path)
     (tmp_path / "metrics.jsonl").mkdir()  # in the way
