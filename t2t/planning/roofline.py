@@ -162,9 +162,12 @@ def sum_collectives(
 
 def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
     """Returns the `count` operations with most cycles, or most bytes if there are no cycles."""
-    key = "hbm_bytes" if cost.cycles is None else "cycles"
+    key, unknown = ("hbm_bytes", {"cycles"}) if cost.cycles is None else ("cycles", set())
     heaviest = sorted(cost.operations.values(), key=lambda own: getattr(own, key), reverse=True)
-    return [dataclasses.asdict(operation) for operation in heaviest[:count]]
+    return [
+        {name: value for name, value in dataclasses.asdict(own).items() if name not in unknown}
+        for own in heaviest[:count]
+    ]
 
 
 def _remark(
