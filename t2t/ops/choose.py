@@ -71,9 +71,11 @@ def fast_attention(
     others = mask, bias, dropout_rate, key
     if isinstance(key_value, KVCache):
         return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
-    for twin in (tpu_attention, cudnn_attention):
-        if twin.supports(query, key_value, bias, 0.0 if key is None else dropout_rate):
-            return twin.dot_product_attention(query, key_value, *others, scaled=scaled)
+    rate = 0.0 if key is None else dropout_rate
+    if tpu_attention.supports(query, key_value, bias, rate):
+        return tpu_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    if cudnn_attention.supports(query, key_value, bias, rate):
+        return cudnn_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
     return recomputed_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
 
 
@@ -93,7 +95,7 @@ FAST = Operations(
 FAST_ON_GPU = dataclasses.replace(FAST, smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy)
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
-# queries, keys and values into one and cut its result, which cuDNN needs in parts: 0.96 of the
+# queries, keys and values into one and cut its result, which cuDNN needs in parts: 0.95 of the
 # bytes of a step without it (benchmarks/LOG.md).
 COMPILER_OPTIONS = {"gpu": {"xla_gpu_dot_merger_threshold_mb": "0"}}
 

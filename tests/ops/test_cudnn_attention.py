@@ -100,7 +100,13 @@ def test_call_on_a_mesh_is_the_same() -> None:
 def test_supported_operands(
     changes: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"queries": 6, "keys": 4, "width": 8, "dtype": "bfloat16", "rate": 0.0} | changes
+    own: dict[str, Any] = {
+        "queries": 6,
+        "keys": 4,
+        "width": 8,
+        "dtype": "bfloat16",
+        "rate": 0.0,
+    } | changes
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
@@ -158,5 +164,6 @@ def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> 
             return choose.fast_attention(query, memory, mask).astype(jnp.float32).sum()
 
         text = jax.jit(jax.grad(total, (0, 1))).lower(query, memory, mask).compile().as_text()
+    assert text is not None
     assert "__cudnn$fmhaScaleBias" in text
     assert "__cudnn$fmhaScaleBiasSoftmaxBackward" in text
