@@ -25,7 +25,8 @@ PAGES.append(ROOT / "benchmarks" / "README.md")
 
 # Flags of programs that are not ours: SLURM, pip, pytest, absl.
 OTHER_FLAGS = set(
-    "nodes gpus-per-node ntasks-per-node array gpus wrap hypothesis-profile help".split()
+    "nodes gpus-per-node ntasks-per-node array gpus wrap hypothesis-profile help "
+    "xla_gpu_enable_scatter_determinism_expander".split()
 )
 # The tutorial's commands with a model and a training that take seconds.
 TINY = """
@@ -80,7 +81,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 def test_pages_are_short() -> None:
     lengths = {of_page(page): page.read_text("utf-8").count("\n") for page in COUNTED}
-    assert sum(lengths.values()) <= 1515, lengths
+    assert sum(lengths.values()) <= 1560, lengths
     assert lengths["README.md"] <= 130
 
 
