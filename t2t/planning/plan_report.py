@@ -119,7 +119,7 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
         rows.append(("  compiler", f"{own.compiled_flops:.4g}", note))
     rows.append(("HBM traffic", show_bytes(own.hbm_bytes), ""))
     if own.kernels is not None:
-        rows.append(("kernels", f"{own.kernels:,}", "started one after the other"))
+        rows.append(("kernels", f"{own.kernels:,}", "that start, copies and collectives too"))
     for kind, sums in own.collectives.items():
         note = f"sent by {sums['count']:,} operations on {show_bytes(sums['bytes'])}"
         if hidden := sums["overlapped_seconds"]:
