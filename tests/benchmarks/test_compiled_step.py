@@ -124,7 +124,7 @@ def test_raw_file_has_programs_ratios_and_no_places(
 ) -> None:
     for name, value in {"ROWS": 8, "LENGTH": 16, "VOCABULARY": 20}.items():
         monkeypatch.setattr(compiled_step, name, value)
-    monkeypatch.setitem(sys.modules, "configs.tiny", types.SimpleNamespace(get_config=make_tiny))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "configs.tiny", types.SimpleNamespace(get_config=make_tiny))
     output = checkout / "found.json"
     flags = [f"--checkout={checkout}", "--topology=cpu:2", "--models=tiny", "--dropout=own"]
     monkeypatch.setattr(sys, "argv", ["benchmarks/compiled_step.py", *flags, f"--output={output}"])
