@@ -26,6 +26,7 @@ from t2t.config.fields import MeshConfig
 from t2t.model.kv_cache import KeyValue
 from t2t.ops import recomputed_attention, tpu_attention
 from t2t.ops.tpu_attention import LANES, MAX_WEIGHTS_PER_HEAD
+from t2t.planning.chips import Tpu
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
@@ -61,6 +62,7 @@ def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> ja
 def measure(length: int, heads: int, *, fused: bool) -> dict[str, Any]:
     """Returns cycles and bytes per device, including operations around the kernel."""
     topology = open_topology("v5e:2x2")
+    assert isinstance(topology.chip, Tpu)
     mesh = make_mesh(MeshConfig(), topology.devices)
     cost = measure_cost(str(compile_attention(mesh, length, heads, fused=fused).as_text()))
     kernel = sum(one.cycles for one in cost.operations.values() if one.name.endswith("pallas_call"))

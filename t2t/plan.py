@@ -17,8 +17,9 @@ from absl import flags
 
 from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
-from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
+from t2t.planning.plan_report import describe, to_json
 from t2t.planning.planner import plan_mesh, search_meshes
+from t2t.planning.search_report import describe_search, to_search_json
 from t2t.planning.topology import open_topology
 from t2t.runtime import program
 

@@ -1,5 +1,9 @@
 """Data-sheet figures of accelerators, per JAX device, which is one chip.
 
+A figure that only one kind of chip has stands in its class; what follows from the kind is decided
+in three places: how to open a topology (`topology.py`), which links a collective takes
+(`interconnect.py`), and how a step's time is estimated (`roofline.py`).
+
 TPUs: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications", read in November
 2026. The memory that a program may use is slightly less than on the data sheet: it is the size that
 the compiler (libtpu 0.0.42.1) reports as available when a program does not fit.
@@ -13,6 +17,7 @@ Network bandwidths are in one direction, half of a data sheet's "bidirectional" 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 _GIB = 2**30
 
@@ -20,6 +25,8 @@ _GIB = 2**30
 @dataclasses.dataclass(frozen=True)
 class Chip:
     """The figures of one kind of device."""
+
+    links: ClassVar[tuple[str, ...]] = ("network",)  # the fabrics that carry collectives
 
     name: str
     flops: float  # per second, bfloat16 products with float32 accumulation
@@ -64,20 +71,21 @@ class Tpu(Chip):
 
 @dataclasses.dataclass(frozen=True)
 class Gpu(Chip):
-    """An NVIDIA GPU; its compiler estimates no time.
+    """An NVIDIA GPU; its compiler states no time.
 
-    `memory_bytes` is what JAX takes when it starts, 75% of the memory.
+    `memory_bytes` is all of its memory here; `topology.py` takes the share that JAX takes.
     """
 
+    links: ClassVar[tuple[str, ...]] = ("NVLink", "network")  # inside a host, between hosts
+
+    product: str
     host_bandwidth: float  # bytes per second that a GPU can send to GPUs of other hosts
     capability: int  # CUDA compute capability, the major number
     cores: int  # streaming multiprocessors
     units_per_core: int  # float32 units
-    total_memory: int  # bytes of HBM
     l2_bytes: int
     clock_ghz: float
     shared_bytes: int  # shared memory per core; a block can use 1 KiB less
-    product: str
 
     def target_config(self) -> str:
         """The device as XLA's GpuTargetConfigProto, in text format."""
@@ -97,7 +105,7 @@ class Gpu(Chip):
               memory_bandwidth: {round(self.memory_bandwidth)}
               l2_cache_size: {self.l2_bytes}
               clock_rate_ghz: {self.clock_ghz}
-              device_memory_size: {self.total_memory}
+              device_memory_size: {round(self.memory_bytes)}
               cuda_compute_capability {{ major: {self.capability} minor: 0 }}
               registers_per_core_limit: 65536
               registers_per_block_limit: 65536
@@ -125,22 +133,26 @@ CHIPS: dict[str, Chip] = {
         ),
         # DGX A100: NVLink 3, 600 GB/s in both directions; a network card of 200 Gbit/s per GPU.
         Gpu(
-            "a100", 312e12, 0.75 * 85100068864, 2039040000000, 300e9, 25e9,
-            8, 108, 64, 85100068864, 41943040, 1.41, 167936, "NVIDIA A100-SXM4-80GB",
+            "a100", 312e12, 85_100_068_864, 2039.04e9, 300e9, "NVIDIA A100-SXM4-80GB",
+            host_bandwidth=25e9, capability=8, cores=108, units_per_core=64,
+            l2_bytes=41_943_040, clock_ghz=1.41, shared_bytes=167_936,
         ),
         # DGX H100 and H200: NVLink 4, 900 GB/s in both directions; 400 Gbit/s per GPU.
         Gpu(
-            "h100", 989.4e12, 0.75 * 84942979072, 3352320000000, 450e9, 50e9,
-            9, 132, 128, 84942979072, 52428800, 1.98, 233472, "NVIDIA H100 80GB HBM3",
+            "h100", 989.4e12, 84_942_979_072, 3352.32e9, 450e9, "NVIDIA H100 80GB HBM3",
+            host_bandwidth=50e9, capability=9, cores=132, units_per_core=128,
+            l2_bytes=52_428_800, clock_ghz=1.98, shared_bytes=233_472,
         ),
         Gpu(
-            "h200", 989.4e12, 0.75 * 151397597184, 4800000000000, 450e9, 50e9,
-            9, 132, 128, 151397597184, 52428800, 1.98, 233472, "NVIDIA H200 141GB HBM3e",
+            "h200", 989.4e12, 151_397_597_184, 4800e9, 450e9, "NVIDIA H200 141GB HBM3e",
+            host_bandwidth=50e9, capability=9, cores=132, units_per_core=128,
+            l2_bytes=52_428_800, clock_ghz=1.98, shared_bytes=233_472,
         ),
         # DGX B200: NVLink 5, 1,800 GB/s in both directions; 400 Gbit/s per GPU.
         Gpu(
-            "b200", 2250e12, 0.75 * 191514411008, 7672320000000, 900e9, 50e9,
-            10, 148, 128, 191514411008, 132644864, 1.965, 233472, "NVIDIA B200",
+            "b200", 2250e12, 191_514_411_008, 7672.32e9, 900e9, "NVIDIA B200",
+            host_bandwidth=50e9, capability=10, cores=148, units_per_core=128,
+            l2_bytes=132_644_864, clock_ghz=1.965, shared_bytes=233_472,
         ),
         # Nominal figures of one server core, to compare meshes without an accelerator's compiler:
         # 100 GFLOP/s, 16 GiB, 10 GB/s of memory and 1 GB/s of network bandwidth.

@@ -1,6 +1,7 @@
 """Reads collectives from optimised HLO: their kinds, sizes and participating devices."""
 
 import dataclasses
+import math
 import re
 
 import numpy as np
@@ -19,9 +20,14 @@ class Collective:
 
     kind: str
     num_bytes: int  # per device, of the operand or the result, whichever is larger
-    members: tuple[int, ...]  # devices of the first group, as indices into the program's
+    groups: tuple[tuple[int, ...], ...]  # devices, as indices into the program's
     times: int
     overlaps: bool  # asynchronous: other operations run at the same time
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The devices of the first group; groups are equally large."""
+        return self.groups[0]
 
     @property
     def sent_bytes(self) -> int:
@@ -44,27 +50,31 @@ def read_collective(
     """Reads the collective of an instruction whose opcode is one of `KINDS` or its `-start`."""
     kind = own.opcode.removesuffix("-start")
     size = sum(scope[name].num_bytes for name in own.operands)
-    members = _read_group(own, num_devices)
+    groups = _read_groups(own, num_devices)
     if kind == "all-gather":
-        size *= len(members)
+        size *= len(groups[0])
     root = next((i for i in scope.values() if i.is_root), own)
     if kind == "all-reduce" and root.opcode == "dynamic-slice":
         kind = "reduce-scatter"  # the fusion keeps only this device's slice
     # The TPU compiler splits asynchronous collectives into chains of fusions with other work.
     overlaps |= own.opcode.endswith("-start") or "chain_id=" in own.attributes
-    return Collective(kind, size, members, times, overlaps)
+    return Collective(kind, size, groups, times, overlaps)
 
 
-def _read_group(collective: Instruction, num_devices: int) -> tuple[int, ...]:
-    """Reads the first replica group, written as a list, as a grid or by mesh axes."""
+def _read_groups(collective: Instruction, num_devices: int) -> tuple[tuple[int, ...], ...]:
+    """Reads the replica groups, written as lists, as a grid or by mesh axes."""
     text = collective.attribute(r"(?:replica_groups|source_target_pairs)=(.*)") or ""
-    if members := re.match(r"\{\{([\d,]+)\}", text):
-        return tuple(map(int, members[1].split(",")))
+    if lists := re.match(r"\{\{.*?\}\}", text):
+        return tuple(tuple(_read_sizes(one)) for one in re.findall(r"\{([\d,]+)\}", lists[0][1:]))
     if grid := re.match(r"\[\d+,(\d+)\]<=(\[.*)", text):
-        return tuple(map(int, _read_devices(grid[2])[: int(grid[1])]))
+        return _to_groups(_read_devices(grid[2]).reshape(-1, int(grid[1])))
     if mesh := re.match(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? ?\{([^}]*)\}", text):
-        return _read_mesh_group(mesh[1], mesh[2], mesh[3])
-    return tuple(range(num_devices))
+        return _to_groups(_read_mesh_groups(mesh[1], mesh[2], mesh[3]))
+    return (tuple(range(num_devices)),)
+
+
+def _to_groups(rows: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(map(int, row)) for row in rows)
 
 
 def _read_devices(text: str) -> np.ndarray:
@@ -74,8 +84,8 @@ def _read_devices(text: str) -> np.ndarray:
     return devices.transpose(_read_sizes(axes) if axes else None).ravel()
 
 
-def _read_mesh_group(axes: str, devices: str | None, taken: str) -> tuple[int, ...]:
-    """Reads a group along mesh axes, such as `'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`.
+def _read_mesh_groups(axes: str, devices: str | None, taken: str) -> np.ndarray:
+    """Reads groups along mesh axes, one per row, such as `'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`.
 
     `'b':(2)4` is a part of axis `b`: with the axis reshaped to (2, 4, rest), the dimension of 4.
     """
@@ -91,8 +101,9 @@ def _read_mesh_group(axes: str, devices: str | None, taken: str) -> tuple[int, .
         shape += [before, part, size // (before * part)]
         inside += [False, True, False]
     ids = np.arange(np.prod(shape)) if devices is None else _read_devices(devices)
-    index = tuple(slice(None) if whole else 0 for whole in inside)
-    return tuple(map(int, ids.reshape(shape)[index].ravel()))
+    order = np.argsort(inside, kind="stable")  # the axes of a group last
+    size = math.prod(length for length, own in zip(shape, inside, strict=True) if own)
+    return ids.reshape(shape).transpose(order).reshape(-1, size)
 
 
 def _read_sizes(text: str) -> list[int]:

@@ -5,7 +5,10 @@ counts
 
 - bytes between the device's main memory (HBM) and the chip: the operands and results in HBM of each
   instruction outside of fusions. Of an array that a fusion only slices, or updates in place, only
-  the slice counts. An asynchronous operation counts where it ends (`-done`).
+  the slice counts. An asynchronous operation counts where it ends (`-done`). The scratch space of
+  cuBLAS and cuDNN does not count.
+- kernels: the instructions that do work, each of which is a kernel on a GPU, or a copy or a
+  collective. An asynchronous operation counts where it starts.
 - cycles: the TPU compiler's estimate of each instruction. Without one, a kernel counts with the
   FLOPs that its author stated, and any other instruction with its traffic. Collectives and
   asynchronous copies have no cycles.
@@ -29,6 +32,8 @@ _FREE = set(
 )
 # Custom calls without run-time cost: they name memory or assert something about indices.
 _HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
+# Libraries whose kernels move their operands and results, and have scratch space as last result.
+_LIBRARIES = ("__cublas$", "__cudnn$")
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 _SMALL = 1024  # bytes; smaller results take negligible time
 
@@ -53,6 +58,7 @@ class Cost:
     kernel_cycles: int = 0  # of kernels, from the FLOPs that they state
     # Operations without an estimate by the compiler: name -> cycles, from their traffic.
     unestimated: dict[str, int] = dataclasses.field(default_factory=dict)
+    kernels: int = 0  # instructions that do work, each a kernel on a GPU
     remarks: set[str] = dataclasses.field(default_factory=set)  # what is not counted exactly
 
     @property
@@ -112,6 +118,8 @@ class _Walk:
                     f"arrays of dtype {array.dtype}, whose size is unknown, are not counted"
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
+        if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
+            self.cost.kernels += times
         operation = self.cost.operations.setdefault(name, Operation(name))
         operation.executions += times
         operation.hbm_bytes += hbm_bytes
@@ -134,7 +142,7 @@ class _Walk:
             or target in _HARMLESS_CALLS
         ):
             return 0
-        if target:
+        if target and not target.startswith(_LIBRARIES):
             self.cost.remarks.add(
                 f"calls of {target} count only with their HBM traffic: it states no FLOPs"
             )
@@ -220,6 +228,8 @@ class _Walk:
             read[0] = min(read[0], own.num_bytes)
         elif own.opcode == "dynamic-update-slice":
             read[0], written = 0, [sources[1].num_bytes]
+        elif own.opcode == "custom-call" and _has_scratch(own):
+            written = written[:-1]
         return sum(read) + sum(written)
 
 
@@ -248,6 +258,12 @@ def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
     text = fusion.attribute(r"output_to_operand_aliasing=\{(.*?\))\}") or ""
     pairs = re.findall(r"\{(\d*)\}: \((\d+),", text)
     return [(int(result or 0), int(operand)) for result, operand in pairs]
+
+
+def _has_scratch(call: Instruction) -> bool:
+    """True if the last result is scratch space, most of which a kernel does not touch."""
+    library = (_call_target(call) or "").startswith(_LIBRARIES)
+    return library and len(call.arrays) > 1 and call.arrays[-1].dtype in ("s8", "u8")
 
 
 def _call_target(own: Instruction) -> str | None:

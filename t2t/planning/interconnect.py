@@ -1,16 +1,53 @@
-"""Bandwidth between the members of a collective, over the links of a torus of chips."""
+"""Links that carry a collective, and the bandwidth that each of its members has on them.
 
+TPUs are a torus of chips. GPUs of a host are joined by NVLink, and hosts by a network.
+"""
+
+import collections
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from t2t.planning.chips import Chip
+from t2t.planning.chips import Chip, Gpu, Tpu
+from t2t.planning.hlo_collectives import Collective
 
-Coordinates = tuple[int, ...]  # of a chip in its torus
+Coordinates = tuple[int, ...]  # of a TPU in its torus; of a GPU: (slice, host, number in the host)
 
 
-def find_bandwidth(
-    members: Sequence[int], coordinates: Sequence[Coordinates] | None, chip: Chip
+class Link(NamedTuple):
+    """The slowest link that a collective takes."""
+
+    name: str  # one of `Chip.links`
+    bandwidth: float  # bytes per second that each member can send to the others
+
+
+def find_link(
+    collective: Collective, coordinates: Sequence[Coordinates] | None, chip: Chip
+) -> Link:
+    """Finds the link that limits a collective.
+
+    Args:
+        collective: Its groups number the devices as `coordinates` does.
+        coordinates: Of all devices; None: the result is the chip's whole bandwidth.
+        chip: The kind of device.
+    """
+    match chip:
+        case Tpu() if coordinates is not None:
+            return Link("network", find_torus_bandwidth(collective.members, coordinates, chip))
+        case Gpu() if coordinates is not None:
+            hosts = [place[:-1] for place in coordinates]
+            links = [
+                _find_gpu_link(collective.kind, [hosts[member] for member in group], chip)
+                for group in collective.groups
+            ]
+            return min(links, key=lambda link: link.bandwidth)
+        case _:
+            return Link(chip.links[0], chip.network_bandwidth)
+
+
+def find_torus_bandwidth(
+    members: Sequence[int], coordinates: Sequence[Coordinates], chip: Tpu
 ) -> float:
     """Bytes per second that each member of a collective can send to the others.
 
@@ -18,15 +55,7 @@ def find_bandwidth(
     chip has two usable links if the members form a ring, and one if they form a line, since all
     traffic crosses the link in its middle. Members `step` positions apart share the links with
     `step` - 1 other groups.
-
-    Args:
-        members: Indices of the devices that take part.
-        coordinates: Torus coordinates of all devices; None: the result is the chip's whole
-            bandwidth.
-        chip: The kind of device.
     """
-    if coordinates is None:
-        return chip.network_bandwidth
     torus = np.max(coordinates, axis=0)[: chip.dimensions] + 1
     # 3D slices have closed rings in all dimensions (multiples of 4 x 4 x 4) or in none.
     closed = torus % chip.ring == 0
@@ -41,3 +70,19 @@ def find_bandwidth(
             is_ring = is_closed and len(taken) * step == size
             links += (2 if is_ring else 1) / step
     return float(links) * chip.network_bandwidth / (2 * chip.dimensions)
+
+
+def _find_gpu_link(kind: str, hosts: Sequence[Coordinates], chip: Gpu) -> Link:
+    """Finds the slowest link of one group, whose members are on these hosts.
+
+    Inside a host every GPU has the whole bandwidth of NVLink. A group with k members on each host
+    forms k rings through all of its members, and each ring leaves a host by the network card of
+    another GPU: all k cards carry the traffic of each member, as far as NVLink can feed them. In an
+    all-to-all a GPU sends by its own card what is for other hosts.
+    """
+    counts = collections.Counter(hosts)
+    if len(counts) == 1:
+        return Link("NVLink", chip.network_bandwidth)
+    size, fewest = len(hosts), min(counts.values())
+    cards = (size - 1) / (size - fewest) if "all-to-all" in kind else fewest
+    return Link("network", min(chip.network_bandwidth, cards * chip.host_bandwidth))

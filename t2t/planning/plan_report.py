@@ -2,13 +2,17 @@
 
 import dataclasses
 import importlib.metadata
-import importlib.util
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t.planning.chips import Chip
-from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh, rank_plans
-from t2t.planning.roofline import CYCLES_ERROR, Estimate
+from t2t.planning.chips import Chip, Gpu, Tpu
+from t2t.planning.planner import (
+    MeshPlan,
+    ShapePlan,
+    TrainingEstimate,
+    TrainingTime,
+    describe_mesh,
+)
+from t2t.planning.roofline import Estimate
 from t2t.planning.topology import Topology
 from t2t.runtime.text_tables import format_table
 
@@ -22,6 +26,10 @@ _NOTES = {
     "memory": "HBM traffic / bandwidth",
     "network": "bytes sent / bandwidth of the mesh axis' links",
 }
+_GPU_NOTES = _NOTES | {
+    "NVLink": "bytes sent inside hosts / bandwidth of NVLink",
+    "network": "bytes sent in rings that cross hosts / bandwidth of their network cards",
+}
 
 
 def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
@@ -30,65 +38,34 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
         "topology": topology.name,
         "devices": len(topology.devices),
         "mesh": plan.mesh,
-        **_flatten(plan.heaviest),
+        **flatten_shape(plan.heaviest),
         "fits": plan.fits,
-        "recipe": None if plan.training is None else dataclasses.asdict(plan.training),
+        "recipe": flatten_training(plan.training),
         "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
-        "compiled_shapes": [_flatten(one) for one in plan.compiled],
-        "chip": {**dataclasses.asdict(topology.chip), "clock": topology.chip.clock},
+        "compiled_shapes": [flatten_shape(one) for one in plan.compiled],
+        "chip": _flatten_chip(topology.chip),
         "versions": _list_versions(),
     }
 
 
-def to_search_json(
-    plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
-) -> dict[str, Any]:
-    """The figures of the first plan, then of all plans in order, and the refused meshes."""
-    entries = [
-        {
-            "mesh": plan.mesh,
-            "rank": rank,
-            **_flatten(plan.heaviest),
-            "recipe": to_json(plan, topology)["recipe"],
-        }
-        for plan, rank in zip(plans, rank_plans(plans), strict=True)
-    ]
-    return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
-
-
-def _flatten(one: ShapePlan) -> dict[str, Any]:
+def flatten_shape(one: ShapePlan) -> dict[str, Any]:
     """Merges the fields of the estimate into those of the plan; None if there is no estimate."""
     figures = dataclasses.asdict(one)
     names = [field.name for field in dataclasses.fields(Estimate)]
     return figures | (figures.pop("estimate") or dict.fromkeys(names))
 
 
-def describe_search(plans: Sequence[MeshPlan]) -> str:
-    """Formats a table of meshes, the fastest first; ranks are equal within the error."""
-    header = "rank data fsdp tensor memory sent estimate range tokens/s".split()
-    rows = [
-        [rank or "-", *(plan.mesh[axis] for axis in header[1:4]), *_list_figures(plan)]
-        for plan, rank in zip(plans, rank_plans(plans), strict=True)
-    ]
-    return "\n".join(
-        [
-            format_table(rows, header, align="r" * len(header)),
-            "Meshes of equal rank cannot be told apart: their ranges overlap. A range covers "
-            "asynchronous",
-            f"collectives hidden or not, and an error of {CYCLES_ERROR:.0%} in the cycles, which "
-            "no run on a TPU has tested.",
-        ]
-    )
+def flatten_training(training: TrainingEstimate | None) -> dict[str, Any] | None:
+    """Merges the fields of the time into the others; they are None if there is no estimate."""
+    if training is None:
+        return None
+    figures = dataclasses.asdict(training)
+    names = [field.name for field in dataclasses.fields(TrainingTime)]
+    return figures | (figures.pop("time") or dict.fromkeys(names))
 
 
-def _list_figures(plan: MeshPlan) -> list[str]:
-    one, own = plan.heaviest, plan.heaviest.estimate
-    memory = _bytes(one.memory_bytes)
-    if plan.training is None or own is None:
-        return [memory, "does not fit"]
-    sent = sum(kind["sent_bytes"] for kind in own.collectives.values())
-    rate = f"{plan.training.tokens_per_second:,.0f}"
-    return [memory, _bytes(sent), _time(own.step_seconds_estimate), _range(own), rate]
+def _flatten_chip(chip: Chip) -> dict[str, Any]:
+    return dataclasses.asdict(chip) | ({"clock": chip.clock} if isinstance(chip, Tpu) else {})
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
@@ -106,13 +83,11 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
             f"  {empty} of the rows are empty, so that all devices have equally many; raise "
             "data.batch_tokens, or lower mesh.data or mesh.fsdp, to fill them"
         )
-    verdict = "fits" if one.fits else "DOES NOT FIT"
-    memory = f"of {_bytes(topology.chip.memory_bytes)}: {verdict}"
-    rows: list[_Figures] = [("memory", _bytes(one.memory_bytes), memory)]
+    rows: list[_Figures] = [("memory", show_bytes(one.memory_bytes), _judge(one, topology.chip))]
     own = one.estimate
     if own:
         rows += [
-            (f"  {name}", _bytes(size), _NOTES.get(name, ""))
+            (f"  {name}", show_bytes(size), _NOTES.get(name, ""))
             for name, size in dataclasses.asdict(own.memory).items()
         ]
         rows += _describe_work(one, own)
@@ -126,6 +101,13 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
+def _judge(one: ShapePlan, chip: Chip) -> str:
+    """Says whether the memory suffices."""
+    verdict = "fits" if one.fits else "DOES NOT FIT"
+    whose = " that JAX takes of the GPU when it starts" if isinstance(chip, Gpu) else ""
+    return f"of {show_bytes(chip.memory_bytes)}{whose}: {verdict}"
+
+
 def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
     waste = 1 - one.model_flops / own.flops
     rows = [
@@ -135,26 +117,39 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
     if own.compiled_flops:
         note = f"{own.compiled_flops / own.flops:.3f} times that, all operations counted"
         rows.append(("  compiler", f"{own.compiled_flops:.4g}", note))
-    rows.append(("HBM traffic", _bytes(own.hbm_bytes), ""))
+    rows.append(("HBM traffic", show_bytes(own.hbm_bytes), ""))
+    if own.kernels is not None:
+        rows.append(("kernels", f"{own.kernels:,}", "started one after the other"))
     for kind, sums in own.collectives.items():
-        note = f"sent by {sums['count']:,} operations on {_bytes(sums['bytes'])}"
+        note = f"sent by {sums['count']:,} operations on {show_bytes(sums['bytes'])}"
         if hidden := sums["overlapped_seconds"]:
             note += f"; {hidden / sums['seconds']:.0%} of the time overlaps computation"
-        rows.append((kind, _bytes(sums["sent_bytes"]), note))
+        rows.append((kind, show_bytes(sums["sent_bytes"]), note))
     return rows
 
 
 def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
     limit = max(own.seconds, key=own.seconds.__getitem__)
+    notes = _GPU_NOTES if isinstance(chip, Gpu) else _NOTES
+    count = {3: "three", 4: "four"}[len(own.seconds)]
+    bound = own.step_seconds_lower_bound
+    return [
+        *((f"  {name}", show_time(took), notes[name]) for name, took in own.seconds.items()),
+        ("lower bound", show_time(bound), f"{limit} time, if all {count} overlap"),
+        *_describe_estimate(one, own, chip),
+    ]
+
+
+def _describe_estimate(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
+    if own.step_seconds_estimate is None or own.step_seconds_range is None:
+        return [("estimate", "none", "the compiler states no times")]
     how = "compute, memory and network one after the other"
-    if own.estimated_cycles is not None:
+    if own.estimated_cycles is not None and isinstance(chip, Tpu):
         how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
     share = one.model_flops / own.step_seconds_estimate / chip.flops
     return [
-        *((f"  {name}", _time(took), _NOTES[name]) for name, took in own.seconds.items()),
-        ("lower bound", _time(own.step_seconds_lower_bound), f"{limit} time, if all three overlap"),
-        ("estimate", _time(own.step_seconds_estimate), how),
-        ("  range", _range(own), "by the assumed error"),
+        ("estimate", show_time(own.step_seconds_estimate), how),
+        ("  range", show_range(own.step_seconds_range), "by the assumed error"),
         ("  of the peak", f"{share:.1%}", "FLOPs without padding / estimate"),
     ]
 
@@ -184,20 +179,13 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
             "The recipe does not fit: raise mesh.fsdp to split the parameters, or "
             "training.accumulation_steps to split the activations; --search tries all meshes."
         ]
-    rows = [
-        [
-            "tokens per second",
-            f"{training.tokens_per_second:,.0f}",
-            "target tokens, without padding",
-        ],
-        ["hours", f"{training.hours:,.2f}"],
-        ["accelerator-hours", f"{training.accelerator_hours:,.1f}"],
-    ]
     lines = [
         f"the recipe: {training.steps:,} steps of {training.tokens_per_step:,.0f} target tokens on "
         "average",
-        format_table(rows, align="lr"),
     ]
+    if training.time is None:
+        return lines
+    lines.append(format_table(_describe_training_time(training.time), align="lr"))
     if others := len(plan.shapes) - len(plan.compiled):
         lines.append(
             f"  (time of {others} lighter shapes scaled by FLOPs; --all_shapes compiles them)"
@@ -205,7 +193,17 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
     return lines
 
 
-def _bytes(count: float | None) -> str:
+def _describe_training_time(time: TrainingTime) -> list[list[str]]:
+    rate = f"{time.tokens_per_second:,.0f}"
+    return [
+        ["tokens per second", rate, "target tokens, without padding"],
+        ["hours", f"{time.hours:,.2f}"],
+        ["accelerator-hours", f"{time.accelerator_hours:,.1f}"],
+    ]
+
+
+def show_bytes(count: float | None) -> str:
+    """Formats a number of bytes with four digits."""
     if count is None:
         return "unknown"
     for unit in ("B", "kB", "MB", "GB"):
@@ -215,16 +213,19 @@ def _bytes(count: float | None) -> str:
     return f"{count:.4g} TB"
 
 
-def _time(seconds: float) -> str:
+def show_time(seconds: float) -> str:
+    """Formats a time in milliseconds."""
     return f"{1000 * seconds:.4g} ms"
 
 
-def _range(own: Estimate) -> str:
-    low, high = own.step_seconds_range
+def show_range(seconds: tuple[float, float]) -> str:
+    """Formats a range of times in milliseconds."""
+    low, high = seconds
     return f"{1000 * low:.3g}-{1000 * high:.3g} ms"
 
 
 def _list_versions() -> dict[str, str]:
     """Returns the versions of the packages that determine the figures."""
-    packages = [name for name in ("jax", "jaxlib", "libtpu") if importlib.util.find_spec(name)]
-    return {name: importlib.metadata.version(name) for name in packages}
+    packages = ("jax", "jaxlib", "libtpu", "jax-cuda12-pjrt")
+    installed = {one.name for one in importlib.metadata.distributions()}
+    return {name: importlib.metadata.version(name) for name in packages if name in installed}

@@ -31,15 +31,22 @@ class ShapePlan:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingTime:
+    """The estimated time of a whole training run."""
+
+    mean_step_seconds: float
+    tokens_per_second: float
+    hours: float
+    accelerator_hours: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingEstimate:
     """The estimate of a whole training run."""
 
     steps: int
     tokens_per_step: float  # target tokens without padding, mean over all steps
-    mean_step_seconds: float
-    tokens_per_second: float
-    hours: float
-    accelerator_hours: float
+    time: TrainingTime | None  # None: no estimate of the time of a step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +67,28 @@ class MeshPlan:
     def step_seconds_range(self) -> tuple[float, float] | None:
         """Range of the mean step time, with the relative error of the heaviest shape.
 
-        None if the recipe does not fit.
+        None if the recipe does not fit, or without an estimate.
         """
         own = self.heaviest.estimate
-        if self.training is None or own is None:
+        if own is None or own.step_seconds_estimate is None or own.step_seconds_range is None:
             return None
-        scale = self.training.mean_step_seconds / own.step_seconds_estimate
+        if self.training is None or self.training.time is None:
+            return None
+        scale = self.training.time.mean_step_seconds / own.step_seconds_estimate
         low, high = own.step_seconds_range
         return scale * low, scale * high
+
+    @property
+    def compared_seconds(self) -> float:
+        """The mean step time or, without an estimate, the lower bound of the heaviest shape.
+
+        Infinite if the recipe does not fit.
+        """
+        if self.training is None or self.heaviest.estimate is None:
+            return math.inf
+        if self.training.time is None:
+            return self.heaviest.estimate.step_seconds_lower_bound
+        return self.training.time.mean_step_seconds
 
     @property
     def fits(self) -> bool:
@@ -98,8 +119,9 @@ def search_meshes(
 ) -> tuple[list[MeshPlan], dict[str, str]]:
     """Plans the recipe on all meshes.
 
-    Returns (plans, refused). Plans that fit come first, sorted by time; the order of plans with
-    equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the reason why it is invalid.
+    Returns (plans, refused). Plans that fit come first, sorted by `MeshPlan.compared_seconds`; the
+    order of plans with equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the
+    reason why it is invalid.
     """
     plans, refused = [], {}
     for mesh in list_meshes(len(topology.devices)):
@@ -108,12 +130,12 @@ def search_meshes(
             plans.append(plan_mesh(own, topology, mean_length=mean_length, all_shapes=all_shapes))
         except ConfigError as error:
             refused[describe_mesh(dataclasses.asdict(mesh))] = str(error)
-    plans.sort(key=lambda plan: plan.training.mean_step_seconds if plan.training else math.inf)
+    plans.sort(key=lambda plan: plan.compared_seconds)
     return plans, refused
 
 
 def rank_plans(plans: Sequence[MeshPlan]) -> list[int | None]:
-    """Ranks sorted plans; a rank is None if the plan does not fit.
+    """Ranks sorted plans; a rank is None if the plan does not fit or has no range.
 
     Plans have equal rank if their ranges overlap with the range of the first plan of that rank.
     """
@@ -170,9 +192,16 @@ def _compile_shape(
         estimate=own,
         compile_seconds=time.perf_counter() - started,
     )
-    verdict = f"{1000 * own.step_seconds_estimate:.4g} ms per step" if own else "does not fit"
-    _log.info("  %s, after %.0f s of compiling", verdict, plan.compile_seconds)
+    _log.info("  %s, after %.0f s of compiling", _summarise(own), plan.compile_seconds)
     return plan
+
+
+def _summarise(own: Estimate | None) -> str:
+    if own is None:
+        return "does not fit"
+    if own.step_seconds_estimate is None:
+        return f"at least {1000 * own.step_seconds_lower_bound:.4g} ms per step"
+    return f"{1000 * own.step_seconds_estimate:.4g} ms per step"
 
 
 def _estimate_training(
@@ -181,21 +210,32 @@ def _estimate_training(
     compiled: Sequence[ShapePlan],
     num_devices: int,
 ) -> TrainingEstimate | None:
-    """Estimates the training; scales the heaviest shape's time by FLOPs for shapes not compiled."""
-    known = {
-        one.shape: one.estimate.step_seconds_estimate
-        for one in compiled
-        if one.fits and one.estimate
-    }
+    known = {one.shape: one.estimate for one in compiled if one.fits and one.estimate}
     if len(known) < len(compiled):
         return None
-    rate = known[shapes[0]] / shapes[0].padded_flops
-    seconds = sum(s.share * known.get(s, rate * s.padded_flops) for s in shapes)
     tokens = sum(shape.share * shape.tgt_tokens for shape in shapes)
-    hours = config.training.steps * seconds / 3600
+    steps = config.training.steps
+    times = {shape: own.step_seconds_estimate for shape, own in known.items()}
     return TrainingEstimate(
-        steps=config.training.steps,
-        tokens_per_step=tokens,
+        steps, tokens, _estimate_time(steps, tokens, shapes, times, num_devices)
+    )
+
+
+def _estimate_time(
+    steps: int,
+    tokens: float,
+    shapes: Sequence[PlannedShape],
+    known: Mapping[PlannedShape, float | None],
+    num_devices: int,
+) -> TrainingTime | None:
+    """Estimates the time; scales the heaviest shape's by FLOPs for shapes not compiled."""
+    times = {shape: seconds for shape, seconds in known.items() if seconds is not None}
+    if len(times) < len(known):
+        return None
+    rate = times[shapes[0]] / shapes[0].padded_flops
+    seconds = sum(s.share * times.get(s, rate * s.padded_flops) for s in shapes)
+    hours = steps * seconds / 3600
+    return TrainingTime(
         mean_step_seconds=seconds,
         tokens_per_second=tokens / seconds,
         hours=hours,

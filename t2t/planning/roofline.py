@@ -1,14 +1,15 @@
 """Estimates the time of a compiled step on a chip: roofline and the compiler's cycles."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from t2t.planning.chips import Chip
+from t2t.planning.chips import Chip, Gpu, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_collectives import Collective
 from t2t.planning.hlo_traffic import Cost, measure_cost
-from t2t.planning.interconnect import find_bandwidth
+from t2t.planning.interconnect import find_link
 
 # Relative error of the cycles: an assumption, since no plan was compared with a run on a TPU.
 # libtpu 0.0.42 and 0.0.48 differ by 3% in the cycles of a step of configs/base.py, and by the
@@ -25,14 +26,22 @@ class Estimate:
     flops: float  # of all products, by the closed form, padding counted as tokens
     compiled_flops: float | None  # XLA's count: all operations, loop bodies once
     hbm_bytes: int  # traffic between HBM and chip
+    kernels: int | None  # that a GPU starts; None: not a GPU
     estimated_cycles: int | None  # by the compiler, without collectives; None: no estimate
     collectives: dict[str, dict[str, float]]  # as `sum_collectives`
-    seconds: dict[str, float]  # roofline times: compute, memory, network
+    seconds: dict[str, float]  # roofline times: compute, memory, and each of `Chip.links`
     step_seconds_lower_bound: float
-    step_seconds_estimate: float
-    step_seconds_range: tuple[float, float]
+    step_seconds_estimate: float | None  # None: the compiler says too little for an estimate
+    step_seconds_range: tuple[float, float] | None
     top_operations: list[dict[str, Any]]
     remarks: list[str]  # what is not counted exactly
+
+
+class StepTime(NamedTuple):
+    """Seconds of a step: the estimate and its range."""
+
+    estimate: float
+    range: tuple[float, float]
 
 
 def estimate(
@@ -40,11 +49,8 @@ def estimate(
 ) -> Estimate:
     """Estimates the time of a compiled step.
 
-    Lower bound: the maximum of FLOPs / peak, HBM bytes / bandwidth and network time, as if all
-    three overlapped. Estimate: the compiler's cycles / clock plus network time, as if no
-    communication overlapped; without cycles the sum of the three times; at least the lower bound.
-    Range: at the lower end asynchronous collectives overlap fully; both ends include the error of
-    the cycles.
+    Lower bound: the maximum of FLOPs / peak, HBM bytes / bandwidth and the time of each kind of
+    link, as if all of them overlapped.
 
     Args:
         program: The compiled step.
@@ -52,48 +58,77 @@ def estimate(
         flops: FLOPs of the step's products per device.
         head_widths: (d_k, d_v), which limit the share of the peak that attention kernels reach.
     """
-    kernels = chip.fill(head_widths) * chip.flops_per_cycle
-    cost = measure_cost(program.text, kernels, chip.memory_bandwidth / chip.clock)
-    collectives = sum_collectives(cost.collectives, program, chip)
+    cost = measure_cost(program.text, *_find_speeds(chip, head_widths))
+    collectives, links = sum_collectives(cost.collectives, program, chip)
     seconds = {
         "compute": flops / chip.flops,
         "memory": cost.hbm_bytes / chip.memory_bandwidth,
-        "network": sum(kind["seconds"] for kind in collectives.values()),
+        **links,
     }
     hidden = sum(kind["overlapped_seconds"] for kind in collectives.values())
     bound = max(seconds.values())
-    serial = sum(seconds.values())
-    if cost.cycles is not None:
-        serial = cost.cycles / chip.clock + seconds["network"]
+    time = _estimate_time(cost, chip, seconds, hidden)
     return Estimate(
         memory=program.memory,
         flops=flops,
         compiled_flops=program.flops,
         hbm_bytes=cost.hbm_bytes,
+        kernels=cost.kernels if isinstance(chip, Gpu) else None,
         estimated_cycles=cost.cycles,
         collectives=collectives,
         seconds=seconds,
         step_seconds_lower_bound=bound,
-        step_seconds_estimate=max(bound, serial),
-        step_seconds_range=(
-            max(bound, (1 - CYCLES_ERROR) * (serial - hidden)),
-            max(bound, (1 + CYCLES_ERROR) * serial),
-        ),
+        step_seconds_estimate=time and time.estimate,
+        step_seconds_range=time and time.range,
         top_operations=_find_heaviest(cost),
-        remarks=_remark(cost, chip.fill(head_widths), flops, program.flops),
+        remarks=_remark(cost, chip, head_widths, flops, program.flops),
     )
+
+
+def _find_speeds(chip: Chip, head_widths: Sequence[int]) -> tuple[float, float]:
+    """FLOPs and bytes per cycle, for operations whose cycles the compiler does not state."""
+    if not isinstance(chip, Tpu):
+        return math.inf, math.inf
+    return chip.fill(head_widths) * chip.flops_per_cycle, chip.memory_bandwidth / chip.clock
+
+
+def _estimate_time(
+    cost: Cost, chip: Chip, seconds: Mapping[str, float], hidden: float
+) -> StepTime | None:
+    """Estimates the time of a step, at least the lower bound.
+
+    TPU: the compiler's cycles / clock plus network time, as if no communication overlapped. Without
+    cycles: the sum of the roofline's times. GPU: None, since its compiler states no time. Range: at
+    the lower end asynchronous collectives, which take `hidden` seconds, overlap fully; both ends
+    include the error of the cycles.
+    """
+    match chip:
+        case Gpu():
+            return None
+        case Tpu() if cost.cycles is not None:
+            serial = cost.cycles / chip.clock + seconds["network"]
+        case _:
+            serial = sum(seconds.values())
+    bound = max(seconds.values())
+    low, high = (1 - CYCLES_ERROR) * (serial - hidden), (1 + CYCLES_ERROR) * serial
+    return StepTime(max(bound, serial), (max(bound, low), max(bound, high)))
 
 
 def sum_collectives(
     collectives: Sequence[Collective], program: CompiledStep, chip: Chip
-) -> dict[str, dict[str, float]]:
-    """Sums collectives by kind: executions, bytes of the arrays, bytes sent, and seconds."""
-    sums: dict[str, dict[str, float]] = {}
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Sums collectives: executions, bytes of the arrays, bytes sent, and seconds.
+
+    Returns the sums by kind, or by kind and link where a chip has several kinds of links, and the
+    seconds of each link.
+    """
+    sums: dict[tuple[str, str], dict[str, float]] = {}
     for one in collectives:
         if len(one.members) == 1:
             continue
         sent = one.times * one.sent_bytes
-        seconds = sent / find_bandwidth(one.members, program.coordinates, chip)
+        link = find_link(one, program.coordinates, chip)
+        seconds = sent / link.bandwidth
         own = {
             "count": one.times,
             "bytes": one.times * one.num_bytes,
@@ -101,9 +136,16 @@ def sum_collectives(
             "seconds": seconds,
             "overlapped_seconds": one.overlaps * seconds,
         }
-        before = sums.get(one.kind, dict.fromkeys(own, 0))
-        sums[one.kind] = {name: before[name] + value for name, value in own.items()}
-    return dict(sorted(sums.items(), key=lambda item: -item[1]["sent_bytes"]))
+        name = one.kind, link.name
+        before = sums.get(name, dict.fromkeys(own, 0))
+        sums[name] = {key: before[key] + value for key, value in own.items()}
+    largest = sorted(sums.items(), key=lambda item: -item[1]["sent_bytes"])
+    links = {
+        link: sum(own["seconds"] for (_, taken), own in largest if taken == link)
+        for link in chip.links
+    }
+    only = len(chip.links) == 1
+    return {kind if only else f"{kind} ({link})": own for (kind, link), own in largest}, links
 
 
 def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
@@ -113,14 +155,21 @@ def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
     return [dataclasses.asdict(operation) for operation in heaviest[:count]]
 
 
-def _remark(cost: Cost, fill: float, flops: float, compiled_flops: float | None) -> list[str]:
+def _remark(
+    cost: Cost, chip: Chip, head_widths: Sequence[int], flops: float, compiled_flops: float | None
+) -> list[str]:
     remarks = sorted(cost.remarks)
-    if cost.cycles is None:
+    if isinstance(chip, Gpu):
+        remarks.append(
+            "no time of a step, only a lower bound: NVIDIA's compiler states no times, and which "
+            "kernels and libraries it would choose by trying them on a GPU is not known"
+        )
+    elif cost.cycles is None:
         remarks.append(
             "no cycles from the compiler: the estimate is the sum of the roofline's times"
         )
-    elif cost.kernel_cycles:
-        share = cost.kernel_cycles / cost.cycles
+    elif cost.kernel_cycles and isinstance(chip, Tpu):
+        share, fill = cost.kernel_cycles / cost.cycles, chip.fill(head_widths)
         remarks.append(
             f"kernels, {share:.1%} of the cycles, have no estimate by the compiler: they are "
             f"assumed to reach {fill:.0%} of the chip's peak, the share of a matrix unit that the "

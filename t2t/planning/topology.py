@@ -6,6 +6,7 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Mapping
 
 import jax
 from jax.experimental import topologies
@@ -52,9 +53,29 @@ def open_topology(name: str) -> Topology:
             devices = _open_tpu(name, chip)
         case Gpu():
             devices = _open_gpu(name, chip, sizes)
+            share = read_memory_share(os.environ)
+            chip = dataclasses.replace(chip, memory_bytes=share * chip.memory_bytes)
         case _:
             devices = _open_cpu(name, math.prod(sizes))
     return Topology(name, chip, tuple(devices))
+
+
+def read_memory_share(environment: Mapping[str, str]) -> float:
+    """The share of a GPU's memory that JAX takes when it starts.
+
+    Raises:
+        TopologyError: the variable that sets it has no such value.
+    """
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        if text := environment.get(name):
+            try:
+                share = float(text)
+            except ValueError:
+                share = math.nan
+            if not 0 < share <= 1:
+                raise TopologyError(f"{name}={text} must be between 0 and 1")
+            return share
+    return 0.75
 
 
 def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:

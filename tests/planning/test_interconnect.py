@@ -5,19 +5,26 @@ import itertools
 import pytest
 
 from t2t.planning.chips import CHIPS
-from t2t.planning.interconnect import find_bandwidth
+from t2t.planning.hlo_collectives import Collective
+from t2t.planning.interconnect import find_link
+
+
+def make(kind: str, *groups: tuple[int, ...]) -> Collective:
+    return Collective(kind, 1000, groups, times=1, overlaps=False)
 
 
 def find_share(chip: str, sizes: tuple[int, ...], *taken: slice) -> float:
     """Share of the chip's bandwidth for the members at these coordinates of a slice of chips."""
     coordinates = list(itertools.product(*(range(size) for size in sizes)))
-    members = [
+    members = tuple(
         number
         for number, place in enumerate(coordinates)
         if all(at in range(size)[own] for at, size, own in zip(place, sizes, taken, strict=True))
-    ]
+    )
     own = CHIPS[chip]
-    return find_bandwidth(members, coordinates, own) / own.network_bandwidth
+    link = find_link(make("all-reduce", members), coordinates, own)
+    assert link.name == "network"
+    return link.bandwidth / own.network_bandwidth
 
 
 ALL, ONE = slice(None), slice(0, 1)
@@ -61,4 +68,5 @@ def test_cubes_are_closed_in_three_dimensions(
 
 def test_without_coordinates_a_device_has_its_whole_bandwidth() -> None:
     chip = CHIPS["cpu"]
-    assert find_bandwidth(range(4), None, chip) == chip.network_bandwidth
+    link = find_link(make("all-reduce", tuple(range(4))), None, chip)
+    assert link == ("network", chip.network_bandwidth)

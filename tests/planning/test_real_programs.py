@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from t2t.planning.chips import CHIPS
+from t2t.planning.chips import CHIPS, Tpu
 from t2t.planning.hlo_parser import HloModule, parse_module
 from t2t.planning.hlo_traffic import Cost, measure_cost
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
-CHIP = CHIPS["v5e"]
 
 
 @functools.cache
@@ -23,7 +22,9 @@ def read(name: str) -> str:
 
 @functools.cache
 def measure(name: str) -> Cost:
-    return measure_cost(read(name), CHIP.flops_per_cycle / 2, CHIP.memory_bandwidth / CHIP.clock)
+    chip = CHIPS["v5e"]
+    assert isinstance(chip, Tpu)
+    return measure_cost(read(name), chip.flops_per_cycle / 2, chip.memory_bandwidth / chip.clock)
 
 
 @functools.cache

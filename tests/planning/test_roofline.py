@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from t2t.planning.chips import CHIPS, Chip
+from t2t.planning.chips import CHIPS, Chip, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.roofline import CYCLES_ERROR, Estimate, estimate
 
@@ -21,7 +21,7 @@ MEMORY = DeviceMemory(parameters=1, optimizer=2, batch=3, activations=4, code=5,
 FLOPS, HBM_BYTES, SENT_BYTES = 20, 4 * (35 + 21 + 15 + 15), 90
 
 # One second each for FLOPs, memory and network; a cycle is a tenth of a second.
-BALANCED = Chip("test", FLOPS, 1, 1, 100, HBM_BYTES, SENT_BYTES)
+BALANCED = Tpu("test", FLOPS, 100, HBM_BYTES, SENT_BYTES, 1, 1)
 
 
 def read(cycles: int | None = None) -> CompiledStep:
@@ -75,7 +75,7 @@ def test_estimate_without_cycles_says_so() -> None:
 
 
 def test_range_hides_asynchronous_collectives_at_its_lower_end() -> None:
-    def find_range(text: str) -> tuple[float, float]:
+    def find_range(text: str) -> tuple[float, float] | None:
         program = dataclasses.replace(read(cycles=25), text=text)
         return estimate(program, BALANCED, FLOPS, (64, 64)).step_seconds_range
 
@@ -124,6 +124,8 @@ backend_config={"custom_call_config":{"cost_estimate":{"flops":"2000000000000"}}
 def test_kernel_reaches_the_share_of_the_peak_that_its_heads_fill(
     chip: str, widths: tuple[int, int], share: float
 ) -> None:
-    own = estimate(CompiledStep(KERNEL, MEMORY), CHIPS[chip], 1.0, widths)
-    assert own.estimated_cycles == round(2e12 / (share * CHIPS[chip].flops_per_cycle))
+    tpu = CHIPS[chip]
+    assert isinstance(tpu, Tpu)
+    own = estimate(CompiledStep(KERNEL, MEMORY), tpu, 1.0, widths)
+    assert own.estimated_cycles == round(2e12 / (share * tpu.flops_per_cycle))
     assert f"{share:.0%} of the chip's peak" in own.remarks[0]
