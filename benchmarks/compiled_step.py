@@ -32,9 +32,10 @@ from benchmarks.contest import write
 from benchmarks.flax_wmt import Example
 from t2t.config.fields import Config
 from t2t.planning.batch_shapes import plan_shapes
-from t2t.planning.chips import Tpu
+from t2t.planning.chips import Gpu
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
+from t2t.planning.roofline import find_speeds
 from t2t.planning.topology import Topology, open_topology
 from t2t.runtime.mesh import make_mesh
 from t2t.runtime.text_tables import format_table
@@ -48,7 +49,13 @@ COMPARISONS = {
     "recipe": ("recipe", "recipe"),
     "own": ("recipe", "example"),
 }
-COMPARED = ("cycles", "hbm_bytes", "temporary_bytes")
+# Figure -> its unit and the size of the unit in the table.
+COMPARED = {
+    "cycles": ("million cycles", 1e6),
+    "hbm_bytes": ("MB between HBM and chip", 1e6),
+    "temporary_bytes": ("MB of temporary memory", 1e6),
+    "kernels": ("thousand kernels", 1e3),
+}
 # Package -> a module that exists if it is installed. The last two are compilers.
 PACKAGES = {
     **{name: name for name in ("jax", "jaxlib", "flax", "optax", "libtpu")},
@@ -99,20 +106,16 @@ class Program:
 
 def count(text: str, config: Config, topology: Topology) -> Figures:
     """Counts the cost of a step; `text` is its optimised HLO."""
-    chip = topology.chip
-    if not isinstance(chip, Tpu):
-        cost = measure_cost(text)
-        return {"hbm_bytes": cost.hbm_bytes, "remarks": sorted(cost.remarks)}
     widths = config.model.key_width, config.model.value_width
-    kernels = chip.fill(widths) * chip.flops_per_cycle
-    cost = measure_cost(text, kernels, chip.memory_bandwidth / chip.clock)
-    return {
-        "cycles": cost.cycles,
-        "kernel_cycles": cost.kernel_cycles,  # part of them: kernels, by the FLOPs that they state
-        "unestimated_cycles": sum(cost.unestimated.values()),  # part of them, from traffic
-        "hbm_bytes": cost.hbm_bytes,
-        "remarks": sorted(cost.remarks),
-    }
+    cost = measure_cost(text, *find_speeds(topology.chip, widths))
+    found: Figures = {"hbm_bytes": cost.hbm_bytes, "remarks": sorted(cost.remarks)}
+    if cost.cycles is not None:
+        found["cycles"] = cost.cycles
+        found["kernel_cycles"] = cost.kernel_cycles  # part of them, by the FLOPs that kernels state
+        found["unestimated_cycles"] = sum(cost.unestimated.values())  # part of them, by traffic
+    if isinstance(topology.chip, Gpu):
+        found["kernels"] = cost.kernels
+    return found
 
 
 def describe(topology: Topology, example: Example | None, models: Sequence[str]) -> Figures:
@@ -151,9 +154,10 @@ def describe_comparison(
 ) -> list[list[str]]:
     """Returns lines of the table: name, ours, the example's, ratio."""
     lines = []
-    for name in (name for name in COMPARED if name in own):
-        their = [f"{theirs[name] / 1e6:,.1f}", f"{ratios[name]:.3f}"] if theirs else []
-        lines.append([name, f"{own[name] / 1e6:,.1f}", *their])
+    for name, (unit, size) in COMPARED.items():
+        if name in own:
+            their = [f"{theirs[name] / size:,.1f}", f"{ratios[name]:.3f}"] if theirs else []
+            lines.append([unit, f"{own[name] / size:,.1f}", *their])
     return lines
 
 
@@ -164,7 +168,7 @@ def measure_all(
     found: dict[Program, Figures] = {}
     ratios: list[Figures] = []
     parts = map(int, flags.accumulation_steps.split(","))
-    header = ["millions per device and step", "t2t", "Flax example", "t2t / Flax example"]
+    header = ["per device and step", "t2t", "Flax example", "t2t / Flax example"]
     for kind, model, steps in itertools.product(
         flags.dropout.split(","), flags.models.split(","), parts
     ):

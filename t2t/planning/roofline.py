@@ -58,7 +58,7 @@ def estimate(
         flops: FLOPs of the step's products per device.
         head_widths: (d_k, d_v), which limit the share of the peak that attention kernels reach.
     """
-    cost = measure_cost(program.text, *_find_speeds(chip, head_widths))
+    cost = measure_cost(program.text, *find_speeds(chip, head_widths))
     collectives, links = sum_collectives(cost.collectives, program, chip)
     seconds = {
         "compute": flops / chip.flops,
@@ -85,7 +85,7 @@ def estimate(
     )
 
 
-def _find_speeds(chip: Chip, head_widths: Sequence[int]) -> tuple[float, float]:
+def find_speeds(chip: Chip, head_widths: Sequence[int]) -> tuple[float, float]:
     """FLOPs and bytes per cycle, for operations whose cycles the compiler does not state."""
     if not isinstance(chip, Tpu):
         return math.inf, math.inf
