@@ -49,12 +49,12 @@ COMPARISONS = {
     "recipe": ("recipe", "recipe"),
     "own": ("recipe", "example"),
 }
-# Figure -> its unit and the size of the unit in the table.
+# Figure -> unit in the table, size of the unit.
 COMPARED = {
     "cycles": ("million cycles", 1e6),
-    "hbm_bytes": ("MB between HBM and chip", 1e6),
-    "temporary_bytes": ("MB of temporary memory", 1e6),
-    "kernels": ("thousand kernels", 1e3),
+    "hbm_bytes": ("GB between HBM and chip", 1e9),
+    "temporary_bytes": ("GB of temporary memory", 1e9),
+    "kernels": ("kernels", 1),
 }
 # Package -> a module that exists if it is installed. The last two are compilers.
 PACKAGES = {
@@ -156,8 +156,8 @@ def describe_comparison(
     lines = []
     for name, (unit, size) in COMPARED.items():
         if name in own:
-            their = [f"{theirs[name] / size:,.1f}", f"{ratios[name]:.3f}"] if theirs else []
-            lines.append([unit, f"{own[name] / size:,.1f}", *their])
+            their = [f"{theirs[name] / size:,.5g}", f"{ratios[name]:.3f}"] if theirs else []
+            lines.append([unit, f"{own[name] / size:,.5g}", *their])
     return lines
 
 
