@@ -35,7 +35,7 @@ from t2t.planning.batch_shapes import plan_shapes
 from t2t.planning.chips import Gpu
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
-from t2t.planning.roofline import find_speeds
+from t2t.planning.roofline import find_rules
 from t2t.planning.topology import Topology, open_topology
 from t2t.runtime.mesh import make_mesh
 from t2t.runtime.text_tables import format_table
@@ -107,7 +107,7 @@ class Program:
 def count(text: str, config: Config, topology: Topology) -> Figures:
     """Counts the cost of a step; `text` is its optimised HLO."""
     widths = config.model.key_width, config.model.value_width
-    cost = measure_cost(text, *find_speeds(topology.chip, widths))
+    cost = measure_cost(text, find_rules(topology.chip, widths))
     found: Figures = {"hbm_bytes": cost.hbm_bytes, "remarks": sorted(cost.remarks)}
     if cost.cycles is not None:
         found["cycles"] = cost.cycles

@@ -12,7 +12,6 @@ import platform
 import re
 import runpy
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from t2t.config.flags import define_config, read_config
 from t2t.config.recipes import RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime import program
+from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.runtime.mesh import make_mesh
@@ -112,9 +112,9 @@ def find_hidden_accelerator() -> str:
     """Describes an accelerator that JAX does not use; empty if there is none."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""
-    if shutil.which("nvidia-smi"):
+    if has_gpu():
         return "this host has an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
-    if Path("/dev/accel0").exists() or Path("/dev/vfio/0").exists():
+    if has_tpu():
         return "this host has a TPU, but JAX has no libtpu: install requirements-tpu.txt"
     return ""
 

@@ -73,15 +73,21 @@ class Cost:
         return total if self.has_cycles else None
 
 
-def measure_cost(
-    text: str, kernel_flops_per_cycle: float = math.inf, bytes_per_cycle: float = math.inf
-) -> Cost:
-    """Computes the cost of the program in `text`, which is optimised HLO.
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What the counting depends on besides the program."""
 
-    The two speeds are used where the compiler has no estimate: the first for kernels, the second
-    for other instructions, by their HBM traffic.
-    """
-    walk = _Walk(parse_module(text), kernel_flops_per_cycle, bytes_per_cycle)
+    # Speeds where the compiler has no estimate: of kernels, and of other instructions by traffic.
+    kernel_flops_per_cycle: float = math.inf
+    bytes_per_cycle: float = math.inf
+    # A slice of a bitcast of an operand counts like a slice of the operand. NVIDIA's compiler
+    # writes most slices so; other plans do without, and stay comparable with earlier ones.
+    through_bitcasts: bool = False
+
+
+def measure_cost(text: str, rules: Rules = Rules()) -> Cost:
+    """Computes the cost of the program in `text`, which is optimised HLO."""
+    walk = _Walk(parse_module(text), rules)
     walk.cost.has_cycles = '"estimated_cycles"' in text
     walk.visit(walk.module.entry, 1)
     return walk.cost
@@ -90,9 +96,9 @@ def measure_cost(
 class _Walk:
     """Visits the computations in execution order and counts how often each is executed."""
 
-    def __init__(self, module: HloModule, kernel_flops_per_cycle: float, bytes_per_cycle: float):
+    def __init__(self, module: HloModule, rules: Rules):
         self.module = module
-        self.speeds = (kernel_flops_per_cycle, bytes_per_cycle)
+        self.rules = rules
         self.cost = Cost(has_cycles=False)
 
     def visit(self, computation: str, times: int, *, overlaps: bool = False) -> None:
@@ -130,9 +136,8 @@ class _Walk:
     ) -> int:
         if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):
             return times * int(estimated)
-        kernel_flops_per_cycle, bytes_per_cycle = self.speeds
         if stated := own.attribute(r'"cost_estimate":\{"flops":"(\d+)"'):
-            cycles = times * round(int(stated) / kernel_flops_per_cycle)
+            cycles = times * round(int(stated) / self.rules.kernel_flops_per_cycle)
             self.cost.kernel_cycles += cycles
             return cycles
         target = _call_target(own)
@@ -146,7 +151,7 @@ class _Walk:
             self.cost.remarks.add(
                 f"calls of {target} count only with their HBM traffic: it states no FLOPs"
             )
-        cycles = round(hbm_bytes / bytes_per_cycle)
+        cycles = round(hbm_bytes / self.rules.bytes_per_cycle)
         if self.cost.has_cycles and own.num_bytes >= _SMALL:
             self.cost.unestimated[name] = self.cost.unestimated.get(name, 0) + cycles
         return cycles
@@ -180,7 +185,7 @@ class _Walk:
         """Returns the branch with most cycles, or most bytes if there are no cycles."""
 
         def measure(branch: str) -> tuple[int, int]:
-            walk = _Walk(self.module, *self.speeds)
+            walk = _Walk(self.module, self.rules)
             walk.cost.has_cycles = self.cost.has_cycles
             walk.visit(branch, 1)
             sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
@@ -221,7 +226,9 @@ class _Walk:
                     written[result] = 0
                     read[operand] *= started
             (called,) = own.called("calls")
-            used, update = _find_parts(self.module.computations[called])
+            used, update = _find_parts(
+                self.module.computations[called], self.rules.through_bitcasts
+            )
             read = [min(size, used.get(number, size)) for number, size in enumerate(read)]
             written = written if update is None else [min(sum(written), update)]
         elif own.opcode in _SLICES and read:
@@ -233,24 +240,34 @@ class _Walk:
         return sum(read) + sum(written)
 
 
-def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
+def _find_parts(fusion: Scope, through_bitcasts: bool) -> tuple[dict[int, int], int | None]:
     """Finds operands that a fusion only slices, and an update in place of its result.
 
     Returns (number of a sliced operand -> bytes read, bytes written or None if not in place).
     """
     read: dict[int, int] = {}
     for own in (i for i in fusion.values() if i.opcode == "parameter"):
-        users = [user for user in fusion.values() if own.name in user.operands]
+        names = _find_names(fusion, own.name) if through_bitcasts else {own.name}
+        users = [u for u in fusion.values() if names & {*u.operands} and u.name not in names]
         places = {place for user in users for place in user.operands[1:]}
         updates = [user for user in users if user.opcode == "dynamic-update-slice"]
         slices = [user for user in users if user.opcode in _SLICES]
-        if users and len(slices) + len(updates) == len(users) and own.name not in places:
+        if users and len(slices) + len(updates) == len(users) and not names & places:
             read[int(own.arguments)] = sum(user.num_bytes for user in slices)
     root = next(i for i in fusion.values() if i.is_root)
     while root.opcode == "bitcast":
         root = fusion[root.operands[0]]
     update = root.opcode == "dynamic-update-slice"
     return read, fusion[root.operands[1]].num_bytes if update else None
+
+
+def _find_names(fusion: Scope, name: str) -> set[str]:
+    """Names of an array inside a fusion: its own and those of its bitcasts."""
+    names = {name}
+    for own in fusion.values():
+        if own.opcode == "bitcast" and own.operands[0] in names:
+            names.add(own.name)
+    return names
 
 
 def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:

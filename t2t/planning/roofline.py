@@ -1,14 +1,13 @@
 """Estimates the time of a compiled step on a chip: roofline and the compiler's cycles."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t.planning.chips import Chip, Gpu, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_collectives import Collective
-from t2t.planning.hlo_traffic import Cost, measure_cost
+from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
 from t2t.planning.interconnect import find_link
 
 # Relative error of the cycles: an assumption, since no plan was compared with a run on a TPU.
@@ -58,7 +57,7 @@ def estimate(
         flops: FLOPs of the step's products per device.
         head_widths: (d_k, d_v), which limit the share of the peak that attention kernels reach.
     """
-    cost = measure_cost(program.text, *find_speeds(chip, head_widths))
+    cost = measure_cost(program.text, find_rules(chip, head_widths))
     collectives, links = sum_collectives(cost.collectives, program, chip)
     seconds = {
         "compute": flops / chip.flops,
@@ -85,11 +84,16 @@ def estimate(
     )
 
 
-def find_speeds(chip: Chip, head_widths: Sequence[int]) -> tuple[float, float]:
-    """FLOPs and bytes per cycle, for operations whose cycles the compiler does not state."""
-    if not isinstance(chip, Tpu):
-        return math.inf, math.inf
-    return chip.fill(head_widths) * chip.flops_per_cycle, chip.memory_bandwidth / chip.clock
+def find_rules(chip: Chip, head_widths: Sequence[int]) -> Rules:
+    """Returns how programs for this chip are counted; `head_widths` as in `estimate`."""
+    match chip:
+        case Tpu():
+            speed = chip.fill(head_widths) * chip.flops_per_cycle
+            return Rules(speed, chip.memory_bandwidth / chip.clock)
+        case Gpu():
+            return Rules(through_bitcasts=True)
+        case _:
+            return Rules()
 
 
 def _estimate_time(

@@ -12,6 +12,7 @@ import jax
 from jax.experimental import topologies
 
 from t2t.planning.chips import CHIPS, Chip, Gpu, Tpu
+from t2t.runtime.accelerators import list_plugins
 
 # Keeps libtpu from querying Google's cloud for the machine type and from locking out others.
 _COMPILE_ONLY = {
@@ -79,14 +80,18 @@ def read_memory_share(environment: Mapping[str, str]) -> float:
 
 
 def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
-    if importlib.util.find_spec("jax_plugins.xla_cuda12") is None:
+    if not any(plugin.startswith("xla_cuda") for plugin in list_plugins()):
         raise TopologyError(
             f"--topology={name} needs NVIDIA's compiler, which is not installed (neither a GPU nor "
             "a driver is needed); pip install -r requirements-cuda.txt, or use --topology=cpu:8"
         )
+    if len(sizes) > 2 or not all(sizes):
+        raise TopologyError(
+            f"--topology={name}: write {chip.name}:GPUSxHOSTS, such as {chip.name}:8x4 for 4 hosts "
+            "of 8 GPUs"
+        )
     gpus, hosts = [*sizes, 1][:2]
-    if len(sizes) > 2:
-        raise TopologyError(f"--topology={name}: write {chip.name}:GPUSxHOSTS, as {chip.name}:8x4")
+    # With jax_platforms=cpu nothing initialises the driver of a GPU that this machine may have.
     described = topologies.get_topology_desc(
         platform="cuda", target_config=chip.target_config(), topology=f"1x{hosts}x{gpus}"
     )

@@ -15,6 +15,7 @@ from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
+from t2t.runtime.accelerators import skip_absent_accelerators
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -86,6 +87,7 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
     `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
+    skip_absent_accelerators()
     _handle_signals()
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
 

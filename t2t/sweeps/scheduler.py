@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
+from t2t.runtime.accelerators import has_tpu
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score
 from t2t.sweeps.sweep_progress import Progress
@@ -195,12 +196,11 @@ def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bo
     """Returns whether JAX would use a TPU, without initialising JAX.
 
     JAX_PLATFORMS decides if it is set. Otherwise JAX uses a TPU if libtpu is installed and there
-    are chips, which are the devices accel0, ... or, for newer ones, vfio/0, ...
+    are chips.
     """
     if platforms := environment.get("JAX_PLATFORMS"):
         return "tpu" in platforms.split(",")
-    chips = any(any(devices.glob(pattern)) for pattern in ("accel[0-9]*", "vfio/[0-9]*"))
-    return chips and importlib.util.find_spec("libtpu") is not None
+    return has_tpu(devices) and importlib.util.find_spec("libtpu") is not None
 
 
 @contextlib.contextmanager

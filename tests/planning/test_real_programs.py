@@ -9,7 +9,7 @@ import pytest
 
 from t2t.planning.chips import CHIPS, Tpu
 from t2t.planning.hlo_parser import HloModule, parse_module
-from t2t.planning.hlo_traffic import Cost, measure_cost
+from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
@@ -24,7 +24,8 @@ def read(name: str) -> str:
 def measure(name: str) -> Cost:
     chip = CHIPS["v5e"]
     assert isinstance(chip, Tpu)
-    return measure_cost(read(name), chip.flops_per_cycle / 2, chip.memory_bandwidth / chip.clock)
+    rules = Rules(chip.flops_per_cycle / 2, chip.memory_bandwidth / chip.clock)
+    return measure_cost(read(name), rules)
 
 
 @functools.cache
