@@ -1,10 +1,13 @@
-"""Estimates a recipe's memory and speed on TPUs that this machine does not have.
+"""Estimates a recipe's memory and speed on TPUs or GPUs that this machine does not have.
 
     python -m t2t.plan --config=configs/big.py --topology=v5e:16x16 --config.mesh.fsdp=16
+    python -m t2t.plan --config=configs/big.py --topology=h100:8x4 --config.mesh.fsdp=8
 
-It compiles the sharded training step with the TPU compiler, on a CPU (`pip install -r
-requirements-tpu.txt`), and reads memory, FLOPs, memory traffic, collectives and cycles from the
-compiled program. It reads no data: sentence lengths are drawn from a distribution like WMT14's.
+It compiles the sharded training step with the compiler for these devices, on a CPU (`pip install
+-r requirements-tpu.txt` or `requirements-cuda.txt`), and reads memory, FLOPs, memory traffic and
+collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. Without
+cycles a plan for GPUs has a lower bound of the time of a step and no estimate. It reads no data:
+sentence lengths are drawn from a distribution like WMT14's.
 """
 
 import json
@@ -75,11 +78,12 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "topology",
         None,
-        "The devices to plan for, such as v5e:16x16, v5p:4x4x4, v6e:8x8 or cpu:8.",
+        "The devices to plan for, such as v5e:16x16, v5p:4x4x4, h100:8, h100:8x4 (4 hosts of 8 "
+        "GPUs), a100:8, h200:8, b200:8 or cpu:8.",
         required=True,
     )
     flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
-    flags.DEFINE_bool("search", False, "Try all meshes of these devices and rank them.")
+    flags.DEFINE_bool("search", False, "Try all meshes of these devices and sort them.")
     flags.DEFINE_bool(
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )

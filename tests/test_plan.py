@@ -1,4 +1,4 @@
-"""t2t.plan: its flags, output file and errors; with the TPU compiler where it is installed."""
+"""t2t.plan: its flags, output file and errors; with compilers where they are installed."""
 
 import json
 import os
@@ -10,6 +10,8 @@ import pytest
 
 from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
 from t2t.plan import main
+from t2t.planning.roofline import GPU_REMARKS
+from t2t.runtime.accelerators import list_plugins
 
 TINY = """
     --config.model.num_layers=1 --config.model.d_model=128 --config.model.d_ff=256
@@ -66,3 +68,22 @@ def test_tpu_compiler_plans_without_a_tpu(tmp_path: Path) -> None:
     assert plan["seconds"]["network"] > 0
     assert "all-gather" in plan["collectives"]
     assert "cycles at 1.50 GHz" in result.stdout
+
+
+@pytest.mark.slow
+def test_gpu_compiler_plans_without_a_gpu(tmp_path: Path) -> None:
+    if not any(name.startswith("xla_cuda") for name in list_plugins()):
+        pytest.skip("requirements-cuda.txt is not installed")
+    output = tmp_path / "plan.json"
+    result = call("--topology=h100:2x2", "--config.mesh.fsdp=2", *TINY, f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stderr.splitlines()) == 2, result.stderr  # that it compiles, and how long
+    plan = json.loads(output.read_text())
+    assert plan["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
+    assert plan["kernels"] > 100
+    assert plan["step_seconds_estimate"] is None
+    assert plan["chip"]["memory_bytes"] == pytest.approx(0.75 * 84.94e9, rel=1e-3)
+    assert plan["seconds"]["NVLink"] > 0
+    assert plan["seconds"]["network"] > 0
+    assert plan["remarks"] == list(GPU_REMARKS)
+    assert "all-gather (NVLink)" in result.stdout

@@ -10,6 +10,15 @@ from t2t.planning.hlo_collectives import Collective
 from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
 from t2t.planning.interconnect import find_link
 
+# What no plan for a GPU can know.
+GPU_REMARKS = (
+    "no time of a step: NVIDIA's compiler states none",
+    "XLA chooses between its kernels, cuBLAS and cuDNN by trying them on the GPU; without one it "
+    "takes its own default, and other kernels move other bytes",
+    "what a kernel finds in the L2 cache counts as HBM traffic: where arrays fit into the cache, "
+    "the memory time is no bound",
+)
+
 # Relative error of the cycles: an assumption, since no plan was compared with a run on a TPU.
 # libtpu 0.0.42 and 0.0.48 differ by 3% in the cycles of a step of configs/base.py, and by the
 # compiler's schedule kernels reach 0.35 to 0.49 of the peak (benchmarks/tpu_attention.py) where
@@ -154,9 +163,12 @@ def sum_collectives(
 
 def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
     """Returns the `count` operations with most cycles, or most bytes if there are no cycles."""
-    key = "hbm_bytes" if cost.cycles is None else "cycles"
+    key, unknown = ("hbm_bytes", {"cycles"}) if cost.cycles is None else ("cycles", set())
     heaviest = sorted(cost.operations.values(), key=lambda own: getattr(own, key), reverse=True)
-    return [dataclasses.asdict(operation) for operation in heaviest[:count]]
+    return [
+        {name: value for name, value in dataclasses.asdict(own).items() if name not in unknown}
+        for own in heaviest[:count]
+    ]
 
 
 def _remark(
@@ -164,10 +176,7 @@ def _remark(
 ) -> list[str]:
     remarks = sorted(cost.remarks)
     if isinstance(chip, Gpu):
-        remarks.append(
-            "no time of a step, only a lower bound: NVIDIA's compiler states no times, and which "
-            "kernels and libraries it would choose by trying them on a GPU is not known"
-        )
+        remarks += GPU_REMARKS
     elif cost.cycles is None:
         remarks.append(
             "no cycles from the compiler: the estimate is the sum of the roofline's times"

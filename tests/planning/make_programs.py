@@ -1,14 +1,16 @@
-"""Makes `programs/*.hlo.xz`, optimised HLO of small train steps, with the TPU compiler.
+"""Makes `programs/*.hlo.xz`, optimised HLO of small train steps, by compilers for TPUs and GPUs.
 
-    python -m tests.planning.make_programs        # requirements-tpu.txt; on a CPU, two minutes
+    python -m tests.planning.make_programs v5e      # requirements-tpu.txt; on a CPU, two minutes
+    python -m tests.planning.make_programs h100     # requirements-cuda.txt; on a CPU, one minute
 
 The files leave out what `hlo_parser.py` skips, which is most of the text: code of kernels, stack
 frames, layouts of the program, and all of `backend_config` except estimates. The programs in the
-tree were compiled by libtpu 0.0.48.1.
+tree were compiled by libtpu 0.0.48.1 and by jax-cuda12-pjrt 0.11.2.
 """
 
 import lzma
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -29,6 +31,8 @@ FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = {  # name -> topology, mesh.fsdp, training.accumulation_steps
     "v5e-2x2": ("v5e:2x2", 2, 1),
     "v5e-4x4-accumulation": ("v5e:4x4", 4, 2),
+    "h100-2": ("h100:2", 2, 1),
+    "h100-2x2-accumulation": ("h100:2x2", 2, 2),
 }
 ROWS, LENGTH = 32, 128
 _ESTIMATES = r'"estimated_cycles":"\d+"|"cost_estimate":\{[^}]*\}|"known_trip_count":\{[^}]*\}'
@@ -69,10 +73,12 @@ def _shorten_instruction(line: str) -> str:
 
 
 def main() -> None:
-    """Compiles all programs and writes their files."""
+    """Compiles the programs whose names begin as given, or all, and writes their files."""
+    chosen = [name for name in PROGRAMS if name.startswith(tuple(sys.argv[1:]) or "")]
     jax.config.update("jax_platforms", "cpu")
     FOLDER.mkdir(exist_ok=True)
-    for name, (topology, *sizes) in PROGRAMS.items():
+    for name in chosen:
+        topology, *sizes = PROGRAMS[name]
         config = make_config(*sizes)
         mesh = make_mesh(config.mesh, open_topology(topology).devices)
         text = shorten(compile_step(config, mesh, ROWS, LENGTH, LENGTH).text)

@@ -43,6 +43,27 @@ def test_group_is_read_from_all_its_forms(groups: str, members: tuple[int, ...])
 
 
 @pytest.mark.parametrize(
+    "groups",
+    [
+        "{{0,4},{1,5},{2,6},{3,7}}",
+        "[4,2]<=[2,4]T(1,0)",
+        "mesh['a'=2,'b'=4] {'a'}",
+        "mesh['a'=8] {'a':(1)2}",
+    ],
+)
+def test_all_groups_are_read(groups: str) -> None:
+    found = read(f"f32[6,4]{{1,0}} all-reduce(%p), replica_groups={groups}, to_apply=%add")
+    assert found.groups == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+def test_several_arrays_that_are_sent_together_are_one_collective() -> None:
+    found = read(
+        "((f32[6,4], f32[6,4]), (f32[48,4], f32[48,4])) all-gather-start(%p, %p), dimensions={0}"
+    )
+    assert (found.num_bytes, found.overlaps) == (2 * 768, True)
+
+
+@pytest.mark.parametrize(
     ("line", "kind", "num_bytes", "sent"),
     [
         ("f32[6,4] all-reduce(%p)", "all-reduce", 96, 2 * 84),

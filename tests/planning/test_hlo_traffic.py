@@ -1,39 +1,13 @@
 """Bytes, cycles and iterations of loops, in hand-written HLO and in a compiled program."""
 
-import math
-import textwrap
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
-
-ROWS = 1000  # float32 entries of the table that most programs here read: 4,000 bytes
-
-
-def measure(
-    body: str,
-    *computations: str,
-    kernel_flops_per_cycle: float = math.inf,
-    bytes_per_cycle: float = math.inf,
-    through_bitcasts: bool = False,
-) -> Cost:
-    """Measures an entry computation with the parameters %table and %index."""
-    others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
-    lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
-    text = f"""HloModule test, num_partitions=4
-
-{others}
-ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
-  %table = f32[{ROWS}]{{0:T(1024)}} parameter(0)
-  %index = s32[]{{:T(128)}} parameter(1)
-{lines}
-}}
-"""
-    return measure_cost(text, Rules(kernel_flops_per_cycle, bytes_per_cycle, through_bitcasts))
+from t2t.planning.hlo_traffic import measure_cost
+from tests.planning.hlo_text import BODY, CONDITION, LOOP, measure
 
 
 def test_an_instruction_reads_its_operands_and_writes_its_result() -> None:
@@ -90,29 +64,6 @@ def test_cycles_are_the_compilers() -> None:
     assert cost.cycles == 240
     (operation,) = cost.operations.values()
     assert (operation.name, operation.executions) == ("jit(f)/add", 2)
-
-
-BODY = """
-    %body (in: (s32[], f32[1000])) -> (s32[], f32[1000]) {
-      %in = (s32[], f32[1000]{0}) parameter(0)
-      %i = s32[] get-tuple-element(%in), index=0
-      %x = f32[1000]{0} get-tuple-element(%in), index=1
-      %y = f32[1000]{0} negate(%x)
-      ROOT %out = (s32[], f32[1000]{0}) tuple(%i, %y)
-    }
-"""
-CONDITION = """
-    %condition (in.1: (s32[], f32[1000])) -> pred[] {
-      %in.1 = (s32[], f32[1000]{0}) parameter(0)
-      %limit = s32[]{:T(128)} constant(7)
-      %i.1 = s32[] get-tuple-element(%in.1), index=0
-      ROOT %less = pred[] compare(%i.1, %limit), direction=LT
-    }
-"""
-LOOP = """
-    %start = (s32[], f32[1000]{0}) tuple(%index, %table)
-    ROOT %loop = (s32[], f32[1000]{0}) while(%start), condition=%condition, body=%body
-"""
 
 
 def test_iterations_of_a_loop_are_read_from_its_condition() -> None:
@@ -263,50 +214,6 @@ def test_update_in_place_writes_only_the_update() -> None:
     """
     line = "ROOT %f = f32[1000]{0} fusion(%table, %index), kind=kLoop, calls=%fused"
     assert measure(line, fused).hbm_bytes == 4 + 40
-
-
-def test_slice_of_a_bitcast_counts_as_a_slice_if_the_rules_say_so() -> None:
-    fused = """
-        %fused (t: f32[1000], i: s32[]) -> f32[10] {
-          %t = f32[1000]{0} parameter(0)
-          %b = f32[100,10]{1,0} bitcast(%t)
-          %i = s32[] parameter(1)
-          ROOT %out = f32[1,10]{1,0} dynamic-slice(%b, %i, %i), dynamic_slice_sizes={1,10}
-        }
-    """
-    line = "ROOT %f = f32[1,10]{1,0} fusion(%table, %index), kind=kLoop, calls=%fused"
-    assert measure(line, fused, through_bitcasts=True).hbm_bytes == 40 + 4 + 40
-    assert measure(line, fused).hbm_bytes == 4000 + 4 + 40
-
-
-@pytest.mark.parametrize("library", ["__cublas$gemm", "__cublas$lt$matmul", "__cudnn$fmhaSoftmax"])
-def test_library_call_moves_operands_and_results_but_no_scratch_space(library: str) -> None:
-    cost = measure(f"""
-        %out = (f32[500]{{0}}, s8[4194304]{{0}}) custom-call(%table), custom_call_target="{library}"
-        ROOT %first = f32[500]{{0}} get-tuple-element(%out), index=0
-    """)
-    assert (cost.hbm_bytes, cost.kernels) == (4000 + 2000, 1)
-    assert not cost.remarks
-
-
-def test_kernels_are_the_instructions_that_do_work() -> None:
-    """An asynchronous one counts once, a loop once per iteration, a command buffer not at all."""
-    buffer = """
-        %buffer (z: f32[1000]) -> f32[1000] {
-          %z = f32[1000]{0} parameter(0)
-          ROOT %w = f32[1000]{0} negate(%z)
-        }
-    """
-    body = (
-        LOOP.replace("ROOT ", "")
-        + """
-    %x.1 = f32[1000]{0} get-tuple-element(%loop), index=1
-    %y.1 = f32[1000]{0} call(%x.1), to_apply=%buffer
-    %begin = (f32[1000]{0}, f32[4000]{0}) all-gather-start(%y.1), replica_groups=[1,4]<=[4]
-    ROOT %end = f32[4000]{0} all-gather-done(%begin)
-    """
-    )
-    assert measure(body, BODY, CONDITION, buffer).kernels == 7 + 1 + 1
 
 
 def test_collective_cut_into_a_chain_of_fusions_counts_once() -> None:

@@ -1,4 +1,4 @@
-"""Bandwidth of collectives on slices of real shapes."""
+"""Bandwidth of collectives on slices of TPUs and hosts of GPUs of real shapes."""
 
 import itertools
 
@@ -70,3 +70,34 @@ def test_without_coordinates_a_device_has_its_whole_bandwidth() -> None:
     chip = CHIPS["cpu"]
     link = find_link(make("all-reduce", tuple(range(4))), None, chip)
     assert link == ("network", chip.network_bandwidth)
+
+
+HOSTS = [(0, host, gpu) for host in range(4) for gpu in range(8)]  # h100:8x4
+
+
+@pytest.mark.parametrize(
+    ("chip", "kind", "groups", "link"),
+    [
+        ("h100", "all-reduce", [tuple(range(8)), tuple(range(8, 16))], ("NVLink", 450e9)),
+        ("h100", "all-reduce", [tuple(range(32))], ("network", 8 * 50e9)),  # eight rings
+        ("h100", "all-reduce", [tuple(range(0, 32, 8))], ("network", 50e9)),  # one GPU of a host
+        ("h100", "all-gather", [tuple(range(0, 32, 4))], ("network", 2 * 50e9)),
+        ("h100", "reduce-scatter", [(0, 1, 2, 8)], ("network", 50e9)),  # the fewest of a host
+        ("h100", "collective-permute", [(0, 1), (7, 8), (15, 16)], ("network", 50e9)),
+        # Of 15 parts 8 leave the host, all by the sender's own card.
+        ("h100", "all-to-all", [tuple(range(16))], ("network", 50e9 * 15 / 8)),
+        ("h100", "all-to-all", [tuple(range(4))], ("NVLink", 450e9)),
+        ("a100", "all-reduce", [tuple(range(32))], ("network", 8 * 25e9)),
+        ("b200", "all-reduce", [tuple(range(8))], ("NVLink", 900e9)),
+    ],
+)
+def test_slowest_link_between_gpus_decides(
+    chip: str, kind: str, groups: list[tuple[int, ...]], link: tuple[str, float]
+) -> None:
+    assert find_link(make(kind, *groups), HOSTS, CHIPS[chip]) == link
+
+
+def test_rings_are_no_faster_than_nvlink_feeds_them() -> None:
+    hosts = [(0, host, gpu) for host in range(2) for gpu in range(16)]
+    link = find_link(make("all-reduce", tuple(range(32))), hosts, CHIPS["h100"])
+    assert link == ("network", 450e9)

@@ -15,11 +15,12 @@ from t2t.config.fields import (
     TrainingConfig,
 )
 from t2t.planning import planner
+from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
 from t2t.planning.plan_report import describe, to_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, rank_plans, search_meshes
 from t2t.planning.search_report import describe_search, to_search_json
-from t2t.planning.topology import open_topology
+from t2t.planning.topology import Topology, open_topology
 
 CONFIG = Config(
     model=ModelConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4, dropout=0.0),
@@ -167,6 +168,60 @@ def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     entry = to_json(plans[-1], open_topology("cpu:8"))
     assert (entry["fits"], entry["flops"], entry["recipe"]) == (False, None, None)
     assert "does not fit" in describe(plans[-1], open_topology("cpu:8"))
+
+
+@pytest.fixture
+def compiled_for_gpus(monkeypatch: pytest.MonkeyPatch) -> Topology:
+    """Two hosts of four GPUs, and a compiler for which more fsdp is more traffic."""
+    line = "%b = f32[{}] all-gather(%a), replica_groups={{{{0,1}},{{2,3}},{{4,5}},{{6,7}}}}"
+    text = "HloModule m\nENTRY %m () -> f32[] {{\n  %a = f32[9] parameter(0)\n  {}\n  {}\n"
+
+    def compile_step(config: Config, *_: object) -> CompiledStep:
+        copy = f"ROOT %c = f32[{10**6 * config.mesh.fsdp}] copy(%a)"
+        places = [(0, host, gpu) for host in range(2) for gpu in range(4)]
+        size = 90e9 if config.mesh.tensor > 1 else 6
+        memory = DeviceMemory(1, 2, 3, 4, 5, int(size))
+        return CompiledStep(text.format(line.format(18), copy), memory, None, places)
+
+    monkeypatch.setattr(planner, "compile_step", compile_step)
+    return Topology("h100:4x2", CHIPS["h100"], open_topology("cpu:8").devices)
+
+
+def test_plan_for_gpus_ends_with_the_lower_bound(compiled_for_gpus: Topology) -> None:
+    config = dataclasses.replace(CONFIG, mesh=MeshConfig(4, 2, 1))
+    plan = plan_mesh(config, compiled_for_gpus, mean_length=8)
+    own, training = plan.heaviest.estimate, plan.training
+    assert own is not None
+    assert (own.kernels, own.step_seconds_estimate, own.step_seconds_range) == (2, None, None)
+    assert own.step_seconds_lower_bound == own.seconds["memory"]
+    assert list(own.collectives) == ["all-gather (NVLink)"]
+    assert training is not None
+    assert training.time is None
+    text, result = describe(plan, compiled_for_gpus), to_json(plan, compiled_for_gpus)
+    for words in ("that JAX takes", "kernels", "NVLink", "memory time", "states no times"):
+        assert words in text
+    assert not any(words in text for words in ("hours", "tokens per second", "of the peak"))
+    assert result["recipe"]["hours"] is None
+    assert result["recipe"]["tokens_per_step"] == training.tokens_per_step
+    assert result["chip"]["host_bandwidth"] == 50e9
+
+
+def test_search_on_gpus_sorts_by_the_lower_bound_and_says_so(compiled_for_gpus: Topology) -> None:
+    plans, _ = search_meshes(CONFIG, compiled_for_gpus, mean_length=8)
+    bounds = [
+        plan.heaviest.estimate.step_seconds_lower_bound
+        for plan in plans
+        if plan.fits and plan.heaviest.estimate
+    ]
+    assert len(bounds) == 4
+    assert bounds == sorted(bounds)
+    assert [plan.mesh["fsdp"] for plan in plans[:4]] == [1, 2, 4, 8]
+    assert rank_plans(plans) == [None] * len(plans)
+    header, _, first, *others = describe_search(plans).splitlines()
+    assert header.split() == "data fsdp tensor memory sent lower bound limit".split()
+    assert first.split()[-1] == "memory"
+    assert sum("does not fit" in line for line in others) == len(plans) - 4
+    assert "sorted by the lower bound" in describe_search(plans)
 
 
 def test_mesh_that_cannot_cut_the_model_is_refused_before_compiling() -> None:

@@ -1,4 +1,4 @@
-"""Reads train steps that the TPU compiler compiled earlier (make_programs.py)."""
+"""Reads train steps that compilers for TPUs and GPUs compiled earlier (make_programs.py)."""
 
 import functools
 import lzma
@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from t2t.planning.chips import CHIPS, Tpu
+from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_parser import HloModule, parse_module
 from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
+from t2t.planning.roofline import estimate
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
+GPU_PROGRAMS = [name for name in PROGRAMS if name.startswith("h100")]
+TPU_PROGRAMS = [name for name in PROGRAMS if name not in GPU_PROGRAMS]
 
 
 @functools.cache
@@ -22,6 +26,8 @@ def read(name: str) -> str:
 
 @functools.cache
 def measure(name: str) -> Cost:
+    if name in GPU_PROGRAMS:
+        return measure_cost(read(name), Rules(through_bitcasts=True))
     chip = CHIPS["v5e"]
     assert isinstance(chip, Tpu)
     rules = Rules(chip.flops_per_cycle / 2, chip.memory_bandwidth / chip.clock)
@@ -40,7 +46,7 @@ def test_everything_is_understood(name: str) -> None:
     assert sum(map(len, parse(name).computations.values())) == len(lines)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", TPU_PROGRAMS)
 def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None:
     """Sums the entry's instructions, and twice those of the loop over parts of the batch."""
     module, cost = parse(name), measure(name)
@@ -63,7 +69,7 @@ def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
     """Expects one per chain of fusions; a chain begins with a call of AsyncCollectiveStart."""
     found = [one for one in measure(name).collectives if one.overlaps]
     starts = len(re.findall('custom_call_target="AsyncCollectiveStart"', read(name)))
-    started = len(re.findall(r"collective-permute-start\(|all-\w+-start\(", read(name)))
+    started = len(re.findall(r" (?:collective-permute|all-\w+|reduce-scatter)-start\(", read(name)))
     assert len(found) == starts + started > 0
 
 
@@ -72,6 +78,8 @@ def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
     [
         ("v5e-2x2", {(0, 1), (0, 2), (0, 1, 2, 3)}),
         ("v5e-4x4-accumulation", {(0, 1, 2, 3), (0, 4, 8, 12), tuple(range(16))}),
+        ("h100-2", {(0, 1)}),
+        ("h100-2x2-accumulation", {(0, 1), (0, 2), (0, 1, 2, 3)}),
     ],
 )
 def test_collectives_go_along_the_axes_of_the_mesh(name: str, groups: set[tuple[int, ...]]) -> None:
@@ -99,6 +107,24 @@ def test_collectives_go_along_the_axes_of_the_mesh(name: str, groups: set[tuple[
                 "all-reduce": 2_682_044,
             },
         ),
+        (
+            "h100-2",
+            385_406_074,
+            {
+                "all-gather": 524_288,
+                "reduce-scatter": 458_752,
+                "all-reduce": 6_704,
+            },
+        ),
+        (
+            "h100-2x2-accumulation",
+            345_941_344,
+            {
+                "all-gather": 1_445_888,
+                "reduce-scatter": 1_507_328,
+                "all-reduce": 667_788,
+            },
+        ),
     ],
 )
 def test_traffic_stays_as_it_was_read(name: str, hbm_bytes: int, sent: dict[str, int]) -> None:
@@ -107,3 +133,41 @@ def test_traffic_stays_as_it_was_read(name: str, hbm_bytes: int, sent: dict[str,
     for one in cost.collectives:
         found[one.kind] = found.get(one.kind, 0) + one.times * one.sent_bytes
     assert (cost.hbm_bytes, found) == (hbm_bytes, sent)
+
+
+@pytest.mark.parametrize("name", GPU_PROGRAMS)
+def test_kernels_of_a_gpu_are_all_instructions_that_move_data(name: str) -> None:
+    """Counts the lines of the entry, and those of each loop as often as it runs."""
+    free = "parameter get-tuple-element tuple bitcast constant partition-id while".split()
+
+    def count(computation: str) -> int:
+        lines = parse(name).computations[computation].values()
+        kernels = [i for i in lines if not (i.opcode in free or i.opcode.endswith("-done"))]
+        loops = [i for i in lines if i.opcode == "while"]
+        inner = sum(
+            int(loop.attribute(r'known_trip_count":\{"n":"(\d+)') or 0)
+            * count(loop.called("body")[0])
+            for loop in loops
+        )
+        return len(kernels) + inner
+
+    assert measure(name).kernels == count(parse(name).entry)
+    assert measure(name).cycles is None
+
+
+def test_collectives_of_gpus_take_nvlink_inside_a_host_and_the_network_between_hosts() -> None:
+    places = [(0, host, gpu) for host in range(2) for gpu in range(2)]
+    text = read("h100-2x2-accumulation")
+    program = CompiledStep(text, DeviceMemory(1, 2, 3, 4, 5, 6), coordinates=places)
+    own = estimate(program, CHIPS["h100"], 1e9, (64, 64))
+    assert own.kernels == measure("h100-2x2-accumulation").kernels
+    assert own.step_seconds_estimate is None
+    assert own.step_seconds_lower_bound == max(own.seconds.values())
+    sent = {kind: int(sums["sent_bytes"]) for kind, sums in own.collectives.items()}
+    assert sent == {
+        "reduce-scatter (NVLink)": 1_441_792,
+        "all-gather (NVLink)": 1_048_576,
+        "all-reduce (network)": 667_788,
+        "all-gather (network)": 397_312,
+        "reduce-scatter (network)": 65_536,
+    }

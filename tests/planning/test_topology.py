@@ -4,8 +4,9 @@ import importlib.util
 
 import pytest
 
+from t2t.planning import topology as topology_module
 from t2t.planning.chips import CHIPS
-from t2t.planning.topology import TopologyError, open_topology
+from t2t.planning.topology import TopologyError, open_topology, read_memory_share
 
 
 @pytest.mark.parametrize("name", ["", "v5e", "v5e:", "v5e:2xx2", "v9x:2x2", "cpu:eight", "cpu:-1"])
@@ -33,3 +34,43 @@ def test_missing_tpu_compiler_is_answered_with_how_to_get_it(
         TopologyError, match=r"pip install -r requirements-tpu\.txt, or use .*cpu:8"
     ):
         open_topology("v5e:2x2")
+
+
+def test_missing_gpu_compiler_is_answered_with_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topology_module, "list_plugins", lambda: ["other"])
+    with pytest.raises(
+        TopologyError, match=r"neither a GPU nor .* pip install -r requirements-cuda\.txt, or use"
+    ):
+        open_topology("h100:8")
+
+
+@pytest.mark.parametrize("name", ["h100:8x4x2", "h100:0", "a100:8x0"])
+def test_gpus_are_a_number_per_host_and_a_number_of_hosts(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(topology_module, "list_plugins", lambda: ["xla_cuda12"])
+    with pytest.raises(TopologyError, match=r":8x4 for 4 hosts of 8 GPUs"):
+        open_topology(name)
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"),
+    [
+        ({}, 0.75),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}, 0.9),
+        ({"XLA_CLIENT_MEM_FRACTION": "1"}, 1.0),
+        ({"XLA_CLIENT_MEM_FRACTION": ""}, 0.75),
+    ],
+)
+def test_share_of_a_gpus_memory_is_what_jax_takes(
+    environment: dict[str, str], share: float
+) -> None:
+    assert read_memory_share(environment) == share
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "most", "nan"])
+def test_share_that_jax_cannot_take_is_an_error(text: str) -> None:
+    with pytest.raises(TopologyError, match="must be between 0 and 1"):
+        read_memory_share({"XLA_CLIENT_MEM_FRACTION": text})
