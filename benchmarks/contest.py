@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import platform
-import re
 import shlex
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import tqdm
 from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
+PLACES = {"--peer_python": "PYTHON", "--checkout": "PATH"}
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as in launch/quickstart.sh
 
 
@@ -99,8 +99,7 @@ def describe(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
     """Writes the result as JSON, with the machine and the command."""
-    # The path of the peers' interpreter means nothing on other machines.
-    given = [re.sub("^--peer_python=.*", "--peer_python=PYTHON", flag) for flag in sys.argv[1:]]
+    given = [_hide_place(flag) for flag in sys.argv[1:]]
     command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     machine = {
         "cpu": _name_processor(),
@@ -110,6 +109,12 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"command": command, "machine": machine, **result}, indent=2)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def _hide_place(flag: str) -> str:
+    """Returns the flag without the place of a peer, which means nothing on other machines."""
+    name, equals, _ = flag.partition("=")
+    return f"{name}={PLACES[name]}" if equals and name in PLACES else flag
 
 
 def _name_processor() -> str:

@@ -66,7 +66,7 @@ def estimate(
         flops: FLOPs of the step's products per device.
         head_widths: (d_k, d_v), which limit the share of the peak that attention kernels reach.
     """
-    cost = measure_cost(program.text, _find_rules(chip, head_widths))
+    cost = measure_cost(program.text, find_rules(chip, head_widths))
     collectives, links = sum_collectives(cost.collectives, program, chip)
     seconds = {
         "compute": flops / chip.flops,
@@ -93,7 +93,8 @@ def estimate(
     )
 
 
-def _find_rules(chip: Chip, head_widths: Sequence[int]) -> Rules:
+def find_rules(chip: Chip, head_widths: Sequence[int]) -> Rules:
+    """Returns how programs for this chip are counted; `head_widths` as in `estimate`."""
     match chip:
         case Tpu():
             speed = chip.fill(head_widths) * chip.flops_per_cycle
