@@ -14,6 +14,7 @@ from t2t.data.batch import Batch
 from t2t.model.build import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
+from t2t.planning.hlo_parser import parse_module
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_eval_step, make_train_step
@@ -115,3 +116,20 @@ def test_compilers_of_accelerators_are_told(platform: str) -> None:
     assert len(products) >= 4
     assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
     assert np.all(["f32" in line for line in products])
+
+
+def test_compiled_products_on_a_cpu_are_float32() -> None:
+    """For TPUs and GPUs see tests/planning/test_real_programs.py."""
+    config = Config(model=vary("paper"))
+    optimizer = make_optimizer(config)
+    structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    step: Any = make_train_step(structure, optimizer, config)
+    module = parse_module(step.lower(state, BATCH).compile().as_text())
+    types = [
+        {array.dtype for name in (*one.operands, one.name) for array in scope[name].arrays}
+        for scope in module.computations.values()
+        for one in scope.values()
+        if one.opcode == "dot"
+    ]
+    assert len(types) > 20
+    assert all(dtypes == {"f32"} for dtypes in types)

@@ -171,3 +171,17 @@ def test_collectives_of_gpus_take_nvlink_inside_a_host_and_the_network_between_h
         "all-gather (network)": 397_312,
         "reduce-scatter (network)": 65_536,
     }
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_products_multiply_bfloat16(name: str) -> None:
+    """The policy of accelerators, in what their compilers made of it: no product in float32."""
+    products = [
+        ([scope[operand].arrays[0].dtype for operand in one.operands], one.arrays[0].dtype)
+        for scope in parse(name).computations.values()
+        for one in scope.values()
+        if one.opcode in ("dot", "convolution")
+    ]
+    assert len(products) > 50
+    assert all(operands == ["bf16", "bf16"] for operands, _ in products)
+    assert {result for _, result in products} == {"bf16", "f32"}
