@@ -1,8 +1,7 @@
 """Label-smoothed cross-entropy for GPUs, which computes the softmax once for two products.
 
-For logits z, the loss is logsumexp(z) minus the expected logit under the smoothed targets. The
-expected logit needs no logits: it is `hidden` times an expected row of the table, and JAX
-differentiates it. `sum_normalizers` is the other part.
+For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
+part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
 """
 
 import jax
@@ -10,11 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t2t.model.precision import einsum
-from t2t.runtime.mesh import spec
+from t2t.runtime.mesh import RULES, spec
 
-# With respect to hidden, table and weights.
-Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"], None]
-Residuals = tuple[Float[Array, "B T D"], Float[Array, "B T V"], Float[Array, "B T D"]]
+Hidden = Float[Array, "B T D"]
+Residuals = tuple[Hidden, Float[Array, "B T V"], Hidden, Hidden]
 
 
 def smoothed_cross_entropy(
@@ -25,61 +23,108 @@ def smoothed_cross_entropy(
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
-    whole = spec("vocabulary", None)
-    table = table if whole is None else jax.sharding.reshard(table, whole)
-    target_rows = table.at[targets].get(out_sharding=spec("batch", None, None))
-    expected_row = (1 - smoothing) * target_rows + smoothing * table.mean(axis=0)
-    expected_logits = jnp.sum(hidden.astype(jnp.float32) * expected_row, axis=-1)
-    normalizers = sum_normalizers(hidden, table, weights)
-    return normalizers - jnp.sum(expected_logits * weights), jnp.sum(weights)
+    mean_logits = jnp.sum(hidden.astype(jnp.float32) * _gather(table).mean(axis=0), axis=-1)
+    losses = sum_losses(hidden, table, targets, weights, 1 - smoothing)
+    return losses - smoothing * jnp.sum(mean_logits * weights), jnp.sum(weights)
 
 
-@jax.custom_vjp
-def sum_normalizers(
-    hidden: Float[Array, "B T D"], table: Float[Array, "V D"], weights: Float[Array, "B T"]
+def sum_losses(
+    hidden: Float[Array, "B T D"],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+    share: float,
 ) -> Float[Array, ""]:
-    """The sum of weight * logsumexp(hidden table^T) over all positions.
+    """The sum of weight * (logsumexp(z) - share * z[target]) over all positions.
 
-    exp(logits) is stored in the dtype of `hidden`. Its product with the table and a column of ones
-    gives the gradient with respect to `hidden`, and the sums over V. A sum is a factor of its
-    position, so the gradient with respect to `table` divides `hidden` by it instead of the softmax.
+    exp(z) is stored in the dtype of `hidden`. Its product with the table and a column of ones gives
+    the gradient with respect to `hidden`, and the sums over V. A sum is a factor of its position,
+    so the gradient with respect to `table` divides `hidden` by it instead of exp(z).
     """
-    return _forward(hidden, table, weights)[0]
+
+    @jax.custom_vjp
+    def run(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
+        return forward(hidden, table)[0]
+
+    def forward(
+        hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
+    ) -> tuple[Float[Array, ""], Residuals]:
+        rounded = _gather(table.astype(hidden.dtype))
+        sharding = spec("batch", None, "vocabulary")
+        logits = einsum("BTD,VD->BTV", hidden, rounded, out_sharding=sharding)
+        largest = logits.max(axis=-1, keepdims=True)
+        exp_logits = jnp.exp((logits - largest).astype(jnp.float32)).astype(hidden.dtype)
+        sums = einsum(
+            "BTV,VE->BTE",
+            exp_logits,
+            # Eight columns of ones, because XLA pads the width of a bfloat16 product to eight.
+            jnp.concatenate([rounded, jnp.ones_like(rounded[:, :8])], axis=1),
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, None),
+        )
+        totals = sums[..., -1:]
+        target_rows = rounded.at[targets].get(out_sharding=spec("batch", None, None))
+        target_logits = jnp.sum(
+            hidden.astype(jnp.float32) * target_rows.astype(jnp.float32), axis=-1, keepdims=True
+        )
+        normalizers = largest.astype(jnp.float32) + jnp.log(totals)
+        loss = jnp.sum((normalizers - share * target_logits)[..., 0] * weights)
+        averages = sums[..., : table.shape[1]] / totals
+        hidden_gradient = (averages - share * target_rows) * weights[..., None]
+        scaled = (hidden * (weights[..., None] / totals)).astype(hidden.dtype)
+        return loss, (hidden_gradient.astype(hidden.dtype), exp_logits, scaled, hidden)
+
+    def backward(
+        residuals: Residuals, cotangent: Float[Array, ""]
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
+        hidden_gradient, exp_logits, scaled, hidden = residuals
+        at_targets = -share * hidden.astype(jnp.float32) * weights[..., None]
+        table_gradient = _sum_over_positions(exp_logits, scaled, targets, at_targets)
+        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
+
+    run.defvjp(forward, backward)
+    return run(hidden, table)
 
 
-def _forward(
-    hidden: Float[Array, "B T D"], table: Float[Array, "V D"], weights: Float[Array, "B T"]
-) -> tuple[Float[Array, ""], Residuals]:
-    rounded = table.astype(hidden.dtype)
-    logits = einsum("BTD,VD->BTV", hidden, rounded, out_sharding=spec("batch", None, "vocabulary"))
-    largest = logits.max(axis=-1, keepdims=True)
-    exp_logits = jnp.exp((logits - largest).astype(jnp.float32)).astype(hidden.dtype)
-    sums = einsum(
-        "BTV,VE->BTE",
-        exp_logits,
-        # Eight columns of ones, because XLA pads the width of a bfloat16 product to eight anyway.
-        jnp.concatenate([rounded, jnp.ones_like(rounded[:, :8])], axis=1),
-        preferred_element_type=jnp.float32,
-        out_sharding=spec("batch", None, None),
+def _gather(table: Float[Array, "V D"]) -> Float[Array, "V D"]:
+    """Gathers D if it is sharded."""
+    whole = spec("vocabulary", None)
+    return table if whole is None else jax.sharding.reshard(table, whole)
+
+
+def _sum_over_positions(
+    exp_logits: Float[Array, "B T V"],
+    scaled: Float[Array, "B T D"],
+    targets: Int[Array, "B T"],
+    at_targets: Float[Array, "B T D"],
+) -> Float[Array, "V D"]:
+    """Sums exp_logits^T scaled, and `at_targets` in the rows of the targets.
+
+    Each device adds up both for its positions and its rows of the table. So there is one sum over
+    devices instead of two.
+    """
+
+    def add_up(
+        exp_logits: Array, scaled: Array, targets: Array, at_targets: Array, first: Array | int = 0
+    ) -> Array:
+        total = einsum("BTV,BTD->VD", exp_logits, scaled, preferred_element_type=jnp.float32)
+        rows = targets - first
+        rows = jnp.where(rows < 0, len(total), rows)  # on another device: out of bounds, dropped
+        return total.at[rows].add(at_targets, mode="drop")
+
+    if spec() is None:
+        return add_up(exp_logits, scaled, targets, at_targets)
+    vocabulary, width = RULES["vocabulary"], RULES["d_model"]
+
+    def add_up_shard(exp_logits: Array, scaled: Array, targets: Array, at_targets: Array) -> Array:
+        first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
+        total = add_up(exp_logits, scaled, targets, at_targets, first)
+        total = jax.lax.psum(total, [axis for axis in RULES["batch"] if axis != width])
+        summed: Array = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
+        return summed
+
+    out_specs = spec("vocabulary", "d_model")
+    summed: Array = jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
+        exp_logits, scaled, targets, at_targets
     )
-    normalizers = largest[..., 0].astype(jnp.float32) + jnp.log(sums[..., -1])
-    factors = (weights / sums[..., -1])[..., None]
-    hidden_gradient = sums[..., : table.shape[1]] * factors
-    scaled = hidden * factors
-    residuals = hidden_gradient.astype(hidden.dtype), exp_logits, scaled.astype(hidden.dtype)
-    return jnp.sum(normalizers * weights), residuals
-
-
-def _backward(residuals: Residuals, cotangent: Float[Array, ""]) -> Gradients:
-    hidden_gradient, exp_logits, scaled = residuals
-    table_gradient = einsum(
-        "BTV,BTD->VD",
-        exp_logits,
-        scaled,
-        preferred_element_type=jnp.float32,
-        out_sharding=spec("vocabulary", None),
-    )
-    return hidden_gradient * cotangent.astype(scaled.dtype), table_gradient * cotangent, None
-
-
-sum_normalizers.defvjp(_forward, _backward)
+    return summed
