@@ -119,8 +119,8 @@ def _sum_over_positions(
     def add_up_shard(exp_logits: Array, scaled: Array, targets: Array, at_targets: Array) -> Array:
         first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
         total = add_up(exp_logits, scaled, targets, at_targets, first)
-        total = jax.lax.psum(total, [axis for axis in RULES["batch"] if axis != width])
-        summed: Array = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
+        shard = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
+        summed: Array = jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
         return summed
 
     out_specs = spec("vocabulary", "d_model")
