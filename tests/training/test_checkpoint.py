@@ -217,7 +217,7 @@ def test_measures_are_those_that_some_checkpoint_has(copy: Path, tmp_path: Path)
 def test_damaged_scores_are_an_error_that_names_the_checkpoint(copy: Path, text: str) -> None:
     (copy / "checkpoints" / "20" / "metrics" / "metrics").write_text(text)
     for read in (list_measures, find_best_step, restore_state):
-        with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it is 10"):
+        with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it, 10"):
             read(copy)
 
 
@@ -307,5 +307,5 @@ def test_checkpoint_removed_while_it_is_read_is_not_called_damaged(
         restore_params(copy, "20")
     monkeypatch.undo()
     (copy / "checkpoints" / "30" / "params" / "_METADATA").write_text("{")
-    with pytest.raises(RunError, match=r"30 of .* cannot be read .* the one before it is 10"):
+    with pytest.raises(RunError, match=r"30 of .* cannot be read .* the one before it, 10"):
         restore_params(copy, "30")
