@@ -134,16 +134,16 @@ def describe_end(workdir: Path, config: Config) -> str:
         for line in read_metrics(workdir)
         if (value := line.get(f"validation/{metric}")) is not None
     }
-    found = ""
-    if scores:
-        last = max(scores)
-        best = sorted(scores, key=lambda step: scores[step], reverse=metric == "bleu")[0]
-        found = (
-            f"; validation {metric}: last {scores[last]:.4g} at step {last}, "
-            f"best {scores[best]:.4g} at step {best}"
-        )
+    finished = f"finished at step {config.training.steps}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
-    return f"finished at step {config.training.steps}{found}; to evaluate: {command}"
+    if not scores:
+        return f"{finished}; to evaluate: {command} --checkpoint=last"
+    last = max(scores)
+    best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
+    return (
+        f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
+        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
+    )
 
 
 def name_splits(
