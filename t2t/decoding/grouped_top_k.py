@@ -22,8 +22,8 @@ def grouped_top_k(
 
     So that few logits are sorted, the tokens of each slot are divided into groups. If no
     token were banned, the `count` best values would lie in the `count` groups with the largest
-    maxima. A banned token may be the maximum of a group, so one more group is taken for each of
-    them.
+    maxima. A banned token may be the maximum of a group, so one more group is taken for each banned
+    token of each slot.
     With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
     elementwise maxima of contiguous vectors.
     """

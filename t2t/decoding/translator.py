@@ -255,7 +255,7 @@ class Translator:
         """Logs how many sentences were cut or could not be translated."""
         if cut := sum(best.num_pieces > 1 for best, *_ in translations):
             _log.warning(
-                "%d of %d sentences have more than %d sub-words; they are translated in pieces",
+                "%d of %d sentences exceed %d sub-words with EOS; they are translated in pieces",
                 cut, len(translations), self.max_source_length,
             )  # fmt: skip
         if failed := sum(best.score == -math.inf for best, *_ in translations):

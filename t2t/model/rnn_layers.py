@@ -47,7 +47,7 @@ class Cell(nnx.Module):
 
 
 class GRU(Cell):
-    """The GRU of Cho et al. 2014, except that the reset gate is applied to Uh instead of h.
+    """The GRU as in Bahdanau et al. 2015, except that the reset gate is applied to Uh, not to h.
 
     So one product of h with U serves the two gates and the candidate.
     """

@@ -3,5 +3,6 @@
 A twin has the same parameters as its formula and returns the same values up to rounding, but is
 faster or needs less memory on some hardware. Some twins do not support every case, for example a
 bias of attention, and check that by assertions. `choose.py` selects the implementation of each
-operation. `tests/ops/test_twins.py` compares values and gradients of each twin with its formula.
+operation. `tests/ops/test_twins.py` compares values and gradients of each twin with its formula,
+except for cuDNN's attention, which needs a GPU (`tests/ops/test_cudnn_attention.py`).
 """

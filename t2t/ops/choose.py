@@ -95,8 +95,8 @@ FAST = Operations(
 FAST_ON_GPU = dataclasses.replace(FAST, smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy)
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
-# queries, keys and values into one and cut its result, which cuDNN needs in parts: 0.95 of the
-# bytes of a step without it (benchmarks/LOG.md).
+# queries, keys and values into one, and then cut the result into the parts that cuDNN needs. With
+# this option it does not, and a step moves 0.95 times as many bytes (benchmarks/LOG.md).
 COMPILER_OPTIONS = {"gpu": {"xla_gpu_dot_merger_threshold_mb": "0"}}
 
 

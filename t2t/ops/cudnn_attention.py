@@ -21,8 +21,8 @@ def supports(
 ) -> bool:
     """Returns whether cuDNN supports these operands of attention on this platform.
 
-    It needs a GPU, bfloat16 or float16, no bias, no dropout of the weights, even T and S, and equal
-    widths K and U that are a multiple of 8 and at most 128.
+    It needs a GPU, bfloat16 or float16, no bias, no dropout of the weights, T and S divisible by 2,
+    and equal widths K and U that are a multiple of 8 and at most 128.
     """
     _, queries, _, width = query.shape
     _, keys, _, value_width = key_value.values.shape

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy for GPUs, which computes the softmax once for two products.
+"""Label-smoothed cross-entropy for GPUs: exp(logits) is stored once, for loss and gradients.
 
 For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
 part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
@@ -38,8 +38,9 @@ def sum_losses(
     """The sum of weight * (logsumexp(z) - share * z[target]) over all positions.
 
     exp(z) is stored in the dtype of `hidden`. Its product with the table and a column of ones gives
-    the gradient with respect to `hidden`, and the sums over V. A sum is a factor of its position,
-    so the gradient with respect to `table` divides `hidden` by it instead of exp(z).
+    the gradient with respect to `hidden`, and the sums over V. The gradient with respect to `table`
+    needs softmax(z) = exp(z) / sum. Each position has one sum, so `hidden` [B, T, D] is divided by
+    it, and the larger exp(z) [B, T, V] is used as it is.
     """
 
     @jax.custom_vjp
@@ -57,7 +58,7 @@ def sum_losses(
         sums = einsum(
             "BTV,VE->BTE",
             exp_logits,
-            # Eight columns of ones, because XLA pads the width of a bfloat16 product to eight.
+            # Eight columns of ones: XLA pads the width of a bfloat16 product to a multiple of 8.
             jnp.concatenate([rounded, jnp.ones_like(rounded[:, :8])], axis=1),
             preferred_element_type=jnp.float32,
             out_sharding=spec("batch", None, None),
@@ -98,7 +99,7 @@ def _sum_over_positions(
     targets: Int[Array, "B T"],
     at_targets: Float[Array, "B T D"],
 ) -> Float[Array, "V D"]:
-    """Sums exp_logits^T scaled, and `at_targets` in the rows of the targets.
+    """The product exp_logits^T `scaled` over all positions, plus `at_targets` in the targets' rows.
 
     Each device adds up both for its positions and its rows of the table. So there is one sum over
     devices instead of two.

@@ -338,8 +338,8 @@ def _unwritable(workdir: Path, reason: str) -> RunError:
     steps = list_steps(workdir)
     newest = f"from checkpoint {steps[-1]}" if steps else "from the start: no checkpoint exists yet"
     return RunError(
-        f"{workdir}/checkpoints cannot be written ({reason}); free some space there, "
-        f"then the same command continues {newest}"
+        f"{workdir}/checkpoints cannot be written ({reason}); free some space there or "
+        f"make it writable, then the same command continues {newest}"
     )
 
 

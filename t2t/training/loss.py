@@ -1,6 +1,6 @@
 """Section 5.4: label-smoothed cross-entropy.
 
-The functions return sums, so that a caller can add up parts of a batch and divide once. Only
+Both losses are sums, so that a caller can add up parts of a batch and divide once. Only
 `smoothed_cross_entropy` also returns the sum of weights to divide by.
 """
 

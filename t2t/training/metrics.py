@@ -31,8 +31,8 @@ class NonFiniteError(RuntimeError):
 class Report:
     """Accumulates the metrics of steps, and reports them every `every` steps.
 
-    The metrics of a step are read after the next step is dispatched, so that the device never waits
-    for the host.
+    The metrics of a step are read after the next step is dispatched, so that the device need not
+    wait for the host. Only before validations and checkpoints they are read at once.
     """
 
     def __init__(
@@ -210,5 +210,5 @@ def _drop_lines_after(path: Path, step: int) -> None:
 
 def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:
     return explain_write_errors(
-        RunError, workdir, "then the same command continues from the last checkpoint"
+        RunError, workdir, "with space there, the same command continues from the last checkpoint"
     )

@@ -171,7 +171,7 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
 def is_regular(step: int, config: Config) -> bool:
     """Returns whether the config asks for a checkpoint at this step.
 
-    Other checkpoints were written by interruptions, or at the end of a run extended since.
+    Others were written by an interruption, or at the former last step of a run extended later.
     """
     return step % config.checkpoints.every == 0 or step == config.training.steps
 

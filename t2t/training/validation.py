@@ -68,11 +68,14 @@ class CorpusScorer:
         limit = min(x for x in (max_length, positions, int(longer.max())) if x is not None)
         self.num_left_out = int((longer > limit).sum())
         if self.num_left_out == len(longer):
-            name = "model.max_positions" if limit == positions else "max_length"
+            shortest = longer.min()
+            name, remedy = "max_length", f"raise it to {shortest} or more"
+            if limit == positions:
+                name = "model.max_positions"
+                remedy = f"train a model with {name}={shortest} or more"
             raise ConfigError(
                 f"none of the {len(longer)} pairs can be scored: {name}={limit}, but even the "
-                f"shortest has {longer.min()} sub-words, EOS included; raise {name} to "
-                f"{longer.min()} or more, or split the sentences"
+                f"shortest has {shortest} sub-words, EOS included; {remedy}, or split the sentences"
             )
         data = dataclasses.replace(
             config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4

@@ -183,7 +183,7 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
         found[1].log_prob / ((5 + found[1].length) / 6) ** config.decoding.alpha
     )
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "1 of 2 sentences have more than 12 sub-words; they are translated in pieces"
+        "1 of 2 sentences exceed 12 sub-words with EOS; they are translated in pieces"
     ]
 
 

@@ -109,7 +109,7 @@ def test_no_pair_within_the_learned_positions_is_an_error(
 ) -> None:
     shortest = max(map(len, corpus_of_unequal_pairs[1].pair(0)))
     with pytest.raises(
-        ConfigError, match=f"max_positions=3, .* raise model.max_positions to {shortest} or"
+        ConfigError, match=f"=3, .* train a model with model.max_positions={shortest} or"
     ):
         CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
 
