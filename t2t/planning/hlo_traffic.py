@@ -75,7 +75,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What the counting depends on besides the program."""
+    """Speeds and rules of counting, which depend on the kind of device."""
 
     # Speeds where the compiler has no estimate: of kernels, and of other instructions by traffic.
     kernel_flops_per_cycle: float = math.inf
