@@ -45,6 +45,14 @@ def write_file(path: Path, content: str | bytes) -> None:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def require_space(folder: Path, num_bytes: int) -> None:
+    """Raises `OSError` if the disk of `folder` has less free space than `num_bytes`."""
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
+        raise OSError(errno.ENOSPC, needed)
+
+
 @contextlib.contextmanager
 def explain_write_errors(
     kind: type[Exception], target: Path | str, remedy: str = ""

@@ -18,6 +18,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
+from t2t.storage.atomic_files import require_space
 from t2t.training.run_directory import RunError, is_regular, list_last_steps, list_steps
 from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
@@ -112,14 +113,12 @@ class Checkpoints:
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
-        free = shutil.disk_usage(self.workdir).free
-        if free < needed:
+        if shutil.disk_usage(self.workdir).free < needed:
             self._finish()  # when the write under way ends, Orbax deletes old checkpoints
-            free = shutil.disk_usage(self.workdir).free
-        if free < needed:
-            raise _unwritable(
-                self.workdir, f"{needed / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
-            )
+        try:
+            require_space(self.workdir, needed)
+        except OSError as error:
+            raise _unwritable(self.workdir, str(error.strerror)) from None
 
     def close(self) -> None:
         """Waits until the last checkpoint is complete.
@@ -280,12 +279,16 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
 
 @hold_signals()
 def save_params(workdir: Path, folder: Path, params: Params, step: int) -> None:
-    """Writes a run directory with only these parameters, for `t2t.evaluate` and `t2t.translate`."""
+    """Writes a run directory with only these parameters, or raises `OSError`."""
     folder.mkdir(parents=True)
+    require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
     shutil.copy(workdir / "config.json", folder)
     shutil.copytree(workdir / "vocab", folder / "vocab")
-    with ocp.CheckpointManager((folder / "checkpoints").absolute()) as manager:
-        manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
+    try:
+        with ocp.CheckpointManager((folder / "checkpoints").absolute()) as manager:
+            manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
+    except Exception as error:  # Orbax raises errors of several types
+        raise OSError(_first_line(error)) from error
 
 
 @hold_signals()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
+from t2t.storage.atomic_files import atomic_path, explain_write_errors, require_space, write_file
 
 
 def test_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
@@ -80,3 +80,12 @@ def test_write_errors_say_why_and_what_to_do(error: OSError, message: str) -> No
     writing = explain_write_errors(RuntimeError, "run", "then start again")
     with pytest.raises(RuntimeError, match=r"; then start again$"), writing:
         raise error
+
+
+def test_missing_space_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    require_space(tmp_path, 1)
+    with (
+        pytest.raises(RuntimeError, match=r"MB are needed, .* MB are free; free some space"),
+        explain_write_errors(RuntimeError, tmp_path),
+    ):
+        require_space(tmp_path, 2**70)
