@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import fold
+from t2t.model.dropout import split
 from t2t.model.embedding import Embedding
 
 Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays
@@ -102,7 +102,8 @@ class EncoderDecoder(nnx.Module):
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
         """Computes the decoder's output under teacher forcing."""
-        return self.decode(tgt_in, self.encode(src, fold(key, 0)), src, fold(key, 1))
+        encoder_key, decoder_key = split(key, 2)
+        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key)
 
     def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
         """Embeds source tokens."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import fold
+from t2t.model.dropout import split
 from t2t.model.initialization import init_glorot
 from t2t.model.interface import EncoderDecoder
 from t2t.model.masks import masked_softmax
@@ -155,9 +155,10 @@ class RNN(EncoderDecoder):
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """Computes the encoder's output, called the memory."""
         dropout = self.policy.operations.dropout
-        x = dropout(self.embed_src(src), self.dropout_rate, fold(key, 0))
+        keys = split(key, 1 + len(self.encoder))
+        x = dropout(self.embed_src(src), self.dropout_rate, keys[0])
         for number, layer in enumerate(self.encoder, start=1):
-            after = dropout(layer(x, src != PAD_ID), self.dropout_rate, fold(key, number))
+            after = dropout(layer(x, src != PAD_ID), self.dropout_rate, keys[number])
             x = after if number == 1 else self._connect(x, after)
         return x
 
@@ -170,15 +171,15 @@ class RNN(EncoderDecoder):
     ) -> Float[Array, "B T D"]:
         """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout, rate = self.policy.operations.dropout, self.dropout_rate
-        depth = len(self.decoder) + 1
-        embedded = dropout(self.embed_tgt(tgt_in), rate, fold(key, 0))
+        embedding_key, first_key, *keys, output_key = split(key, 3 + len(self.decoder))
+        embedded = dropout(self.embed_tgt(tgt_in), rate, embedding_key)
         starts = self._init_states(memory)
         x, contexts = self.attentive(embedded, starts[:, 0], self._project_source(memory, src))
-        x = dropout(x, rate, fold(key, 1))
+        x = dropout(x, rate, first_key)
         for number, layer in enumerate(self.decoder, start=1):
-            after = dropout(layer(x, starts[:, number]), rate, fold(key, number + 1))
+            after = dropout(layer(x, starts[:, number]), rate, keys[number - 1])
             x = self._connect(x, after)
-        return dropout(self._read_out(x, contexts, embedded), rate, fold(key, depth + 1))
+        return dropout(self._read_out(x, contexts, embedded), rate, output_key)
 
     def init_cache(
         self,

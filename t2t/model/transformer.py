@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import fold
+from t2t.model.dropout import split
 from t2t.model.interface import EncoderDecoder
 from t2t.model.kv_cache import KVCache
 from t2t.model.masks import (
@@ -76,9 +76,10 @@ class Transformer(EncoderDecoder):
         bias = position.bias(positions, positions)
         context = AttentionContext(source_mask(segments, src), position, positions, bias)
         x = position.add(self.embed_src(src), positions_in_segments(segments))
-        x = dropout(x, self.dropout_rate, fold(key, 0))
-        for number, layer in enumerate(self.encoder, start=1):
-            x = layer(x, context, fold(key, number))
+        embedding_key, keys = split_keys(key, len(self.encoder), EncoderLayer.NUM_KEYS)
+        x = dropout(x, self.dropout_rate, embedding_key)
+        for layer, layer_keys in zip(self.encoder, keys, strict=True):
+            x = layer(x, context, layer_keys)
         return self.encoder_norm(x)
 
     def decode(
@@ -95,15 +96,16 @@ class Transformer(EncoderDecoder):
         bias = position.bias(positions, positions)
         context = AttentionContext(causal_mask(segments), position, positions, bias)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
-        x = dropout(x, self.dropout_rate, fold(key, 0))
-        for number, layer in enumerate(self.decoder, start=1):
+        embedding_key, keys = split_keys(key, len(self.decoder), DecoderLayer.NUM_KEYS)
+        x = dropout(x, self.dropout_rate, embedding_key)
+        for layer, layer_keys in zip(self.decoder, keys, strict=True):
             # `Residual` calls `order_gradients` for what a sub-layer computes. Keys and values of
             # the memory are computed here, outside of the sub-layer, and need a call of their own.
             attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
             source = CrossAttentionContext(
                 attention.project_memory(memory), source_mask(segments, src)
             )
-            x, _ = layer(x, context, source, key=fold(key, number))
+            x, _ = layer(x, context, source, keys=layer_keys)
         return self.decoder_norm(x)
 
     def init_cache(
@@ -164,3 +166,11 @@ class Transformer(EncoderDecoder):
         return self.compute_logits(self.decoder_norm(x)), cache._replace(
             past=past, ancestors=ancestors, step=cache.step + 1
         )
+
+
+def split_keys(
+    key: jax.Array | None, num_layers: int, num_keys: int
+) -> tuple[jax.Array | None, list[list[jax.Array | None]]]:
+    """Splits a stack's key into one for its embeddings and `num_keys` for each layer."""
+    embedding_key, *keys = split(key, 1 + num_layers * num_keys)
+    return embedding_key, [keys[i : i + num_keys] for i in range(0, len(keys), num_keys)]

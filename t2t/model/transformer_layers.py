@@ -1,5 +1,6 @@
 """Section 3.1: one layer of the encoder and one layer of the decoder."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import jax
@@ -9,11 +10,13 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import fold
 from t2t.model.feed_forward import FeedForward, make_feed_forward
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.position import Position
 from t2t.model.residual import Residual
+
+# Keys of a layer's dropout, in the order in which the layer names them; all None in evaluation.
+Keys = Sequence[jax.Array | None]
 
 
 class AttentionContext(NamedTuple):
@@ -50,16 +53,21 @@ class FeedForwardBlock(nnx.Module):
             self.residual = Residual(config, policy)
 
     def __call__(
-        self, x: Float[Array, "B T D"], key: jax.Array | None = None
+        self,
+        x: Float[Array, "B T D"],
+        inner_key: jax.Array | None,
+        residual_key: jax.Array | None,
     ) -> Float[Array, "B T D"]:
         """Applies the sub-layer."""
         if not self.enabled:
             return x
-        return self.residual(x, self.feed_forward, lambda f, x: f(x, fold(key, 0)), fold(key, 1))
+        return self.residual(x, self.feed_forward, lambda f, x: f(x, inner_key), residual_key)
 
 
 class EncoderLayer(nnx.Module):
     """Self-attention, then feed-forward."""
+
+    NUM_KEYS = 4
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Creates the two sub-layers."""
@@ -69,20 +77,23 @@ class EncoderLayer(nnx.Module):
         self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
 
     def __call__(
-        self, x: Float[Array, "B S D"], context: AttentionContext, key: jax.Array | None = None
+        self, x: Float[Array, "B S D"], context: AttentionContext, keys: Keys
     ) -> Float[Array, "B S D"]:
         """Applies the layer."""
+        weights_key, attention_key, *feed_forward_keys = keys
 
         def attend(attention: MultiHeadAttention, x: Float[Array, "B S D"]) -> Array:
             query, key_value = attention.project(x, context.position, context.positions)
-            return attention.attend(query, key_value, context.mask, context.bias, fold(key, 0))
+            return attention.attend(query, key_value, context.mask, context.bias, weights_key)
 
-        x = self.attention_residual(x, self.attention, attend, fold(key, 1))
-        return self.feed_forward(x, fold(key, 2))
+        x = self.attention_residual(x, self.attention, attend, attention_key)
+        return self.feed_forward(x, *feed_forward_keys)
 
 
 class DecoderLayer(nnx.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
+
+    NUM_KEYS = 6
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Creates the three sub-layers."""
@@ -99,7 +110,7 @@ class DecoderLayer(nnx.Module):
         context: AttentionContext,
         source: CrossAttentionContext,
         cache: KVCache | None = None,
-        key: jax.Array | None = None,
+        keys: Keys = (None,) * NUM_KEYS,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
         """Applies the layer; returns (output, cache).
 
@@ -107,6 +118,7 @@ class DecoderLayer(nnx.Module):
         beam's slots at one step; their keys and values are written to the cache, and they attend to
         the whole cache.
         """
+        self_weights_key, self_key, cross_weights_key, cross_key, *feed_forward_keys = keys
 
         def attend(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             nonlocal cache
@@ -114,12 +126,12 @@ class DecoderLayer(nnx.Module):
             if cache is not None:  # then each of the positions is the current step
                 cache = cache.write(context.positions[0], new)
             key_value = new if cache is None else cache
-            return attention.attend(query, key_value, context.mask, context.bias, fold(key, 0))
+            return attention.attend(query, key_value, context.mask, context.bias, self_weights_key)
 
         def attend_to_source(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Array:
             query = attention.project_query(x)
-            return attention.attend(query, source.key_value, source.mask, key=fold(key, 2))
+            return attention.attend(query, source.key_value, source.mask, key=cross_weights_key)
 
-        x = self.self_residual(x, self.self_attention, attend, fold(key, 1))
-        x = self.cross_residual(x, self.cross_attention, attend_to_source, fold(key, 3))
-        return self.feed_forward(x, fold(key, 4)), cache
+        x = self.self_residual(x, self.self_attention, attend, self_key)
+        x = self.cross_residual(x, self.cross_attention, attend_to_source, cross_key)
+        return self.feed_forward(x, *feed_forward_keys), cache

@@ -11,9 +11,11 @@
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
@@ -21,12 +23,14 @@ from t2t.config.fields import ModelConfig
 from t2t.config.variants import find_variant
 from t2t.model import attention, dropout, matmul, norm
 from t2t.model.compute_policy import Operations, Policy
+from t2t.model.interface import Params
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
     cudnn_attention,
     gpu_loss,
+    gradient_norm,
     gradient_order,
     recomputed_attention,
     relu,
@@ -92,7 +96,11 @@ FAST = Operations(
 )
 
 
-FAST_ON_GPU = dataclasses.replace(FAST, smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy)
+FAST_ON_GPU = dataclasses.replace(
+    FAST,
+    dropout=dropout.dropout,  # NVIDIA's compiler stores no masks, and needs no twin for that
+    smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy,
+)
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
 # queries, keys and values into one, and then cut the result into the parts that cuDNN needs. With
@@ -115,6 +123,12 @@ def choose_policy(config: ModelConfig) -> Policy:
     dtype = choose_dtype(config)
     product_dtype = jnp.dtype("bfloat16") if config.dtype == "mixed" else dtype
     return Policy(dtype, product_dtype, operations)
+
+
+def choose_norm(config: ModelConfig) -> Callable[[Params], Float[Array, ""]]:
+    """Returns the function that computes the L2 norm of a gradient."""
+    fast = config.kernels == "auto" and platform() == "gpu"
+    return gradient_norm.norm if fast else optax.tree.norm
 
 
 def choose_dtype(config: ModelConfig) -> jnp.dtype:

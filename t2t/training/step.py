@@ -13,7 +13,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import COMPILER_OPTIONS
+from t2t.ops.choose import COMPILER_OPTIONS, choose_norm
 from t2t.runtime.mesh import platform, shard_over_data, spec
 from t2t.training.optimizer import apply_updates
 from t2t.training.schedule import make_schedule
@@ -43,6 +43,7 @@ def make_train_step(
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
+    compute_norm = choose_norm(config.model)
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         return sum_smoothed_losses(
@@ -58,7 +59,7 @@ def make_train_step(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
-        loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
+        loss, norm = loss_sum / tokens, compute_norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import UInt32
 
-from t2t.model.dropout import dropout, fold, hash_indices
+from t2t.model.dropout import dropout, hash_indices, split
 
 
 def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray, "..."]:
@@ -95,5 +95,11 @@ def test_dropout_keeps_the_type() -> None:
     assert dropout(jnp.ones((2, 4), jnp.bfloat16), 0.1, jax.random.key(0)).dtype == jnp.bfloat16
 
 
-def test_no_key_stays_no_key() -> None:
-    assert fold(None, 3) is None
+def test_no_key_is_split_into_no_keys() -> None:
+    assert split(None, 3) == [None, None, None]
+
+
+def test_split_gives_different_keys() -> None:
+    keys = split(jax.random.key(0), 5)
+    words = {tuple(jax.random.key_data(key).tolist()) for key in keys if key is not None}
+    assert len(words) == 5

@@ -88,7 +88,7 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
 def test_feed_forward_switched_off_changes_nothing() -> None:
     config = dataclasses.replace(SMALL, feed_forward="none", norm_position="pre")
     x = draw(1, 3, 16)
-    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, jax.random.key(1)) is x
+    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, None, None) is x
 
 
 def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
@@ -105,7 +105,7 @@ def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
     @jax.jit
     def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         layer = EncoderLayer(SMALL, POLICY, jax.random.key(0))
-        return layer(x, AttentionContext(mask, NoPosition(), jnp.arange(3), None))
+        return layer(x, AttentionContext(mask, NoPosition(), jnp.arange(3), None), [None] * 4)
 
     np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
 
