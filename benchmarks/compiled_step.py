@@ -35,7 +35,7 @@ from t2t.planning.batch_shapes import plan_shapes
 from t2t.planning.chips import Gpu
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
-from t2t.planning.roofline import find_rules
+from t2t.planning.roofline import find_rules, list_kernels
 from t2t.planning.topology import Topology, open_topology
 from t2t.runtime.mesh import make_mesh
 from t2t.runtime.text_tables import format_table
@@ -114,7 +114,8 @@ def count(text: str, config: Config, topology: Topology) -> Figures:
         found["kernel_cycles"] = cost.kernel_cycles  # part of them, by the FLOPs that kernels state
         found["unestimated_cycles"] = sum(cost.unestimated.values())  # part of them, by traffic
     if isinstance(topology.chip, Gpu):
-        found["kernels"] = cost.kernels
+        found["kinds"] = list_kernels(cost)
+        found["kernels"] = cost.num_kernels
     return found
 
 

@@ -8,7 +8,8 @@ counts
   the slice counts. An asynchronous operation counts where it ends (`-done`). The scratch space of
   cuBLAS and cuDNN does not count.
 - kernels: the instructions that do work, each of which is a kernel on a GPU, or a copy or a
-  collective. An asynchronous operation counts where it starts.
+  collective. An asynchronous operation counts where it starts. They are of a few kinds: a fusion
+  that contains a matrix product is one, another that contains a sum is a reduction.
 - cycles: the TPU compiler's estimate of each instruction. Without one, a kernel counts with the
   FLOPs that its author stated, and any other instruction with its traffic. Collectives and
   asynchronous copies have no cycles.
@@ -35,6 +36,12 @@ _HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBoun
 # Libraries whose kernels move their operands and results, and have scratch space as last result.
 _LIBRARIES = ("__cublas$", "__cudnn$")
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
+# Kind of kernel -> the opcodes that make it one, in the order in which they decide.
+_KINDS = {
+    "matrix products": {"dot", "convolution"},
+    "scatters": {"scatter"},
+    "reductions": {"reduce", "reduce-window"},
+}
 _SMALL = 1024  # bytes; smaller results take negligible time
 
 
@@ -49,6 +56,14 @@ class Operation:
 
 
 @dataclasses.dataclass
+class Kernels:
+    """The kernels of one kind."""
+
+    count: int = 0
+    hbm_bytes: int = 0
+
+
+@dataclasses.dataclass
 class Cost:
     """The cost of one execution of a program, per device."""
 
@@ -58,13 +73,18 @@ class Cost:
     kernel_cycles: int = 0  # of kernels, from the FLOPs that they state
     # Operations without an estimate by the compiler: name -> cycles, from their traffic.
     unestimated: dict[str, int] = dataclasses.field(default_factory=dict)
-    kernels: int = 0  # instructions that do work, each a kernel on a GPU
+    kernels: dict[str, Kernels] = dataclasses.field(default_factory=dict)  # by kind
     remarks: set[str] = dataclasses.field(default_factory=set)  # what is not counted exactly
 
     @property
     def hbm_bytes(self) -> int:
         """Bytes read from and written to HBM."""
         return sum(operation.hbm_bytes for operation in self.operations.values())
+
+    @property
+    def num_kernels(self) -> int:
+        """Instructions that do work, each a kernel on a GPU."""
+        return sum(kernels.count for kernels in self.kernels.values())
 
     @property
     def cycles(self) -> int | None:
@@ -124,8 +144,11 @@ class _Walk:
                     f"arrays of dtype {array.dtype}, whose size is unknown, are not counted"
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
+        kind = "collectives" if started is not None else self._find_kind(own)
+        kernels = self.cost.kernels.setdefault(kind, Kernels())
+        kernels.hbm_bytes += hbm_bytes
         if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
-            self.cost.kernels += times
+            kernels.count += times
         operation = self.cost.operations.setdefault(name, Operation(name))
         operation.executions += times
         operation.hbm_bytes += hbm_bytes
@@ -180,6 +203,19 @@ class _Walk:
                         read_collective(one, inner, devices, times, overlaps=overlaps)
                     )
         return found
+
+    def _find_kind(self, own: Instruction) -> str:
+        if own.opcode == "custom-call":
+            library = (_call_target(own) or "").partition("$")[0]
+            return {"__cublas": "matrix products", "__cudnn": "cuDNN"}.get(library, "custom calls")
+        opcodes, fusions = set(), [own]
+        while fusions:
+            one = fusions.pop()
+            opcodes.add(one.opcode)
+            if one.opcode == "fusion":
+                for called in one.called("calls"):
+                    fusions += self.module.computations[called].values()
+        return next((kind for kind, own in _KINDS.items() if own & opcodes), "elementwise")
 
     def _choose_branch(self, own: Instruction) -> str:
         """Returns the branch with most cycles, or most bytes if there are no cycles."""

@@ -119,7 +119,11 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
         rows.append(("  compiler", f"{own.compiled_flops:.4g}", note))
     rows.append(("HBM traffic", show_bytes(own.hbm_bytes), ""))
     if own.kernels is not None:
-        rows.append(("kernels", f"{own.kernels:,}", "that start, copies and collectives too"))
+        count = sum(kernels["count"] for kernels in own.kernels.values())
+        rows.append(("kernels", f"{count:,}", "that start, copies and collectives too"))
+        for kind, kernels in own.kernels.items():
+            note = f"move {show_bytes(kernels['hbm_bytes'])}"
+            rows.append((f"  {kind}", f"{kernels['count']:,}", note))
     for kind, sums in own.collectives.items():
         note = f"sent by {sums['count']:,} operations on {show_bytes(sums['bytes'])}"
         if hidden := sums["overlapped_seconds"]:

@@ -34,7 +34,8 @@ class Estimate:
     flops: float  # of all products, by the closed form, padding counted as tokens
     compiled_flops: float | None  # XLA's count: all operations, loop bodies once
     hbm_bytes: int  # traffic between HBM and chip
-    kernels: int | None  # that a GPU starts; None: not a GPU
+    # Kernels that a GPU starts, by kind: count and hbm_bytes; None: not a GPU.
+    kernels: dict[str, dict[str, int]] | None
     estimated_cycles: int | None  # by the compiler, without collectives; None: no estimate
     collectives: dict[str, dict[str, float]]  # as `sum_collectives`
     seconds: dict[str, float]  # roofline times: compute, memory, and each of `Chip.links`
@@ -81,7 +82,7 @@ def estimate(
         flops=flops,
         compiled_flops=program.flops,
         hbm_bytes=cost.hbm_bytes,
-        kernels=cost.kernels if isinstance(chip, Gpu) else None,
+        kernels=list_kernels(cost) if isinstance(chip, Gpu) else None,
         estimated_cycles=cost.cycles,
         collectives=collectives,
         seconds=seconds,
@@ -91,6 +92,12 @@ def estimate(
         top_operations=_find_heaviest(cost),
         remarks=_remark(cost, chip, head_widths, flops, program.flops),
     )
+
+
+def list_kernels(cost: Cost) -> dict[str, dict[str, int]]:
+    """Returns kind of kernel -> its count and HBM bytes; the kind with most bytes comes first."""
+    kinds = sorted(cost.kernels.items(), key=lambda item: -item[1].hbm_bytes)
+    return {name: dataclasses.asdict(kernels) for name, kernels in kinds if kernels.count}
 
 
 def find_rules(chip: Chip, head_widths: Sequence[int]) -> Rules:

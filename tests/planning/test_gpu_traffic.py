@@ -2,6 +2,7 @@
 
 import pytest
 
+from t2t.planning.hlo_traffic import Kernels
 from tests.planning.hlo_text import BODY, CONDITION, LOOP, measure
 
 
@@ -25,8 +26,34 @@ def test_library_call_moves_operands_and_results_but_no_scratch_space(library: s
         %out = (f32[500]{{0}}, s8[4194304]{{0}}) custom-call(%table), custom_call_target="{library}"
         ROOT %first = f32[500]{{0}} get-tuple-element(%out), index=0
     """)
-    assert (cost.hbm_bytes, cost.kernels) == (4000 + 2000, 1)
+    kind = "cuDNN" if "cudnn" in library else "matrix products"
+    assert cost.kernels == {kind: Kernels(1, 4000 + 2000)}
     assert not cost.remarks
+
+
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        ("ROOT %d = f32[] dot(%t, %t), lhs_contracting_dims={0}", "matrix products"),
+        ("ROOT %d = f32[] reduce(%t, %t), to_apply=%add", "reductions"),
+        ("ROOT %d = f32[1000]{0} negate(%t)", "elementwise"),
+    ],
+)
+def test_work_inside_of_a_fusion_decides_the_kind_of_its_kernel(work: str, kind: str) -> None:
+    inner = f"""
+        %inner (t: f32[1000]) -> f32[] {{
+          %t = f32[1000]{{0}} parameter(0)
+          {work}
+        }}
+    """
+    outer = """
+        %outer (u: f32[1000]) -> f32[] {
+          %u = f32[1000]{0} parameter(0)
+          ROOT %f = f32[] fusion(%u), kind=kCustom, calls=%inner
+        }
+    """
+    cost = measure("ROOT %f = f32[] fusion(%table), kind=kCustom, calls=%outer", inner, outer)
+    assert list(cost.kernels) == [kind]
 
 
 def test_kernels_are_the_instructions_that_do_work() -> None:
@@ -46,4 +73,4 @@ def test_kernels_are_the_instructions_that_do_work() -> None:
     ROOT %end = f32[4000]{0} all-gather-done(%begin)
     """
     )
-    assert measure(body, BODY, CONDITION, buffer).kernels == 7 + 1 + 1
+    assert measure(body, BODY, CONDITION, buffer).num_kernels == 7 + 1 + 1

@@ -192,7 +192,9 @@ def test_plan_for_gpus_ends_with_the_lower_bound(compiled_for_gpus: Topology) ->
     plan = plan_mesh(config, compiled_for_gpus, mean_length=8)
     own, training = plan.heaviest.estimate, plan.training
     assert own is not None
-    assert (own.kernels, own.step_seconds_estimate, own.step_seconds_range) == (2, None, None)
+    assert own.kernels is not None
+    assert sum(kernels["count"] for kernels in own.kernels.values()) == 2
+    assert (own.step_seconds_estimate, own.step_seconds_range) == (None, None)
     assert own.step_seconds_lower_bound == own.seconds["memory"]
     assert list(own.collectives) == ["all-gather (NVLink)"]
     assert training is not None
