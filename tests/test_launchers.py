@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 import yaml
 
 from t2t.runtime import program
-from t2t.training import provenance
 from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
@@ -66,50 +64,6 @@ SCONTROL = '#!/usr/bin/env bash\necho "$@" >>"$STUBS/scontrol.log"\n'
 def test_script_is_valid_bash(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_tpu_pod_script_says_how_it_is_called() -> None:
-    script = [str(ROOT / "launch" / "tpu_pod.sh")]
-    done = subprocess.run(script, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage: ")
-
-
-# A stub of gcloud: copies the archive to a folder that serves as the host, and unpacks it there.
-GCLOUD = """#!/usr/bin/env bash
-[[ $4 == scp ]] && mkdir -p "$STUBS/host" && tar -xzf "$5" -C "$STUBS/host"
-echo "$@" >>"$STUBS/gcloud.log"
-"""
-
-
-def test_tpu_pod_ships_code_that_knows_its_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    checkout = tmp_path / "checkout"
-    for name in ("launch/tpu_pod.sh", "REVISION", ".gitattributes", "t2t/training/provenance.py"):
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, checkout / name)
-    (tmp_path / "gcloud").write_text(GCLOUD)
-    (tmp_path / "gcloud").chmod(0o755)
-    identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
-    for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
-        subprocess.run(["git", "-C", checkout, *command], check=True, capture_output=True)
-    monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout)
-    expected = provenance.find_revision()
-    (checkout / "t2t" / "new.py").touch()
-    done = subprocess.run(
-        [checkout / "launch" / "tpu_pod.sh", "NAME", "ZONE", "t2t.train", "--workdir=a b"],
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STUBS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "warning: uncommitted changes are not copied\n"
-    assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
-    monkeypatch.setattr(provenance, "SOURCE_ROOT", tmp_path / "host")
-    assert provenance.find_revision() == expected | {"changed": None}
 
 
 def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:
