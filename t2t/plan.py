@@ -93,4 +93,4 @@ if __name__ == "__main__":
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )
     flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
-    program.run(run)
+    program.run(run, alone="it compiles for devices that are elsewhere")

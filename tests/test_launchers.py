@@ -22,8 +22,11 @@ SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
 
 # A stub of srun: starts tasks with SLURM's variables and passes on the signals that SLURM sends.
 SRUN = """#!/usr/bin/env bash
-export SLURM_STEP_NODELIST=localhost SLURM_NTASKS=2 SLURM_STEP_NUM_NODES=1
-for task in 0 1; do
+echo "$@" >>"$STUBS/srun.log"
+while [[ $1 == --* ]]; do shift; done
+[[ ! -e $STUBS/status ]] || exit "$(<"$STUBS/status")"
+export SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
+for task in $(seq 0 $((SLURM_NTASKS - 1))); do
     SLURM_PROCID=$task SLURM_LOCALID=$task "$@" &
     pids[task]=$!
 done
@@ -191,6 +194,7 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
         "PYTHON": sys.executable,
         "STUBS": str(tmp_path),
         "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NTASKS": "2",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
     }
 
@@ -224,6 +228,75 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
 
 def find_children(pid: int) -> list[int]:
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def run_slurm(folder: Path, *command: str, **names: str) -> tuple[int, str, str]:
+    """Runs the job with a stub of srun that ends with the status in a file.
+
+    Returns the exit status, the messages, and how srun was called.
+    """
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "STUBS": str(folder),
+        "SLURM_JOB_ID": "7",
+        "PYTHON": sys.executable,
+    }
+    done = subprocess.run(
+        [ROOT / "launch" / "slurm.sh", *command],
+        cwd=folder,
+        env=os.environ | environment | names,
+        capture_output=True,
+        text=True,
+    )
+    called = folder / "srun.log"
+    return done.returncode, done.stderr, called.read_text() if called.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "restarts", "requeued"),
+    [(0, 0, False), (75, 99, True), (76, 0, False), (2, 0, False), (1, 0, False), (134, 0, True),
+     (137, 9, True), (134, 10, False)],
+)  # fmt: skip
+def test_slurm_job_is_requeued_where_that_helps(
+    tmp_path: Path, ended: int, restarts: int, requeued: bool
+) -> None:
+    (tmp_path / "status").write_text(str(ended))
+    names = {"SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": str(restarts)}
+    status, _, called = run_slurm(tmp_path, "t2t.train", "--workdir=a b", **names)
+    assert status == ended
+    assert (tmp_path / "scontrol.log").exists() == requeued
+    assert called == (
+        f"--gpu-bind=none --cpus-per-task=8 {sys.executable} -m t2t.train --workdir=a b "
+        "--distributed\n"
+    )
+
+
+def test_slurm_job_runs_in_a_container(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("0")
+    names = {"T2T_IMAGE": "registry#t2t:cuda", "T2T_MOUNTS": "/data:/data", "PYTHON": ""}
+    names |= {"SLURM_CPUS_PER_TASK": "12", "SLURM_NTASKS": "1"}
+    status, _, called = run_slurm(tmp_path, "t2t.prepare", "--config=configs/base.py", **names)
+    assert status == 0
+    assert called == (
+        "--gpu-bind=none --cpus-per-task=12 --container-image=registry#t2t:cuda "
+        f"--container-workdir={tmp_path} --container-mounts={tmp_path}:{tmp_path},/data:/data "
+        "python -m t2t.prepare --config=configs/base.py\n"
+    )
+
+
+def test_slurm_array_runs_one_run_of_a_sweep_per_task(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("0")
+    _, _, called = run_slurm(tmp_path, "t2t.sweep", "--workdir=x", SLURM_ARRAY_TASK_ID="3")
+    assert called.endswith("-m t2t.sweep --workdir=x --index=3\n")
+
+
+def test_slurm_job_without_its_python_says_how_to_make_it(tmp_path: Path) -> None:
+    status, messages, called = run_slurm(tmp_path, "t2t.train", PYTHON="")
+    assert (status, called) == (2, "")
+    assert messages.startswith("error: .venv/bin/python is missing; make it with: bash -c 'source")
 
 
 def test_status_that_requeues_is_the_programs_own() -> None:

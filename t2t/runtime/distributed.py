@@ -5,12 +5,16 @@ writes metrics, scores and messages; each process writes its own shards of a che
 """
 
 import logging
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+
+from t2t.config.fields import ConfigError
 
 T = TypeVar("T")
 
@@ -33,14 +37,51 @@ def join(
         coordinator: HOST:PORT on which process 0 waits for the others.
         num_processes: Number of processes on all hosts.
         process_id: Number of this process, from 0.
+
+    Raises:
+        ConfigError: SLURM shows this process other GPUs than JAX expects.
     """
     if not distributed:
         return
+    check_visible_gpus(os.environ)
     jax.distributed.initialize(
         coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
     )
     if not is_first():
         logging.getLogger().setLevel(logging.WARNING)
+
+
+def check_visible_gpus(environment: Mapping[str, str]) -> None:
+    """Checks that a task of SLURM sees one GPU for each task of its node.
+
+    JAX takes the GPU whose number among the visible ones is that of the task on its node. It fails
+    where each task sees only its own (`--gpus-per-task`), and leaves GPUs idle where there are
+    fewer tasks.
+
+    Raises:
+        ConfigError: the numbers differ, and JAX_LOCAL_DEVICE_IDS does not say which GPUs to take.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    tasks = count_tasks(environment)
+    if not visible or tasks is None or environment.get("JAX_LOCAL_DEVICE_IDS"):
+        return
+    if len(visible.split(",")) != tasks:
+        raise ConfigError(
+            f"this task sees the GPUs {visible}, but its node has {tasks} tasks, and JAX takes the "
+            "GPU with the number of the task: start one task per GPU with srun --gpu-bind=none (as "
+            "launch/slurm.sh does), or set JAX_LOCAL_DEVICE_IDS to the GPUs of this task"
+        )
+
+
+def count_tasks(environment: Mapping[str, str]) -> int | None:
+    """Returns the number of SLURM's tasks on this node; None if SLURM did not start this one."""
+    text, node = environment.get("SLURM_STEP_TASKS_PER_NODE"), environment.get("SLURM_NODEID")
+    if not text or not node:
+        return None
+    counts = []
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):  # 8(x2),4
+        counts += [int(tasks)] * int(times or 1)
+    return counts[int(node)]
 
 
 def is_first() -> bool:

@@ -76,11 +76,13 @@ def read_workdir() -> Path:
     return Path(flags.FLAGS.workdir).expanduser()
 
 
-def run(main: Callable[..., int | None], operands: str = "") -> None:
+def run(
+    main: Callable[..., int | None], operands: str = "", alone: str = "one process does its work"
+) -> None:
     """Parses the flags, calls `main`, and exits with the status that it returns.
 
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
-    of them.
+    of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
     program with only their message and status 2. SIGINT and SIGTERM end it with status
@@ -90,6 +92,7 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
     skip_absent_accelerators()
     _handle_signals()
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
+    _check_hosts(alone)
 
     def call(arguments: Sequence[str]) -> int | None:
         _, *given = arguments
@@ -116,6 +119,13 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
             return _fail("interrupted", INTERRUPTED)
 
     app.run(call, flags_parser=_parse)
+
+
+def _check_hosts(alone: str) -> None:
+    """Ends a program without the flags of `define_hosts` that was given one, with the reason."""
+    for argument in [] if HOST_FLAGS[0] in flags.FLAGS else sys.argv[1:]:
+        if re.fullmatch(rf"--?({'|'.join(HOST_FLAGS)})(=.*)?", argument):
+            sys.exit(_fail(f"{argument}: start this program in one process: {alone}"))
 
 
 def _handle_signals() -> None:

@@ -146,6 +146,21 @@ def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> No
     assert messages.count("\n") == 1
 
 
+PROGRAMS = sorted(path.stem for path in (ROOT / "t2t").glob("*.py") if path.stem[0] != "_")
+ALONE = [name for name in PROGRAMS if "define_hosts" not in (ROOT / f"t2t/{name}.py").read_text()]
+
+
+def test_programs_that_compute_on_all_devices_take_several_processes() -> None:
+    assert {"train", "evaluate", "doctor"} <= {*PROGRAMS} - {*ALONE}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
+    status, output, messages = call(folder, "--distributed", program=f"-m t2t.{name}")
+    assert (status, output, messages.count("\n")) == (2, "", 1)
+    assert messages.startswith("--distributed: start this program in one process: ")
+
+
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     flags = ["--config=recipe.py", "--workdir=run", "--config.training.accumulation_steps=3"]
     status, _, messages = call(folder, *flags, program="-m t2t.train")
