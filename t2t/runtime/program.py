@@ -19,6 +19,10 @@ from t2t.runtime.accelerators import skip_absent_accelerators
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
+# Exit status: another process, or the storage, did not answer; the same command continues. It is
+# that of SIGABRT, by which JAX ends a process that has lost another.
+LOST = 134
+_UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
 def define_workdir() -> None:
@@ -85,7 +89,7 @@ def run(
     of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
-    program with only their message and status 2. SIGINT and SIGTERM end it with status
+    program with only their message and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status
     `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
@@ -112,7 +116,8 @@ def run(
         except (ValueError, RuntimeError) as error:
             if type(error).__module__.split(".")[0] != "t2t":
                 raise
-            return _fail(str(error))
+            lost = _UNANSWERED.search(str(error.__cause__))
+            return _fail(str(error), LOST if lost else 2)
         except OSError as error:
             return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:

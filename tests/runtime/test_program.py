@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.program import INTERRUPTED, LOST
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +25,12 @@ class RunError(RuntimeError):
 def fail(error):
     raise error
 
+def lose():
+    try:
+        raise RuntimeError("UNAVAILABLE: connection to coordination service was lost")
+    except RuntimeError as error:
+        raise DataError("checkpoint 5 could not be written") from error
+
 def talk():
     logging.getLogger("t2t.train").info("from %s", "us")
     logging.getLogger("jax._src.xla_bridge").info("Unable to initialize backend 'tpu'")
@@ -35,6 +41,7 @@ ACTIONS = {
     "talk": talk,
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
+    "lost": lose,
     "fault": lambda: fail(ValueError("a fault")),
     "foreign": lambda: fail(RunError("a fault")),
     "no file": lambda: open("nowhere/file"),
@@ -174,6 +181,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     [
         ("interrupted run", INTERRUPTED, ""),
         ("data", 2, "a.en, line 3: not UTF-8\n"),
+        ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("nameless", 2, "something with the disk\n"),
         ("SIGINT", INTERRUPTED, "interrupted\n"),
