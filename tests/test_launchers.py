@@ -7,10 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from t2t.runtime import program
 from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
@@ -67,31 +65,6 @@ SCONTROL = '#!/usr/bin/env bash\necho "$@" >>"$STUBS/scontrol.log"\n'
 def test_script_is_valid_bash(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:
-    job: dict[str, Any] = yaml.safe_load((ROOT / "launch" / "gke.yaml").read_text())
-    assert (job["apiVersion"], job["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
-    [replicated] = job["spec"]["replicatedJobs"]
-    spec = replicated["template"]["spec"]
-    assert spec["completionMode"] == "Indexed"
-    assert spec["parallelism"] == spec["completions"]
-    pod = spec["template"]["spec"]
-    [container] = pod["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} <= {
-        volume["name"] for volume in pod["volumes"]
-    }
-    resources = container["resources"]
-    assert resources["requests"] == resources["limits"]
-    topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")
-    chips = int(topology[0]) * int(topology[1])
-    assert spec["completions"] * resources["limits"]["google.com/tpu"] == chips
-    python, flag, module, *flags = container["command"]
-    assert (python, flag) == ("python", "-m")
-    assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
-    assert "--distributed" in flags
-    [config] = [value.split("=")[1] for value in flags if value.startswith("--config=")]
-    assert (ROOT / config).exists()
 
 
 def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -89,8 +89,8 @@ def run(
     of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
-    program with only their message and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status
-    `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
+    program with only their message and status 2, or `LOST` if something did not answer. SIGINT and
+    SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
     skip_absent_accelerators()
