@@ -7,6 +7,8 @@ writes metrics, scores and messages; each process writes its own shards of a che
 import logging
 import os
 import re
+import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -17,6 +19,8 @@ from jax.experimental import multihost_utils
 from t2t.config.fields import ConfigError
 
 T = TypeVar("T")
+
+COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
 
 # A process that sends no heartbeat for this long counts as lost, and the others end with an error.
 HEARTBEAT_TIMEOUT = 30  # seconds
@@ -40,15 +44,45 @@ def join(
 
     Raises:
         ConfigError: SLURM shows this process other GPUs than JAX expects.
+        CoordinatorError: process 0 does not answer.
     """
     if not distributed:
         return
     check_visible_gpus(os.environ)
+    if coordinator and process_id:
+        wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.distributed.initialize(
         coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
     )
     if not is_first():
         logging.getLogger().setLevel(logging.WARNING)
+
+
+class CoordinatorError(RuntimeError):
+    """Process 0 does not answer; the message names its address."""
+
+
+def wait_for_coordinator(address: str, seconds: float) -> None:
+    """Waits until process 0 listens: JAX would end this process with a dump of its stacks.
+
+    Raises:
+        CoordinatorError: it does not listen after so many seconds.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--coordinator={address}: write HOST:PORT, such as node1:8476")
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise CoordinatorError(
+                    f"--coordinator={address} does not answer after {seconds:.0f} s: {error}; is "
+                    "process 0 running there, and may hosts reach its port?"
+                ) from RuntimeError("UNAVAILABLE")  # so that launchers try again
+        time.sleep(0.5)
 
 
 def check_visible_gpus(environment: Mapping[str, str]) -> None:
