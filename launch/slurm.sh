@@ -4,20 +4,50 @@
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it from the checkout, after its environment (.venv) was created. All nodes must see the run
-# directory and the checkout. Five minutes before the time limit, and when the job is preempted,
-# training saves and exits with status 75; the job then returns to the queue and continues later.
+# Submit it from the checkout; all nodes must see the checkout and the run directory. Without
+# --ntasks-per-node there is one process, as t2t.sweep and others need it; in a job array t2t.sweep
+# gets its --index.
+#
+#   PYTHON=FILE     the Python to run; by default that of the environment .venv
+#   T2T_IMAGE=IMAGE runs in a container (enroot and pyxis) with the image's Python, but this checkout
+#   T2T_MOUNTS=A:B  further folders for the container
+#
+# Five minutes before the time limit, and when the job is preempted, training saves and exits with
+# status 75; the job then returns to the queue and continues later. It also does where a process was
+# lost, up to ten times.
 #SBATCH --job-name=t2t
+#SBATCH --cpus-per-task=8
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --signal=TERM@300
 set -euo pipefail
 
 readonly interrupted=75 # t2t.runtime.program.INTERRUPTED
+readonly killed=128     # and above: a process died by a signal, as those do that lose another
+readonly max_restarts=10
+
+# Each task sees all GPUs of its node: JAX takes the one with the task's number, and NCCL reaches the
+# others. srun does not inherit --cpus-per-task (since SLURM 22.05).
+flags=(--gpu-bind=none --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}")
+python=${PYTHON:-.venv/bin/python}
+if [[ ${T2T_IMAGE:-} ]]; then
+    python=${PYTHON:-python}
+    flags+=(--container-image="$T2T_IMAGE" --container-workdir="$PWD"
+        --container-mounts="$PWD:$PWD${T2T_MOUNTS:+,$T2T_MOUNTS}")
+elif ! command -v "$python" >/dev/null; then
+    echo "error: $python is missing; make it with: bash -c 'source launch/environment.sh;" \
+        "make_environment requirements-cuda.txt', or set PYTHON or T2T_IMAGE" >&2
+    exit 2
+fi
+if ((${SLURM_NTASKS:-1} > 1)); then
+    set -- "$@" --distributed
+elif [[ $1 == t2t.sweep && ${SLURM_ARRAY_TASK_ID:-} ]]; then
+    set -- "$@" --index="$SLURM_ARRAY_TASK_ID"
+fi
 
 status=0
-srun "${PYTHON:-.venv/bin/python}" -m "$@" --distributed || status=$?
-if ((status == interrupted)); then
+srun "${flags[@]}" "$python" -m "$@" || status=$?
+if ((status == interrupted || (status > killed && ${SLURM_RESTART_COUNT:-0} < max_restarts))); then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"

@@ -151,4 +151,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."
     )
-    program.run(main, operands="RUN")
+    program.run(main, operands="RUN", alone="it only reads files")

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,36 +30,43 @@ from t2t.config.recipes import RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime import program
 from t2t.runtime.accelerators import has_gpu, has_tpu
+from t2t.runtime.cluster_checks import (
+    Finding,
+    find_clocks,
+    find_cores,
+    find_process,
+    find_shares,
+    find_slices,
+    list_settings,
+)
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.runtime.mesh import make_mesh
-from t2t.training.disk_space import measure_space
+from t2t.training.disk_space import BYTES_PER_PARAMETER, measure_space
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
+_SLOW = 10  # MB/s of one process
 CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # tested package versions
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    value: str
-    problem: str = ""  # with its remedy; empty: none
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
     """Runs the checks of this process one by one."""
     yield find_versions()
     yield find_untested_versions()
-    yield Finding("process", f"{jax.process_index()} of {jax.process_count()}, {platform.node()}")
+    yield find_process()
     yield find_devices()
+    yield find_shares(jax.devices())
+    yield find_slices(jax.devices())
+    yield find_cores()
     yield find_memory()
     yield find_flags()
     yield find_collective()
+    yield find_clocks()
     yield find_compilation_cache()
     if workdir:
         yield find_disk(workdir, config)
         yield find_shared_directory(workdir)
+        yield find_bandwidth(workdir, config or read_recipe("base"))
 
 
 def find_versions() -> Finding:
@@ -129,8 +135,7 @@ def find_memory() -> Finding:
 
 def find_flags() -> Finding:
     """The runtime flags that are set in the environment (README, "Flags of the runtime")."""
-    names = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "GLIBC_TUNABLES")
-    given = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+    given = list_settings()
     if jax.default_backend() == "cpu" and "hugetlb" not in os.environ.get("GLIBC_TUNABLES", ""):
         given.append("with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 training is faster under Linux")
     return Finding("runtime flags", ", ".join(given) or "none")
@@ -162,6 +167,8 @@ def find_compilation_cache() -> Finding:
     if not folder:
         remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, so that later starts compile nothing"
         return Finding("compilation cache", f"off; {remedy}")
+    if not is_first():
+        return Finding("compilation cache", f"{folder}, which process 0 writes")
     hits = 0
 
     def count(event: str, **_: str | int) -> None:
@@ -217,6 +224,41 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         "choose another --workdir; training stops when the disk is full"
     )
     return Finding("disk", "; ".join(values), problem if first.missing else "")
+
+
+def find_bandwidth(workdir: Path, config: Config, size: int = 2**26) -> Finding:
+    """Writes and reads a file in the run directory, in all processes at once, as checkpoints are.
+
+    What was written is dropped from the page cache before it is read, where the system can do so.
+    """
+    path = workdir / f".doctor-{jax.process_index()}"
+    content = secrets.token_bytes(size)
+    multihost_utils.sync_global_devices("bandwidth")
+    started = time.perf_counter()
+    try:
+        with path.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        written = time.perf_counter()
+        same = path.read_bytes() == content
+        read = time.perf_counter()
+        path.unlink()
+    except OSError as error:  # find_disk says what is wrong
+        return Finding("bandwidth", f"unknown: {error.strerror}")
+    rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]
+    vocab_size = config.tokenizer.vocab_size
+    needed = BYTES_PER_PARAMETER * count_parameters(config.model, vocab_size, vocab_size) / 1e6
+    seconds = needed / rates[0] / jax.process_count()
+    value = (
+        f"writes {rates[0]:.0f} MB/s, reads {rates[1]:.0f} MB/s in each process: a checkpoint of "
+        f"{needed:.0f} MB takes {seconds:.1f} s, while training goes on"
+    )
+    problem = "" if same else "what was read is not what was written: the file system is broken"
+    if same and rates[0] < _SLOW:
+        problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
+    return Finding("bandwidth", value, problem)
 
 
 def read_recipe(name: str) -> Config:

@@ -31,13 +31,14 @@ def main(
     config: Config,
     topology_name: str,
     *,
+    slices: int = 1,
     mean_length: float = 27.0,
     all_shapes: bool = False,
     search: bool = False,
     output: Path | None = None,
 ) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
-    topology = open_topology(topology_name)
+    topology = open_topology(topology_name, slices)
     if output:  # before the work, so that an unwritable folder fails at once
         output.parent.mkdir(parents=True, exist_ok=True)
     if search:
@@ -65,6 +66,7 @@ def run() -> int:
     fits = main(
         read_config(),
         values["topology"],
+        slices=values["slices"],
         mean_length=values["mean_length"],
         all_shapes=values["all_shapes"],
         search=values["search"],
@@ -82,10 +84,13 @@ if __name__ == "__main__":
         "GPUs), a100:8, h200:8, b200:8 or cpu:8.",
         required=True,
     )
+    flags.DEFINE_integer(
+        "slices", 1, "Plan for so many TPU slices, which the data centre's network joins."
+    )
     flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
     flags.DEFINE_bool("search", False, "Try all meshes of these devices and sort them.")
     flags.DEFINE_bool(
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )
     flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
-    program.run(run)
+    program.run(run, alone="it compiles for devices that are elsewhere")

@@ -111,4 +111,4 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    program.run(main, operands="RUN")
+    program.run(main, operands="RUN", alone="it only reads files")

@@ -99,4 +99,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "checkpoint", "last", "The checkpoint to score, as --checkpoint of t2t.evaluate."
     )
-    program.run(main)
+    program.run(main, alone="each run is a job of its own, --index of a job array (docs/sweeps.md)")

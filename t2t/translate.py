@@ -158,4 +158,4 @@ if __name__ == "__main__":
         "scores", False, "Print log-probability divided by length penalty before the text."
     )
     flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
-    program.run(main)
+    program.run(main, alone="it reads one standard input; translate parts of a file side by side")

@@ -23,10 +23,10 @@ COUNTED = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*COUNTED, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
 PAGES.append(ROOT / "benchmarks" / "README.md")
 
-# Flags of programs that are not ours: SLURM, pip, pytest, absl.
+# Flags of programs that are not ours: SLURM, docker, kubectl, gcloud, pytest, absl.
 OTHER_FLAGS = set(
-    "nodes gpus-per-node ntasks-per-node array gpus wrap hypothesis-profile help "
-    "xla_gpu_enable_scatter_determinism_expander".split()
+    "nodes gpus-per-node ntasks-per-node array gpus cpus-per-task gpu-bind hypothesis-profile help "
+    "file build-arg tag server-side role member xla_gpu_enable_scatter_determinism_expander".split()
 )
 # The tutorial's commands with a model and a training that take seconds.
 TINY = """
@@ -81,7 +81,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 def test_pages_are_short() -> None:
     lengths = {of_page(page): page.read_text("utf-8").count("\n") for page in COUNTED}
-    assert sum(lengths.values()) <= 1580, lengths
+    assert sum(lengths.values()) <= 1740, lengths
     assert lengths["README.md"] <= 130
 
 
@@ -152,13 +152,15 @@ def flags_of() -> dict[str, set[str]]:
     programs = [*(ROOT / "t2t").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     found = {f"{path.parent.name}.{path.stem}": list_defined(path, helpers) for path in programs}
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
-    return found | {"launch/local.py": list_defined(ROOT / "launch" / "local.py", {})}
+    launchers = ("launch/local.py", "launch/tpu.py")
+    return found | {name: list_defined(ROOT / name, {}) for name in launchers}
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:
     """(program or nothing, flags behind it) of a line."""
     called = (
-        r"-m ((?:t2t|benchmarks)\.\w+)|\.sh (?:\S+ \S+ )?(t2t\.\w+)|^(t2t) (\w+)|(launch/local.py)"
+        r"-m ((?:t2t|benchmarks)\.\w+)|(?:\.sh|--) (t2t\.\w+)|^(t2t) (\w+)|"
+        r"(launch/(?:local|tpu).py)"
     )
     name, start = "", 0
     for match in re.finditer(called, code):

@@ -2,9 +2,11 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,34 @@ def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:
 def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert doctor.find_disk(tmp_path / "file" / "run").problem.startswith("cannot be written")
+
+
+def test_bandwidth_says_how_long_a_checkpoint_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = doctor.find_bandwidth(tmp_path, doctor.read_recipe("base"), size=2**20)
+    assert re.match(r"writes \d+ MB/s, reads \d+ MB/s .* of 757 MB takes [\d.]+ s", finding.value)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(os, "fsync", lambda file: time.sleep(0.2))
+    slow = doctor.find_bandwidth(tmp_path, doctor.read_recipe("base"), size=2**20)
+    assert slow.problem == "less than 10 MB/s: choose another disk, or raise checkpoints.every"
+
+
+def test_bandwidth_of_a_directory_that_cannot_be_written_is_unknown(tmp_path: Path) -> None:
+    finding = doctor.find_bandwidth(tmp_path / "none", doctor.read_recipe("base"), size=10)
+    assert finding == ("bandwidth", "unknown: No such file or directory", "")
+
+
+@pytest.mark.slow
+def test_every_process_of_several_is_healthy(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    launcher = [str(root / "launch" / "local.py"), "--processes=2", "--devices=2", "--"]
+    program = [sys.executable, "-m", "t2t.doctor", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, *launcher, *program], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "[1] devices per process: 2\n" in done.stdout
 
 
 @pytest.mark.parametrize(

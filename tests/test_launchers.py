@@ -2,19 +2,15 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from t2t.runtime import program
-from t2t.training import provenance
 from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
@@ -24,8 +20,11 @@ SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
 
 # A stub of srun: starts tasks with SLURM's variables and passes on the signals that SLURM sends.
 SRUN = """#!/usr/bin/env bash
-export SLURM_STEP_NODELIST=localhost SLURM_NTASKS=2 SLURM_STEP_NUM_NODES=1
-for task in 0 1; do
+echo "$@" >>"$STUBS/srun.log"
+while [[ $1 == --* ]]; do shift; done
+[[ ! -e $STUBS/status ]] || exit "$(<"$STUBS/status")"
+export SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
+for task in $(seq 0 $((SLURM_NTASKS - 1))); do
     SLURM_PROCID=$task SLURM_LOCALID=$task "$@" &
     pids[task]=$!
 done
@@ -66,75 +65,6 @@ SCONTROL = '#!/usr/bin/env bash\necho "$@" >>"$STUBS/scontrol.log"\n'
 def test_script_is_valid_bash(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_tpu_pod_script_says_how_it_is_called() -> None:
-    script = [str(ROOT / "launch" / "tpu_pod.sh")]
-    done = subprocess.run(script, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage: ")
-
-
-# A stub of gcloud: copies the archive to a folder that serves as the host, and unpacks it there.
-GCLOUD = """#!/usr/bin/env bash
-[[ $4 == scp ]] && mkdir -p "$STUBS/host" && tar -xzf "$5" -C "$STUBS/host"
-echo "$@" >>"$STUBS/gcloud.log"
-"""
-
-
-def test_tpu_pod_ships_code_that_knows_its_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    checkout = tmp_path / "checkout"
-    for name in ("launch/tpu_pod.sh", "REVISION", ".gitattributes", "t2t/training/provenance.py"):
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, checkout / name)
-    (tmp_path / "gcloud").write_text(GCLOUD)
-    (tmp_path / "gcloud").chmod(0o755)
-    identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
-    for command in (["init"], ["add", "."], [*identity, "commit", "--message=First"]):
-        subprocess.run(["git", "-C", checkout, *command], check=True, capture_output=True)
-    monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout)
-    expected = provenance.find_revision()
-    (checkout / "t2t" / "new.py").touch()
-    done = subprocess.run(
-        [checkout / "launch" / "tpu_pod.sh", "NAME", "ZONE", "t2t.train", "--workdir=a b"],
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STUBS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "warning: uncommitted changes are not copied\n"
-    assert "-m t2t.train --workdir=a\\ b  --distributed" in (tmp_path / "gcloud.log").read_text()
-    monkeypatch.setattr(provenance, "SOURCE_ROOT", tmp_path / "host")
-    assert provenance.find_revision() == expected | {"changed": None}
-
-
-def test_jobset_is_consistent_and_starts_a_program_that_is_there() -> None:
-    job: dict[str, Any] = yaml.safe_load((ROOT / "launch" / "gke.yaml").read_text())
-    assert (job["apiVersion"], job["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
-    [replicated] = job["spec"]["replicatedJobs"]
-    spec = replicated["template"]["spec"]
-    assert spec["completionMode"] == "Indexed"
-    assert spec["parallelism"] == spec["completions"]
-    pod = spec["template"]["spec"]
-    [container] = pod["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} <= {
-        volume["name"] for volume in pod["volumes"]
-    }
-    resources = container["resources"]
-    assert resources["requests"] == resources["limits"]
-    topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")
-    chips = int(topology[0]) * int(topology[1])
-    assert spec["completions"] * resources["limits"]["google.com/tpu"] == chips
-    python, flag, module, *flags = container["command"]
-    assert (python, flag) == ("python", "-m")
-    assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
-    assert "--distributed" in flags
-    [config] = [value.split("=")[1] for value in flags if value.startswith("--config=")]
-    assert (ROOT / config).exists()
 
 
 def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -237,6 +167,7 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
         "PYTHON": sys.executable,
         "STUBS": str(tmp_path),
         "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NTASKS": "2",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
     }
 
@@ -270,6 +201,75 @@ def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path
 
 def find_children(pid: int) -> list[int]:
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def run_slurm(folder: Path, *command: str, **names: str) -> tuple[int, str, str]:
+    """Runs the job with a stub of srun that ends with the status in a file.
+
+    Returns the exit status, the messages, and how srun was called.
+    """
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "STUBS": str(folder),
+        "SLURM_JOB_ID": "7",
+        "PYTHON": sys.executable,
+    }
+    done = subprocess.run(
+        [ROOT / "launch" / "slurm.sh", *command],
+        cwd=folder,
+        env=os.environ | environment | names,
+        capture_output=True,
+        text=True,
+    )
+    called = folder / "srun.log"
+    return done.returncode, done.stderr, called.read_text() if called.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "restarts", "requeued"),
+    [(0, 0, False), (75, 99, True), (76, 0, False), (2, 0, False), (1, 0, False), (134, 0, True),
+     (137, 9, True), (134, 10, False)],
+)  # fmt: skip
+def test_slurm_job_is_requeued_where_that_helps(
+    tmp_path: Path, ended: int, restarts: int, requeued: bool
+) -> None:
+    (tmp_path / "status").write_text(str(ended))
+    names = {"SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": str(restarts)}
+    status, _, called = run_slurm(tmp_path, "t2t.train", "--workdir=a b", **names)
+    assert status == ended
+    assert (tmp_path / "scontrol.log").exists() == requeued
+    assert called == (
+        f"--gpu-bind=none --cpus-per-task=8 {sys.executable} -m t2t.train --workdir=a b "
+        "--distributed\n"
+    )
+
+
+def test_slurm_job_runs_in_a_container(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("0")
+    names = {"T2T_IMAGE": "registry#t2t:cuda", "T2T_MOUNTS": "/data:/data", "PYTHON": ""}
+    names |= {"SLURM_CPUS_PER_TASK": "12", "SLURM_NTASKS": "1"}
+    status, _, called = run_slurm(tmp_path, "t2t.prepare", "--config=configs/base.py", **names)
+    assert status == 0
+    assert called == (
+        "--gpu-bind=none --cpus-per-task=12 --container-image=registry#t2t:cuda "
+        f"--container-workdir={tmp_path} --container-mounts={tmp_path}:{tmp_path},/data:/data "
+        "python -m t2t.prepare --config=configs/base.py\n"
+    )
+
+
+def test_slurm_array_runs_one_run_of_a_sweep_per_task(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("0")
+    _, _, called = run_slurm(tmp_path, "t2t.sweep", "--workdir=x", SLURM_ARRAY_TASK_ID="3")
+    assert called.endswith("-m t2t.sweep --workdir=x --index=3\n")
+
+
+def test_slurm_job_without_its_python_says_how_to_make_it(tmp_path: Path) -> None:
+    status, messages, called = run_slurm(tmp_path, "t2t.train", PYTHON="")
+    assert (status, called) == (2, "")
+    assert messages.startswith("error: .venv/bin/python is missing; make it with: bash -c 'source")
 
 
 def test_status_that_requeues_is_the_programs_own() -> None:

@@ -71,6 +71,18 @@ def test_tpu_compiler_plans_without_a_tpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_tpu_compiler_plans_several_slices(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu")
+    output = tmp_path / "plan.json"
+    result = call("--topology=v5e:2x2", "--slices=2", *TINY, f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(output.read_text())
+    assert (plan["topology"], plan["mesh"]["data"]) == ("2 x v5e:2x2", 8)
+    assert plan["seconds"]["slices"] > plan["seconds"]["network"] > 0
+    assert "all-reduce (slices)" in plan["collectives"]
+
+
+@pytest.mark.slow
 def test_gpu_compiler_plans_without_a_gpu(tmp_path: Path) -> None:
     if not any(name.startswith("xla_cuda") for name in list_plugins()):
         pytest.skip("requirements-cuda.txt is not installed")

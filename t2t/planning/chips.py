@@ -8,6 +8,9 @@ TPUs: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications",
 2026. The memory that a program may use is slightly less than on the data sheet: it is the size that
 the compiler (libtpu 0.0.42.1) reports as available when a program does not fit.
 
+Between slices: "data center network bandwidth" of the same pages, v5e and v6e per pod of 256 chips,
+v5p per chip.
+
 GPUs: FLOP/s and NVLink from NVIDIA's data sheets (dense bfloat16, without sparsity); all else from
 XLA's own specifications (openxla/xla, xla/backends/gpu/target_config/specs, read 2026-11-22).
 
@@ -42,6 +45,8 @@ class Tpu(Chip):
 
     matrix_units: int
     matrix_width: int  # a unit does width x width multiply-adds per cycle
+    # bytes per second that a chip can send to other slices; None: the data sheet states none
+    slice_bandwidth: float | None
     dimensions: int = 2  # of the torus of chips; a chip has two links in each
     ring: int = 16  # a dimension is a closed ring if its size is a multiple of this
     topology_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -121,14 +126,14 @@ CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         # 400 GB/s in both directions; only the whole pod of 16 x 16 is a torus.
-        Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4, 128),
+        Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4, 128, 3.125e9),
         # 2 cores of 4 units, one device in JAX; 1,200 GB/s in both directions.
-        Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8, 128, 3, 4),
+        Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8, 128, 6.25e9, 3, 4),
         # 4 units, inferred from the compiler's estimates; 800 GB/s in both directions.
-        Tpu("v6e", 918e12, 31.25 * _GIB, 1638e9, 400e9, 4, 256),
+        Tpu("v6e", 918e12, 31.25 * _GIB, 1638e9, 400e9, 4, 256, 12.5e9),
         # 2 cores of 4 units, one device with the option below; 2,400 Gbit/s in one direction.
         Tpu(
-            "v4", 275e12, 30.75 * _GIB, 1200e9, 300e9, 8, 128, 3, 4,
+            "v4", 275e12, 30.75 * _GIB, 1200e9, 300e9, 8, 128, None, 3, 4,
             {"chip_config_name": "megacore"},
         ),
         # DGX A100: NVLink 3, 600 GB/s in both directions; a network card of 200 Gbit/s per GPU.

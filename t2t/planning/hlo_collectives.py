@@ -23,6 +23,7 @@ class Collective:
     groups: tuple[tuple[int, ...], ...]  # devices, as indices into the program's
     times: int
     overlaps: bool  # asynchronous: other operations run at the same time
+    between_slices: bool = False  # of TPUs, by their hosts; `groups` then number the slices
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -59,6 +60,30 @@ def read_collective(
     # The TPU compiler splits asynchronous collectives into chains of fusions with other work.
     overlaps |= own.opcode.endswith("-start") or "chain_id=" in own.attributes
     return Collective(kind, size, groups, times, overlaps)
+
+
+def read_slice_transfer(own: Instruction, scope: Scope, times: int) -> Collective | None:
+    """Reads the part of a collective that crosses TPU slices; None if this instruction is none.
+
+    The TPU compiler divides a collective over slices into collectives inside a slice and a `send`
+    with its `recv`, between which the hosts combine the parts of all slices.
+    """
+    kind = own.attribute('_xla_megascale_transfer_type="([A-Z_]+)"')
+    if own.opcode != "send" or kind is None:
+        return None
+    slices = _read_range(own.attribute(r'_xla_megascale_target="\{([\d,:]+)\}') or "")
+    kind = kind.lower().replace("_", "-")
+    size = scope[own.operands[0]].num_bytes * (len(slices) if kind == "all-gather" else 1)
+    return Collective(kind, size, (slices,), times, overlaps=True, between_slices=True)
+
+
+def _read_range(text: str) -> tuple[int, ...]:
+    """Reads `1,2` or `0:3`, which includes 3."""
+    numbers: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition(":")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
 
 
 def _read_groups(collective: Instruction, num_devices: int) -> tuple[tuple[int, ...], ...]:

@@ -23,7 +23,12 @@ import dataclasses
 import math
 import re
 
-from t2t.planning.hlo_collectives import KINDS, Collective, read_collective
+from t2t.planning.hlo_collectives import (
+    KINDS,
+    Collective,
+    read_collective,
+    read_slice_transfer,
+)
 from t2t.planning.hlo_parser import HloModule, Instruction, Scope, count_bits, parse_module
 
 # Instructions that move no data: they only name other arrays or parts of them.
@@ -31,10 +36,14 @@ _FREE = set(
     "parameter constant get-tuple-element tuple bitcast after-all add-dependency opt-barrier "
     "partition-id replica-id iota async-done async-update".split()
 )
-# Custom calls without run-time cost: they name memory or assert something about indices.
-_HARMLESS_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding"}
+# Custom calls without run-time cost: they name memory, assert something about indices, read a
+# number or clear padding in place.
+_HARMLESS_CALLS = set(
+    "AllocateBuffer ConcatBitcast AssumeGatherIndicesInBound Sharding SliceId ZeroCrop".split()
+)
 # Libraries whose kernels move their operands and results, and have scratch space as last result.
 _LIBRARIES = ("__cublas$", "__cudnn$")
+_TRANSFERS = ("-start", "send", "recv")  # ends of opcodes that begin what a -done ends
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 # Kind of kernel -> the opcodes that make it one, in the order in which they decide.
 _KINDS = {
@@ -166,7 +175,9 @@ class _Walk:
         target = _call_target(own)
         if (
             started is not None  # a collective: network time is not in cycles
-            or own.opcode.endswith(("-start", "-done"))  # an asynchronous copy overlaps other work
+            or own.opcode.endswith(
+                (*_TRANSFERS, "-done")
+            )  # an asynchronous copy overlaps other work
             or target in _HARMLESS_CALLS
         ):
             return 0
@@ -187,6 +198,9 @@ class _Walk:
         Returns True if one starts, False if the instruction continues one that started before, and
         None if it contains no collective.
         """
+        if transfer := read_slice_transfer(own, scope, times):
+            self.cost.collectives.append(transfer)
+            return True
         scopes = [(own, scope)]
         if own.opcode == "fusion":
             fused = [self.module.computations[called] for called in own.called("calls")]
@@ -249,7 +263,7 @@ class _Walk:
         return 1
 
     def _count_bytes(self, own: Instruction, scope: Scope, started: bool | None) -> int:
-        if own.opcode.endswith("-start") or _call_target(own) in _HARMLESS_CALLS:
+        if own.opcode.endswith(_TRANSFERS) or _call_target(own) in _HARMLESS_CALLS:
             return 0  # counted at its -done
         sources = [scope[name] for name in own.operands]
         if own.opcode.endswith("-done"):

@@ -1,6 +1,7 @@
 """Links that carry a collective, and the bandwidth that each of its members has on them.
 
-TPUs are a torus of chips. GPUs of a host are joined by NVLink, and hosts by a network.
+TPUs are a torus of chips, a slice; the network of the data centre joins slices. GPUs of a host are
+joined by NVLink, and hosts by a network.
 """
 
 import collections
@@ -15,10 +16,13 @@ from t2t.planning.hlo_collectives import Collective
 Coordinates = tuple[int, ...]  # of a TPU in its torus; of a GPU: (slice, host, number in the host)
 
 
+SLICES = "slices"  # the data centre's network, between TPU slices
+
+
 class Link(NamedTuple):
     """The slowest link that a collective takes."""
 
-    name: str  # one of `Chip.links`
+    name: str  # one of `Chip.links`, or SLICES
     bandwidth: float  # bytes per second that each member can send to the others
 
 
@@ -33,6 +37,9 @@ def find_link(
         chip: The kind of device.
     """
     match chip:
+        case Tpu() if collective.between_slices:
+            assert chip.slice_bandwidth  # open_topology refuses several slices without it
+            return Link(SLICES, chip.slice_bandwidth)
         case Tpu() if coordinates is not None:
             return Link("network", find_torus_bandwidth(collective.members, coordinates, chip))
         case Gpu() if coordinates is not None:

@@ -25,6 +25,7 @@ _NOTES = {
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
     "network": "bytes sent / bandwidth of the mesh axis' links",
+    "slices": "bytes sent between slices / a chip's share of its host's network",
 }
 _GPU_NOTES = _NOTES | {
     "NVLink": "bytes sent inside hosts / bandwidth of NVLink",

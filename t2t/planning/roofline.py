@@ -8,7 +8,7 @@ from t2t.planning.chips import Chip, Gpu, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_collectives import Collective
 from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
-from t2t.planning.interconnect import find_link
+from t2t.planning.interconnect import SLICES, find_link
 
 # What no plan for a GPU can know.
 GPU_REMARKS = (
@@ -126,7 +126,7 @@ def _estimate_time(
         case Gpu():
             return None
         case Tpu() if cost.cycles is not None:
-            serial = cost.cycles / chip.clock + seconds["network"]
+            serial = cost.cycles / chip.clock + seconds["network"] + seconds.get(SLICES, 0.0)
         case _:
             serial = sum(seconds.values())
     bound = max(seconds.values())
@@ -139,7 +139,7 @@ def sum_collectives(
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Sums collectives: executions, bytes of the arrays, bytes sent, and seconds.
 
-    Returns the sums by kind, or by kind and link where a chip has several kinds of links, and the
+    Returns the sums by kind, or by kind and link where there are several kinds of links, and the
     seconds of each link.
     """
     sums: dict[tuple[str, str], dict[str, float]] = {}
@@ -162,9 +162,9 @@ def sum_collectives(
     largest = sorted(sums.items(), key=lambda item: -item[1]["sent_bytes"])
     links = {
         link: sum(own["seconds"] for (_, taken), own in largest if taken == link)
-        for link in chip.links
+        for link in (*chip.links, *sorted({taken for _, taken in sums} - set(chip.links)))
     }
-    only = len(chip.links) == 1
+    only = len(links) == 1
     return {kind if only else f"{kind} ({link})": own for (kind, link), own in largest}, links
 
 

@@ -36,8 +36,8 @@ class Topology:
     devices: tuple[jax.Device, ...]
 
 
-def open_topology(name: str) -> Topology:
-    """Opens the topology of this name.
+def open_topology(name: str, slices: int = 1) -> Topology:
+    """Opens the topology of this name, or several TPU slices of it.
 
     Raises:
         TopologyError: the name is unknown, or its compiler is not installed.
@@ -49,16 +49,22 @@ def open_topology(name: str) -> Topology:
             "h100:8x4 (4 hosts of 8), a100:8, h200:8, b200:8 or cpu:8"
         )
     chip, sizes = CHIPS[found["chip"]], [int(size) for size in found["sizes"].split("x")]
+    if slices != 1 and not (isinstance(chip, Tpu) and chip.slice_bandwidth and slices > 1):
+        raise TopologyError(
+            f"--slices={slices}: several slices can be planned of v5e, v5p and v6e, whose data "
+            "sheets state the bandwidth between slices; hosts of GPUs are a part of the name, as "
+            "in --topology=h100:8x4"
+        )
     match chip:
         case Tpu():
-            devices = _open_tpu(name, chip)
+            devices = _open_tpu(name, chip, slices)
         case Gpu():
             devices = _open_gpu(name, chip, sizes)
             share = read_memory_share(os.environ)
             chip = dataclasses.replace(chip, memory_bytes=share * chip.memory_bytes)
         case _:
             devices = _open_cpu(name, math.prod(sizes))
-    return Topology(name, chip, tuple(devices))
+    return Topology(f"{slices} x {name}" if slices > 1 else name, chip, tuple(devices))
 
 
 def read_memory_share(environment: Mapping[str, str]) -> float:
@@ -98,7 +104,7 @@ def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
     return list(described.devices)
 
 
-def _open_tpu(name: str, chip: Tpu) -> list[jax.Device]:
+def _open_tpu(name: str, chip: Tpu, slices: int) -> list[jax.Device]:
     if importlib.util.find_spec("libtpu") is None:
         raise TopologyError(
             f"--topology={name} needs the TPU compiler, libtpu, which is not installed (a TPU is "
@@ -107,6 +113,8 @@ def _open_tpu(name: str, chip: Tpu) -> list[jax.Device]:
     for variable, value in _COMPILE_ONLY.items():
         os.environ.setdefault(variable, value)
     options: dict[str, object] = dict(chip.topology_options)
+    if slices > 1:
+        options["num_slices"] = slices
     if math.prod(map(int, name.split(":")[1].split("x"))) < 4:  # fewer chips than a host has
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:

@@ -5,14 +5,22 @@ writes metrics, scores and messages; each process writes its own shards of a che
 """
 
 import logging
-from collections.abc import Callable
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from t2t.config.fields import ConfigError
+
 T = TypeVar("T")
+
+COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
 
 # A process that sends no heartbeat for this long counts as lost, and the others end with an error.
 HEARTBEAT_TIMEOUT = 30  # seconds
@@ -33,14 +41,81 @@ def join(
         coordinator: HOST:PORT on which process 0 waits for the others.
         num_processes: Number of processes on all hosts.
         process_id: Number of this process, from 0.
+
+    Raises:
+        ConfigError: SLURM shows this process other GPUs than JAX expects.
+        CoordinatorError: process 0 does not answer.
     """
     if not distributed:
         return
+    check_visible_gpus(os.environ)
+    if coordinator and process_id:
+        wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.distributed.initialize(
         coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
     )
     if not is_first():
         logging.getLogger().setLevel(logging.WARNING)
+
+
+class CoordinatorError(RuntimeError):
+    """Process 0 does not answer; the message names its address."""
+
+
+def wait_for_coordinator(address: str, seconds: float) -> None:
+    """Waits until process 0 listens: JAX would end this process with a dump of its stacks.
+
+    Raises:
+        CoordinatorError: it does not listen after so many seconds.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--coordinator={address}: write HOST:PORT, such as node1:8476")
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise CoordinatorError(
+                    f"--coordinator={address} does not answer after {seconds:.0f} s: {error}; is "
+                    "process 0 running there, and may hosts reach its port?"
+                ) from RuntimeError("UNAVAILABLE")  # so that launchers try again
+        time.sleep(0.5)
+
+
+def check_visible_gpus(environment: Mapping[str, str]) -> None:
+    """Checks that a task of SLURM sees one GPU for each task of its node.
+
+    JAX takes the GPU whose number among the visible ones is that of the task on its node. It fails
+    where each task sees only its own (`--gpus-per-task`), and leaves GPUs idle where there are
+    fewer tasks.
+
+    Raises:
+        ConfigError: the numbers differ, and JAX_LOCAL_DEVICE_IDS does not say which GPUs to take.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    tasks = count_tasks(environment)
+    if not visible or tasks is None or environment.get("JAX_LOCAL_DEVICE_IDS"):
+        return
+    if len(visible.split(",")) != tasks:
+        raise ConfigError(
+            f"this task sees the GPUs {visible}, but its node has {tasks} tasks, and JAX takes the "
+            "GPU with the number of the task: start one task per GPU with srun --gpu-bind=none (as "
+            "launch/slurm.sh does), or set JAX_LOCAL_DEVICE_IDS to the GPUs of this task"
+        )
+
+
+def count_tasks(environment: Mapping[str, str]) -> int | None:
+    """Returns the number of SLURM's tasks on this node; None if SLURM did not start this one."""
+    text, node = environment.get("SLURM_STEP_TASKS_PER_NODE"), environment.get("SLURM_NODEID")
+    if not text or not node:
+        return None
+    counts = []
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):  # 8(x2),4
+        counts += [int(tasks)] * int(times or 1)
+    return counts[int(node)]
 
 
 def is_first() -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
@@ -83,8 +84,12 @@ def platform() -> str:
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Makes a mesh (data, fsdp, tensor) of all devices; a size of -1 takes what the others leave.
 
+    Of several TPU slices each gets an equal part of `data`, so that `fsdp` and `tensor` stay inside
+    a slice: only the sum of gradients takes the slow network between slices.
+
     Raises:
-        ConfigError: the product of the sizes is not the number of devices.
+        ConfigError: the product of the sizes is not the number of devices, or the slices cannot
+            share `data`.
     """
     devices = jax.devices() if devices is None else devices
     sizes = {"data": config.data, "fsdp": config.fsdp, "tensor": config.tensor}
@@ -95,12 +100,27 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
             f"mesh {sizes} does not cover {len(devices)} devices; "
             "choose sizes whose product is the number of devices, or -1 for one of them"
         )
-    return jax.make_mesh(
-        tuple(filled.values()),
-        tuple(filled),
-        axis_types=(AxisType.Explicit,) * len(filled),
-        devices=devices,
-    )
+    slices = split_into_slices(devices)
+    if filled["data"] % len(slices):
+        raise ConfigError(
+            f"mesh.data={filled['data']} cannot be split over {len(slices)} TPU slices; choose a "
+            f"multiple of {len(slices)}, and a smaller mesh.fsdp or mesh.tensor"
+        )
+    shape = (filled["data"] // len(slices), filled["fsdp"], filled["tensor"])
+    types = (AxisType.Explicit,) * len(filled)
+    # jax.make_mesh orders the devices of one slice along its torus; it knows no several slices.
+    parts = [jax.make_mesh(shape, tuple(filled), types, devices=part) for part in slices]
+    return Mesh(np.concatenate([part.devices for part in parts]), tuple(filled), types)
+
+
+def split_into_slices(devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
+    """Groups TPUs by slice, in the order of the slices; other devices are one group."""
+    slices: dict[int, list[jax.Device]] = {}
+    for device in devices:
+        # On GPUs the attribute numbers hosts.
+        number = getattr(device, "slice_index", 0) if device.platform == "tpu" else 0
+        slices.setdefault(number, []).append(device)
+    return [slices[number] for number in sorted(slices)]
 
 
 def check_divisibility(config: Config, mesh: Mesh) -> None:

@@ -19,6 +19,10 @@ from t2t.runtime.accelerators import skip_absent_accelerators
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
+# Exit status: another process, or the storage, did not answer; the same command continues. It is
+# that of SIGABRT, by which JAX ends a process that has lost another.
+LOST = 134
+_UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
 def define_workdir() -> None:
@@ -76,20 +80,23 @@ def read_workdir() -> Path:
     return Path(flags.FLAGS.workdir).expanduser()
 
 
-def run(main: Callable[..., int | None], operands: str = "") -> None:
+def run(
+    main: Callable[..., int | None], operands: str = "", alone: str = "one process does its work"
+) -> None:
     """Parses the flags, calls `main`, and exits with the status that it returns.
 
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
-    of them.
+    of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
-    program with only their message and status 2. SIGINT and SIGTERM end it with status
-    `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
+    program with only their message and status 2, or `LOST` if something did not answer. SIGINT and
+    SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
+    _check_hosts(alone)
 
     def call(arguments: Sequence[str]) -> int | None:
         _, *given = arguments
@@ -109,13 +116,21 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
         except (ValueError, RuntimeError) as error:
             if type(error).__module__.split(".")[0] != "t2t":
                 raise
-            return _fail(str(error))
+            lost = _UNANSWERED.search(str(error.__cause__))
+            return _fail(str(error), LOST if lost else 2)
         except OSError as error:
             return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
 
     app.run(call, flags_parser=_parse)
+
+
+def _check_hosts(alone: str) -> None:
+    """Ends a program without the flags of `define_hosts` that was given one, with the reason."""
+    for argument in [] if HOST_FLAGS[0] in flags.FLAGS else sys.argv[1:]:
+        if re.fullmatch(rf"--?({'|'.join(HOST_FLAGS)})(=.*)?", argument):
+            sys.exit(_fail(f"{argument}: start this program in one process: {alone}"))
 
 
 def _handle_signals() -> None:

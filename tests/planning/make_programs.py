@@ -28,11 +28,12 @@ from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh
 
 FOLDER = Path(__file__).parent / "programs"
-PROGRAMS = {  # name -> topology, mesh.fsdp, training.accumulation_steps
-    "v5e-2x2": ("v5e:2x2", 2, 1),
-    "v5e-4x4-accumulation": ("v5e:4x4", 4, 2),
-    "h100-2": ("h100:2", 2, 1),
-    "h100-2x2-accumulation": ("h100:2x2", 2, 2),
+PROGRAMS = {  # name -> topology, slices, mesh.fsdp, training.accumulation_steps
+    "v5e-2x2": ("v5e:2x2", 1, 2, 1),
+    "v5e-2x2-slices": ("v5e:2x2", 2, 2, 1),
+    "v5e-4x4-accumulation": ("v5e:4x4", 1, 4, 2),
+    "h100-2": ("h100:2", 1, 2, 1),
+    "h100-2x2-accumulation": ("h100:2x2", 1, 2, 2),
 }
 ROWS, LENGTH = 32, 128
 _ESTIMATES = r'"estimated_cycles":"\d+"|"cost_estimate":\{[^}]*\}|"known_trip_count":\{[^}]*\}'
@@ -78,9 +79,9 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     FOLDER.mkdir(exist_ok=True)
     for name in chosen:
-        topology, *sizes = PROGRAMS[name]
+        topology, slices, *sizes = PROGRAMS[name]
         config = make_config(*sizes)
-        mesh = make_mesh(config.mesh, open_topology(topology).devices)
+        mesh = make_mesh(config.mesh, open_topology(topology, slices).devices)
         text = shorten(compile_step(config, mesh, ROWS, LENGTH, LENGTH).text)
         path = FOLDER / f"{name}.hlo.xz"
         path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t.planning.hlo_collectives import Collective, read_collective
+from t2t.planning.hlo_collectives import Collective, read_collective, read_slice_transfer
 from t2t.planning.hlo_parser import parse_module
 
 
@@ -104,3 +104,35 @@ def test_all_reduce_of_which_a_slice_is_kept_is_a_reduce_scatter() -> None:
 )
 def test_asynchronous_ones_overlap(line: str, overlaps: bool) -> None:
     assert read(line).overlaps == overlaps
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "slices", "sent"),
+    [
+        ("ALL_REDUCE", "{1,2}x{0:3}", (1, 2), 96),  # of 96 bytes: 2 x 1/2
+        ("ALL_GATHER", "{1,2}x{0:3}", (1, 2), 96),  # its own 96 bytes
+        ("REDUCE_SCATTER", "{1:4}x{0:255}", (1, 2, 3, 4), 72),
+    ],
+)
+def test_transfer_between_slices_is_read(
+    kind: str, target: str, slices: tuple[int, ...], sent: int
+) -> None:
+    text = f"""HloModule test, num_partitions=8
+
+ENTRY %main (p: f32[6,4]) -> f32[6,4] {{
+  %p = f32[6,4]{{1,0}} parameter(0)
+  %token = token[] after-all()
+  %send = (f32[6,4]{{1,0}}, u32[], token[]) send(%p, %token), channel_id=1, is_host_transfer=true, \
+frontend_attributes={{_xla_megascale_target="{target}",_xla_megascale_transfer_type="{kind}"}}
+  %other = (f32[6,4]{{1,0}}, u32[], token[]) send(%p, %token), channel_id=2
+  ROOT %root = f32[6,4]{{1,0}} copy(%p)
+}}
+"""
+    scope = parse_module(text).computations["main"]
+    found = read_slice_transfer(scope["send"], scope, times=3)
+    assert found is not None
+    assert (found.kind, found.members, found.sent_bytes, found.times) == (
+        kind.lower().replace("_", "-"), slices, sent, 3,
+    )  # fmt: skip
+    assert found.between_slices
+    assert read_slice_transfer(scope["other"], scope, times=3) is None

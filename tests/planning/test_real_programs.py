@@ -66,11 +66,13 @@ def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
-    """Expects one per chain of fusions; a chain begins with a call of AsyncCollectiveStart."""
+    """Expects one per chain of fusions, which begins with AsyncCollectiveStart, and per send."""
     found = [one for one in measure(name).collectives if one.overlaps]
     starts = len(re.findall('custom_call_target="AsyncCollectiveStart"', read(name)))
-    started = len(re.findall(r" (?:collective-permute|all-\w+|reduce-scatter)-start\(", read(name)))
-    assert len(found) == starts + started > 0
+    started = re.findall(
+        r" (?:(?:collective-permute|all-\w+|reduce-scatter)-start|send)\(", read(name)
+    )
+    assert len(found) == starts + len(started) > 0
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,28 @@ def test_kernels_of_a_gpu_are_of_known_kinds_and_move_all_bytes(name: str) -> No
     assert sum(kernels.hbm_bytes for kernels in cost.kernels.values()) == cost.hbm_bytes
     sums = list_kernels(cost)["collectives"]
     assert sums["count"] == sum(one.times for one in cost.collectives)
+
+
+def test_what_crosses_slices_takes_the_network_of_the_data_centre() -> None:
+    """Parameters and gradients are cut in two inside a slice; the update is cut in four, by data.
+
+    So a chip sends the sum of its gradients and its part of the new parameters to other slices.
+    """
+    places = 2 * [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
+    program = CompiledStep(read("v5e-2x2-slices"), DeviceMemory(1, 2, 3, 4, 5, 6), None, places)
+    own = estimate(program, CHIPS["v5e"], 1e9, (64, 64))
+    kinds = {"all-reduce (slices)", "all-gather (slices)"}
+    assert {kind for kind in own.collectives if "slices" in kind} == kinds
+    crossing = [own.collectives[kind] for kind in kinds]
+    sent = sum(sums["sent_bytes"] for sums in crossing)
+    assert own.seconds["slices"] == pytest.approx(sent / 3.125e9)
+    assert own.step_seconds_estimate is not None
+    assert own.step_seconds_estimate > own.seconds["slices"] + own.seconds["network"]
+    assert all(sums["overlapped_seconds"] == sums["seconds"] for sums in crossing)
+    inside = {
+        one.members for one in measure("v5e-2x2-slices").collectives if not one.between_slices
+    }
+    assert max(map(max, inside)) == 3
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -21,7 +21,7 @@ MEMORY = DeviceMemory(parameters=1, optimizer=2, batch=3, activations=4, code=5,
 FLOPS, HBM_BYTES, SENT_BYTES = 20, 4 * (35 + 21 + 15 + 15), 90
 
 # One second each for FLOPs, memory and network; a cycle is a tenth of a second.
-BALANCED = Tpu("test", FLOPS, 100, HBM_BYTES, SENT_BYTES, 1, 1)
+BALANCED = Tpu("test", FLOPS, 100, HBM_BYTES, SENT_BYTES, 1, 1, None)
 
 
 def read(cycles: int | None = None) -> CompiledStep:

@@ -74,3 +74,11 @@ def test_share_of_a_gpus_memory_is_what_jax_takes(
 def test_share_that_jax_cannot_take_is_an_error(text: str) -> None:
     with pytest.raises(TopologyError, match="must be between 0 and 1"):
         read_memory_share({"XLA_CLIENT_MEM_FRACTION": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "slices"), [("v5e:2x2", 0), ("v4:2x2x2", 2), ("h100:8", 2), ("cpu:8", 2)]
+)
+def test_slices_are_of_tpus_whose_network_is_known(name: str, slices: int) -> None:
+    with pytest.raises(TopologyError, match=rf"--slices={slices}: several slices can be"):
+        open_topology(name, slices)

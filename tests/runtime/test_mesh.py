@@ -253,6 +253,27 @@ def test_mesh_that_does_not_cover_the_devices_is_refused(config: MeshConfig) -> 
         make_mesh(config)
 
 
+@pytest.fixture
+def two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The devices with even numbers are one slice, the others another."""
+    monkeypatch.setattr(
+        "t2t.runtime.mesh.split_into_slices", lambda devices: [devices[::2], devices[1::2]]
+    )
+
+
+@pytest.mark.usefixtures("two_slices")
+def test_slices_share_data_and_keep_the_other_axes_inside() -> None:
+    mesh = make_mesh(MeshConfig(fsdp=2))
+    slices = [[device.id % 2 for device in row.flat] for row in mesh.devices]
+    assert slices == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
+@pytest.mark.usefixtures("two_slices")
+def test_slices_that_cannot_share_data_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"mesh\.data=1 cannot be split over 2 TPU slices"):
+        make_mesh(MeshConfig(fsdp=8))
+
+
 def test_without_a_mesh_nothing_is_partitioned() -> None:
     assert spec("batch", "heads") is None
 

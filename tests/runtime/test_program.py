@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.program import INTERRUPTED, LOST
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +25,12 @@ class RunError(RuntimeError):
 def fail(error):
     raise error
 
+def lose():
+    try:
+        raise RuntimeError("UNAVAILABLE: connection to coordination service was lost")
+    except RuntimeError as error:
+        raise DataError("checkpoint 5 could not be written") from error
+
 def talk():
     logging.getLogger("t2t.train").info("from %s", "us")
     logging.getLogger("jax._src.xla_bridge").info("Unable to initialize backend 'tpu'")
@@ -35,6 +41,7 @@ ACTIONS = {
     "talk": talk,
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
+    "lost": lose,
     "fault": lambda: fail(ValueError("a fault")),
     "foreign": lambda: fail(RunError("a fault")),
     "no file": lambda: open("nowhere/file"),
@@ -146,6 +153,21 @@ def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> No
     assert messages.count("\n") == 1
 
 
+PROGRAMS = sorted(path.stem for path in (ROOT / "t2t").glob("*.py") if path.stem[0] != "_")
+ALONE = [name for name in PROGRAMS if "define_hosts" not in (ROOT / f"t2t/{name}.py").read_text()]
+
+
+def test_programs_that_compute_on_all_devices_take_several_processes() -> None:
+    assert {"train", "evaluate", "doctor"} <= {*PROGRAMS} - {*ALONE}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
+    status, output, messages = call(folder, "--distributed", program=f"-m t2t.{name}")
+    assert (status, output, messages.count("\n")) == (2, "", 1)
+    assert messages.startswith("--distributed: start this program in one process: ")
+
+
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     flags = ["--config=recipe.py", "--workdir=run", "--config.training.accumulation_steps=3"]
     status, _, messages = call(folder, *flags, program="-m t2t.train")
@@ -159,6 +181,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     [
         ("interrupted run", INTERRUPTED, ""),
         ("data", 2, "a.en, line 3: not UTF-8\n"),
+        ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("nameless", 2, "something with the disk\n"),
         ("SIGINT", INTERRUPTED, "interrupted\n"),

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The entry point of the image: launch/container.sh MODULE [FLAG ...]
+#
+# SIGTERM reaches the program, which saves and stops. Its status 76 (stopped by a request in stop.json)
+# becomes 0, by which Kubernetes knows that all is well; other statuses stay.
+set -euo pipefail
+
+readonly stopped=76 # t2t.training.early_stopping.STOPPED_EARLY
+
+# NCCL's settings for the network of A3 machines on GKE, where its installer puts them.
+export NCCL_LIB_DIR=${NCCL_LIB_DIR:-/usr/local/nvidia/lib64}
+if [[ -e $NCCL_LIB_DIR/nccl-env-profile.sh ]]; then
+    set +u
+    # shellcheck source=/dev/null
+    source "$NCCL_LIB_DIR/nccl-env-profile.sh"
+    set -u
+fi
+
+python -m "$@" &
+child=$!
+trap 'kill -TERM "$child" 2>/dev/null || true' TERM INT
+status=0
+while true; do # a signal ends `wait` before the program has ended
+    wait "$child" && status=0 || status=$?
+    kill -0 "$child" 2>/dev/null || break
+done
+if ((status == stopped)); then
+    exit 0
+fi
+exit "$status"

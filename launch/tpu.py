@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Runs t2t programs on Cloud TPUs, and starts them again after a preemption.
+
+    launch/tpu.py watch NAME --zone=ZONE --type=v5litepod-16 --spot -- t2t.train --config=...
+
+`watch` does everything: it requests the TPU and waits for it, copies the working tree, makes the
+environment, starts the program on all hosts, and starts it again after a preemption or the loss of
+a host, until it has ended. The program does not need it to go on: stop `watch` whenever you like,
+and give the same command again. Its steps are commands, too:
+
+    create NAME --zone=ZONE --type=TYPE   requests the TPU
+    start NAME --zone=ZONE -- MODULE ...  ships the working tree and starts a program on all hosts
+    status | follow | stop | delete NAME --zone=ZONE
+
+The TPU is a queued resource, which may have several slices (--slices); --vm makes a plain TPU VM.
+Needs Python 3.11, git, and gcloud with a project and an account.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import itertools
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+INTERRUPTED = 75  # t2t.runtime.program.INTERRUPTED: stopped and saved by a signal
+# Exit statuses that end a run for good: done, wrong flags or data, and a request in stop.json.
+FINAL = (0, 2, 76)
+IMAGES = {  # docs.cloud.google.com/tpu/docs/runtimes, by the beginning of --type
+    "v5litepod": "v2-alpha-tpuv5-lite",
+    "v5p": "v2-alpha-tpuv5",
+    "v6e": "v2-alpha-tpuv6e",
+}
+HOST = "bash t2t/launch/tpu_host.sh"
+STATUS = f"if [ -e t2t/launch ]; then {HOST} status; else echo t2t-host $(hostname) absent; fi"
+PACK = Path(__file__).with_name("pack.py")
+
+
+# gcloud's states; all others pass by themselves. Of queued resources:
+# docs.cloud.google.com/tpu/docs/queued-resources; of VMs: State of a Node in the TPU API.
+READY = ("ACTIVE", "READY")
+GONE = ("SUSPENDED", "PREEMPTED", "TERMINATED", "STOPPED")  # to be deleted and requested again
+ABSENT, FAILED = "ABSENT", "FAILED"
+
+
+class LaunchError(RuntimeError):
+    """A step failed; the message says which and, where known, what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tpu:
+    """A TPU by its name, and gcloud's commands for it."""
+
+    name: str
+    zone: str
+    vm: bool  # a plain TPU VM, no queued resource
+
+    def create(
+        self, kind: str, slices: int, spot: bool, image: str | None, more: Sequence[str]
+    ) -> None:
+        """Requests the TPU; returns when Google has taken the request."""
+        image = image or IMAGES.get(kind.split("-")[0], "tpu-ubuntu2204-base")
+        flags = [f"--accelerator-type={kind}", *(["--spot"] if spot else []), *more]
+        if self.vm:
+            flags += [f"--version={image}"]
+        else:
+            nodes = f"--node-count={slices}" if slices > 1 else f"--node-id={self.name}"
+            flags += [f"--runtime-version={image}", nodes, "--async"]
+        self._call("create", self.name, *flags)
+
+    def find_state(self) -> str:
+        """Asks for the state.
+
+        Raises:
+            LaunchError: gcloud failed for another reason than that there is no such TPU.
+        """
+        path = "state" if self.vm else "state.state"
+        done = self._gcloud("describe", self.name, f"--format=value({path})")
+        if done.returncode:
+            if re.search("NOT_FOUND|not found", done.stderr):
+                return ABSENT
+            raise LaunchError(f"gcloud describe: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def delete(self) -> None:
+        """Deletes the TPU and waits until it is gone."""
+        self._call("delete", self.name, *([] if self.vm else ["--force"]))
+
+    def run(self, command: str) -> dict[str, str]:
+        """Runs a command on all hosts; returns what each of them reports.
+
+        Raises:
+            LaunchError: it failed on a host, or a host does not answer.
+        """
+        done = self._gcloud("ssh", self.name, *self._everywhere(), f"--command={command}")
+        found = dict(re.findall(r"^t2t-host (\S+) (.+?)\s*$", done.stdout, re.MULTILINE))
+        if done.returncode:
+            told = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+            raise LaunchError(
+                f"{command!r} failed on a host, or one does not answer; "
+                f"answered: {', '.join(sorted(found)) or 'none'}\n{told}"
+            )
+        return found
+
+    def copy(self, file: Path, target: str) -> None:
+        """Copies a file to all hosts."""
+        self._call("scp", str(file), f"{self.name}:{target}", *self._everywhere())
+
+    def follow(self, slice_number: int, worker: int) -> int:
+        """Shows the log of one host until it is interrupted."""
+        node = [] if self.vm else [f"--node={slice_number}"]
+        command = self._command("ssh", self.name, f"--worker={worker}", *node)
+        return subprocess.call([*command, f"--command={HOST} follow"])
+
+    def _everywhere(self) -> list[str]:
+        return ["--worker=all"] if self.vm else ["--worker=all", "--node=all"]
+
+    def _command(self, verb: str, *arguments: str) -> list[str]:
+        group = "tpu-vm" if self.vm else "queued-resources"
+        return [
+            "gcloud",
+            "compute",
+            "tpus",
+            group,
+            verb,
+            *arguments,
+            f"--zone={self.zone}",
+            "--quiet",
+        ]
+
+    def _gcloud(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = self._command(verb, *arguments)
+        try:
+            return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk") from None
+
+    def _call(self, verb: str, *arguments: str) -> None:
+        done = self._gcloud(verb, *arguments)
+        if done.returncode:
+            raise LaunchError(f"gcloud {verb}: {done.stderr.strip()}")
+
+
+def start(tpu: Tpu, program: Sequence[str]) -> None:
+    """Ships the working tree, makes the environments, and starts the program on all hosts.
+
+    Nothing is started if one host cannot be prepared, and all are stopped if one does not start:
+    the others would wait for it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "t2t.tar.gz"
+        with archive.open("wb") as file:
+            packed = subprocess.run(
+                [sys.executable, PACK], stdout=file, stderr=subprocess.PIPE, text=True
+            )
+        if packed.returncode:
+            raise LaunchError(packed.stderr.strip().removeprefix("error: "))
+        say(f"copying the working tree, {packed.stderr.strip()}")
+        tpu.copy(archive, "t2t.tar.gz")
+    # The environment stays; files that were deleted here do not.
+    unpack = "mkdir -p t2t && find t2t -mindepth 1 -maxdepth 1 ! -name '.venv*' -exec rm -rf {} +"
+    hosts = tpu.run(f"{unpack} && tar -xzf t2t.tar.gz -C t2t && {HOST} install")
+    say(f"{len(hosts)} hosts are ready; starting {program[0]}")
+    try:
+        tpu.run(f"{HOST} start {shlex.join(program)}")
+    except LaunchError:
+        with contextlib.suppress(LaunchError):
+            tpu.run(f"{HOST} stop")
+        raise
+
+
+@dataclasses.dataclass
+class Watch:
+    """Keeps a program running until it has ended."""
+
+    tpu: Tpu
+    options: argparse.Namespace
+    seen: bool = False  # the TPU was there, or was requested
+    restarts: int = 0  # of the program, without those after a preemption
+    told: str = ""
+
+    def keep(self) -> int:
+        """Looks after the program until it has ended; returns its exit status.
+
+        After a step of the launcher has failed it waits, longer each time, and tries again: most
+        such failures are a preemption that gcloud does not show yet, or the network of this
+        machine. What fails before the TPU is there will not get better.
+        """
+        failures = 0
+        while True:
+            try:
+                end = self.look()
+                failures = 0
+            except LaunchError as error:
+                failures += 1
+                if not self.seen or failures > self.options.max_restarts:
+                    raise
+                end = None
+                say(f"{error}\ntrying again")
+            if end is not None:
+                return end
+            time.sleep(self.options.poll * min(2**failures, 20))
+
+    def look(self) -> int | None:
+        """Does what is due; returns the program's exit status if it has ended for good."""
+        state = self.tpu.find_state()
+        if state == FAILED and not self.seen:
+            raise LaunchError(
+                f"the request for {self.tpu.name} has failed; `gcloud compute tpus "
+                "queued-resources describe` says why; delete it, then try again"
+            )
+        if state in (*GONE, FAILED):
+            say(f"{self.tpu.name} is gone, since it was preempted or failed; requesting it again")
+            self.tpu.delete()
+            state = ABSENT
+        if state == ABSENT:
+            create(self.tpu, self.options)
+        self.seen = True
+        return self.look_at_hosts() if state in READY else None
+
+    def look_at_hosts(self) -> int | None:
+        """Starts the program where it does not run; returns as `look`."""
+        statuses = self.tpu.run(STATUS)
+        if (told := describe(statuses)) != self.told:
+            say(f"hosts: {told}")
+            self.told = told
+        end = judge(statuses)
+        if end is None and "running" in statuses.values():
+            return None
+        if end is not None:
+            stopped = "stopped" in statuses.values()
+            if stopped or end in FINAL or self.restarts == self.options.max_restarts:
+                return end
+            self.restarts += end != INTERRUPTED
+            say(f"the program ended with status {end}; starting it again")
+            if "running" in statuses.values():
+                self.tpu.run(f"{HOST} stop")
+        start(self.tpu, self.options.program)
+        return None
+
+
+def judge(statuses: dict[str, str]) -> int | None:
+    """The status with which the program ended on all hosts; None while it runs or has not started.
+
+    A host that was restarted, or whose process died, ends the program: the others wait for it.
+    """
+    values = collections.Counter(statuses.values())
+    if values["stopped"]:
+        return INTERRUPTED if not values["running"] else None
+    if values["running"] == len(statuses) or values["absent"] == len(statuses):
+        return None
+    codes = [int(value.split()[1]) for value in values if value.startswith("exited")]
+    if values["running"] and not (values["lost"] or values["absent"]):
+        return None  # the others end within a minute
+    # A host's own error explains more than the abort (134) of those that lost it.
+    return min((code for code in codes if code not in (0, 134)), default=max(codes, default=1))
+
+
+def describe(statuses: dict[str, str]) -> str:
+    """Counts the hosts in each state, as in `3 running, 1 lost`."""
+    counts = collections.Counter(statuses.values())
+    return ", ".join(f"{count} {value}" for value, count in sorted(counts.items()))
+
+
+def say(text: str) -> None:
+    """Prints a line with the time."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def create(tpu: Tpu, options: argparse.Namespace) -> None:
+    """Requests the TPU as the options say."""
+    if not options.type:
+        raise LaunchError("--type is missing, such as --type=v5litepod-16")
+    say(f"requesting {options.slices} x {options.type}{' (spot)' * options.spot} as {tpu.name}")
+    tpu.create(options.type, options.slices, options.spot, options.image, options.gcloud_flag)
+
+
+def read_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; the program to run stands behind `--`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = ("watch", "create", "start", "status", "follow", "stop", "delete")
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("name", help="name of the TPU")
+    parser.add_argument("--zone", required=True)
+    parser.add_argument("--type", help="accelerator type of a slice, such as v5litepod-16")
+    parser.add_argument("--slices", type=int, default=1, help="number of slices")
+    parser.add_argument("--spot", action="store_true", help="cheaper; may be preempted")
+    parser.add_argument("--vm", action="store_true", help="a plain TPU VM, no queued resource")
+    parser.add_argument("--image", help="software version; by default the one for the type")
+    parser.add_argument(
+        "--gcloud-flag", action="append", default=[], help="another flag of gcloud's `create`"
+    )
+    parser.add_argument("--poll", type=float, default=30, help="seconds between looks in `watch`")
+    parser.add_argument("--max-restarts", type=int, default=10, help="besides preemptions")
+    parser.add_argument("--slice", type=int, default=0, help="the slice to follow")
+    parser.add_argument("--worker", type=int, default=0, help="the host of the slice to follow")
+    own = itertools.takewhile(lambda argument: argument != "--", arguments)
+    options = parser.parse_args(list(own))
+    options.program = list(itertools.dropwhile(lambda argument: argument != "--", arguments))[1:]
+    if options.vm and options.slices > 1:
+        parser.error("several slices need a queued resource: leave out --vm")
+    needs = options.command in ("watch", "start")
+    if needs != bool(options.program):
+        parser.error("watch and start, and only they, take a program: -- t2t.train --config=...")
+    if needs and not options.program[0].startswith("t2t."):
+        parser.error(f"{options.program[0]} is no module of t2t, such as t2t.train")
+    return options
+
+
+def main() -> int:
+    """Runs the command; returns the exit status."""
+    options = read_options(sys.argv[1:])
+    tpu = Tpu(options.name, options.zone, options.vm)
+    try:
+        match options.command:
+            case "watch":
+                return Watch(tpu, options).keep()
+            case "create":
+                create(tpu, options)
+            case "start":
+                start(tpu, options.program)
+            case "status":
+                print(tpu.find_state())
+                print("\n".join(" ".join(one) for one in sorted(tpu.run(STATUS).items())))
+            case "follow":
+                return tpu.follow(options.slice, options.worker)
+            case "stop":
+                print(describe(tpu.run(f"{HOST} stop")))
+            case "delete":
+                tpu.delete()
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("the program goes on; the same command watches it again", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

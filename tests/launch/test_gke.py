@@ -1,0 +1,201 @@
+"""The manifests for GKE against JobSet's schema, what they do with exit statuses, and the image."""
+
+import copy
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from t2t.runtime.program import INTERRUPTED, LOST
+from t2t.training.early_stopping import STOPPED_EARLY
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = ROOT / "launch"
+SCHEMA = json.loads(Path(__file__).with_name("jobset.schema.json").read_text())
+TYPES: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+}
+MANIFESTS = ("gke-tpu", "gke-a3")
+
+
+def read(name: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = yaml.safe_load((LAUNCH / f"{name}.yaml").read_text())
+    return manifest
+
+
+def check(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Yields what is wrong, as `kubectl apply --validate=strict` would."""
+    if not schema:
+        yield f"{path}: the schema is reduced to what was used; run tests/launch/make_schema.py"
+        return
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    if not isinstance(value, tuple(TYPES[kind] for kind in kinds)):
+        yield f"{path}: {value!r} is no {' or '.join(kinds)}"
+    elif "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value!r} is none of {schema['enum']}"
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from check(inner, schema["items"], f"{path}[{number}]")
+    elif isinstance(value, dict):
+        yield from check_fields(value, schema, path)
+
+
+def check_fields(value: dict[str, Any], schema: dict[str, Any], path: str) -> Iterator[str]:
+    known = schema.get("properties") or dict.fromkeys(value, schema.get("additionalProperties", {}))
+    required = schema.get("required", [])
+    yield from (f"{path}.{name}: missing" for name in required if name not in value)
+    for name, inner in value.items():
+        if name in known:
+            yield from check(inner, known[name], f"{path}.{name}")
+        else:
+            yield f"{path}.{name}: no such field"
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifest_has_the_fields_of_the_schema(name: str) -> None:
+    manifest = read(name)
+    assert list(check(manifest, SCHEMA)) == []
+    assert (manifest["apiVersion"], manifest["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+
+
+def test_schema_finds_faults() -> None:
+    manifest = read("gke-tpu")
+
+    def find(**fields: Any) -> list[str]:
+        changed = copy.deepcopy(manifest)
+        changed["spec"]["failurePolicy"] |= fields
+        return list(check(changed, SCHEMA))
+
+    assert find(maxRestart=3) == [".spec.failurePolicy.maxRestart: no such field"]
+    assert find(maxRestarts="3") == [".spec.failurePolicy.maxRestarts: '3' is no integer"]
+    (fault,) = find(rules=[{"name": "a", "action": "Restart"}])
+    assert "rules[0].action: 'Restart' is none of ['FailJobSet', " in fault
+    assert find(rules=[{"name": "a"}]) == [".spec.failurePolicy.rules[0].action: missing"]
+
+
+def decide(manifest: dict[str, Any], status: int, *, disrupted: bool = False) -> str:
+    """What JobSet does when a pod ends so: the controllers of Job and JobSet in a few lines."""
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["backoffLimit"] == 0  # so any other failure has the reason BackoffLimitExceeded
+    reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    for index, rule in enumerate(job["podFailurePolicy"]["rules"]):
+        codes = rule.get("onExitCodes", {"values": []})
+        conditions = [one["type"] for one in rule.get("onPodConditions", [])]
+        if status in codes["values"] or (disrupted and "DisruptionTarget" in conditions):
+            assert rule["action"] == "FailJob"
+            reason = "PodFailurePolicy"
+            message = (
+                f"Container t2t for pod default/t2t failed matching FailJob rule at index {index}"
+            )
+            break
+    for rule in manifest["spec"]["failurePolicy"]["rules"]:
+        patterns = rule["onJobFailureMessagePatterns"]
+        if reason in rule["onJobFailureReasons"] and any(re.search(p, message) for p in patterns):
+            return str(rule["action"])
+    return "RestartJobSet"
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_exit_status_decides_whether_the_job_starts_again(name: str) -> None:
+    manifest = read(name)
+    free = "RestartJobSetAndIgnoreMaxRestarts"
+    assert decide(manifest, INTERRUPTED) == free
+    assert decide(manifest, INTERRUPTED, disrupted=True) == free
+    assert decide(manifest, 137, disrupted=True) == free
+    assert decide(manifest, 2) == "FailJobSet"
+    assert [decide(manifest, status) for status in (1, LOST, 137)] == 3 * ["RestartJobSet"]
+    assert manifest["spec"]["failurePolicy"]["maxRestarts"] > 0
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["template"]["spec"]["restartPolicy"] == "Never"  # podFailurePolicy needs it
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_program_flags_and_volumes_are_there(name: str) -> None:
+    [replicated] = read(name)["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    assert job["completionMode"] == "Indexed"
+    assert job["parallelism"] == job["completions"]
+    pod = job["template"]["spec"]
+    [container] = pod["containers"]
+    volumes = {volume["name"] for volume in pod.get("volumes", [])}
+    for one in (container, *pod.get("initContainers", [])):
+        assert {mount["name"] for mount in one.get("volumeMounts", [])} <= volumes
+    module, *given = container["args"]
+    assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
+    flags = dict(flag.removeprefix("--").partition("=")[::2] for flag in given)
+    assert (ROOT / flags["config"]).exists()
+    assert flags["workdir"].startswith("gs://BUCKET/")
+    if name == "gke-tpu":
+        topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")
+        chips = job["completions"] * container["resources"]["limits"]["google.com/tpu"]
+        assert chips == math.prod(map(int, topology))
+        assert "distributed" in flags
+    else:
+        assert int(flags["num_processes"]) == job["completions"]
+        jobset = read(name)["metadata"]["name"]
+        host = f"{jobset}-{replicated['name']}-0-0.{jobset}"
+        assert flags["coordinator"].startswith(f"{host}:")
+        assert flags["process_id"] == f"$({container['env'][0]['name']})"
+
+
+# A stub of the image's Python: ends with the given status, or with 75 when it is told to stop.
+PYTHON = """#!/usr/bin/env bash
+trap 'exit 75' TERM
+echo "$@" >"$STUBS/called"
+[[ $3 == wait ]] || exit "$3"
+while true; do sleep 0.05; done
+"""
+
+
+def start_container(folder: Path, argument: str) -> subprocess.Popen[bytes]:
+    (folder / "python").write_text(PYTHON)
+    (folder / "python").chmod(0o755)
+    (folder / "nccl-env-profile.sh").write_text('echo "$NCCL_LIB_DIR" >"$STUBS/nccl"\n')
+    names = {"PATH": f"{folder}:{os.environ['PATH']}", "STUBS": str(folder)}
+    command = [str(LAUNCH / "container.sh"), "t2t.train", argument]
+    return subprocess.Popen(command, env=os.environ | names | {"NCCL_LIB_DIR": str(folder)})
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(0, 0), (1, 1), (2, 2), (INTERRUPTED, 75), (STOPPED_EARLY, 0), (134, 134)],
+)
+def test_image_ends_as_its_program_but_a_requested_stop_is_a_success(
+    tmp_path: Path, status: int, expected: int
+) -> None:
+    assert start_container(tmp_path, str(status)).wait(timeout=30) == expected
+    assert (tmp_path / "called").read_text() == f"-m t2t.train {status}\n"
+    assert (tmp_path / "nccl").read_text() == f"{tmp_path}\n"
+
+
+def test_image_passes_sigterm_on_and_waits(tmp_path: Path) -> None:
+    container = start_container(tmp_path, "wait")
+    while not (tmp_path / "called").exists():
+        time.sleep(0.02)
+    container.send_signal(signal.SIGTERM)
+    assert container.wait(timeout=30) == INTERRUPTED
+
+
+def test_image_copies_what_is_there_and_installs_each_kind() -> None:
+    text = (LAUNCH / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (\S+/?\S+) \S+$", text, re.MULTILINE):
+        assert list(ROOT.glob(line)), line
+    assert all((ROOT / f"requirements{kind}.txt").exists() for kind in ("", "-cuda", "-tpu"))
+    assert "$Format" in (ROOT / "REVISION").read_text()  # by which a checkout is refused
+    [python] = re.findall(r"FROM python:(\S+)-slim", text)
+    assert (LAUNCH / "constraints" / f"python{python}.txt").exists()
+    assert f"constraints/python{python}.txt" in text
+    assert (ROOT / re.findall(r'ENTRYPOINT \["(.*)"\]', text)[0]).exists()

@@ -1,0 +1,69 @@
+"""How processes find their GPUs and each other."""
+
+import socket
+
+import pytest
+
+from t2t.config.fields import ConfigError
+from t2t.runtime.distributed import (
+    CoordinatorError,
+    check_visible_gpus,
+    count_tasks,
+    wait_for_coordinator,
+)
+
+EIGHT = "0,1,2,3,4,5,6,7"
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "tasks"), [("8", "0", 8), ("8(x2),4", "1", 8), ("8(x2),4", "2", 4)]
+)
+def test_tasks_of_a_node_are_read(text: str, node: str, tasks: int) -> None:
+    assert count_tasks({"SLURM_STEP_TASKS_PER_NODE": text, "SLURM_NODEID": node}) == tasks
+    assert count_tasks({}) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "tasks", "more"),
+    [
+        (EIGHT, "8(x2)", {}),
+        ("0", "1", {}),
+        ("0", "8", {"JAX_LOCAL_DEVICE_IDS": "0"}),
+        ("", "8", {}),  # no GPUs
+    ],
+)
+def test_one_gpu_per_task_is_what_jax_expects(
+    visible: str, tasks: str, more: dict[str, str]
+) -> None:
+    slurm = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": "0"}
+    check_visible_gpus({"CUDA_VISIBLE_DEVICES": visible} | slurm | more)
+    check_visible_gpus({"CUDA_VISIBLE_DEVICES": EIGHT})  # not under SLURM
+
+
+@pytest.mark.parametrize(("visible", "tasks"), [("0", "8"), (EIGHT, "1")])
+def test_other_gpus_than_jax_expects_are_an_error(visible: str, tasks: str) -> None:
+    slurm = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": "0"}
+    with pytest.raises(ConfigError, match=r"one task per GPU with srun --gpu-bind=none"):
+        check_visible_gpus({"CUDA_VISIBLE_DEVICES": visible} | slurm)
+
+
+def test_coordinator_that_listens_is_found() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        wait_for_coordinator(f"localhost:{server.getsockname()[1]}", seconds=5)
+
+
+def test_coordinator_that_does_not_answer_is_named() -> None:
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        address = f"localhost:{unused.getsockname()[1]}"
+        with pytest.raises(
+            CoordinatorError, match=rf"--coordinator={address} does not answer"
+        ) as e:
+            wait_for_coordinator(address, seconds=0)
+    assert "UNAVAILABLE" in str(e.value.__cause__)  # exit status LOST: launchers try again
+
+
+@pytest.mark.parametrize("address", ["node1", ":8476", "node1:"])
+def test_coordinator_without_host_or_port_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="write HOST:PORT"):
+        wait_for_coordinator(address, seconds=0)
