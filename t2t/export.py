@@ -14,6 +14,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import require_ctranslate2
 from t2t.runtime import program
 from t2t.storage.atomic_files import atomic_path, explain_write_errors
+from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -51,7 +52,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
 def main() -> None:
     """Exports the run that the flags name, and prints the new directory."""
     values = flags.FLAGS
-    output = Path(values.output).expanduser()
+    output = make_path(values.output)
     export(program.read_workdir(), values.checkpoint, output, values.quantization)
     print(output)
 

@@ -25,6 +25,8 @@ from t2t.planning.planner import plan_mesh, search_meshes
 from t2t.planning.search_report import describe_search, to_search_json
 from t2t.planning.topology import open_topology
 from t2t.runtime import program
+from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import make_path
 
 
 def main(
@@ -52,7 +54,7 @@ def main(
     print(describe(plan, topology))
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
-        output.write_text(json.dumps({"command": command, **result}, indent=2) + "\n")
+        write_file(output, json.dumps({"command": command, **result}, indent=2) + "\n")
     return plan.fits
 
 
@@ -68,7 +70,7 @@ def run() -> int:
         mean_length=values["mean_length"],
         all_shapes=values["all_shapes"],
         search=values["search"],
-        output=Path(values["output"]).expanduser() if values["output"] else None,
+        output=make_path(values["output"]) if values["output"] else None,
     )
     return 0 if fits else 1
 

@@ -30,6 +30,8 @@ from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import join, process_0_first
 from t2t.runtime.mesh import check_divisibility, make_mesh
+from t2t.storage.atomic_files import check_writable, explain_write_errors
+from t2t.storage.paths import is_bucket, make_path
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, record_stop
@@ -37,7 +39,13 @@ from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import check_corpora, record_start
-from t2t.training.run_directory import list_steps, lock_run, open_run, read_metrics
+from t2t.training.run_directory import (
+    RunError,
+    list_steps,
+    lock_run,
+    open_run,
+    read_metrics,
+)
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer
@@ -238,7 +246,8 @@ def make_validate(
 
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Tokenizes a corpus, or reads its tokens from the cache; process 0 writes the cache."""
-    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
+    directory = make_path(data.cache_directory)
+    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
 
 
 def count_parameters(params: Params) -> int:
@@ -249,6 +258,9 @@ def count_parameters(params: Params) -> int:
 def run() -> int:
     """Trains as the flags say; returns the exit status."""
     config, workdir = read_config(), program.read_workdir()
+    if is_bucket(workdir):  # a folder is checked when it is locked
+        with explain_write_errors(RunError, workdir):
+            check_writable(workdir)
     enable_compilation_cache()
     join(**program.read_hosts())
     if main(config, workdir):

@@ -19,6 +19,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from t2t.storage.paths import describe_error, make_path
+from t2t.storage.staging import stage_file
+
 Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
@@ -66,7 +69,7 @@ class TextFile:
     """
 
     def __init__(self, path: str | Path):
-        self.path = Path(path).expanduser()
+        self.path = make_path(path)
         self._text = _map_text(self.path)
         self._starts = _find_line_starts(self._text)
         self._check_encoding()
@@ -102,9 +105,12 @@ class TextFile:
 
 
 def _map_text(path: Path) -> mmap.mmap:
-    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file."""
+    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file.
+
+    A file in a bucket is first copied to this host.
+    """
     try:
-        with path.open("rb") as file:
+        with stage_file(path).open("rb") as file:
             if path.suffix != ".gz":
                 return _map_file(file.fileno(), path)
             with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
@@ -117,7 +123,7 @@ def _map_text(path: Path) -> mmap.mmap:
         raise DataError(f"{path} is not a complete gzip file: {error}") from None
     except OSError as error:
         remedy = "; a .gz is unpacked into TMPDIR" if error.errno == errno.ENOSPC else ""
-        raise DataError(f"{path} cannot be read: {error.strerror}{remedy}") from None
+        raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None
 
 
 def _map_file(descriptor: int, path: Path) -> mmap.mmap:

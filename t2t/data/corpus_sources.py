@@ -25,6 +25,7 @@ from t2t.data.corpus import (
     hash_strings,
 )
 from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.paths import is_bucket, make_path
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -160,7 +161,7 @@ def _open_multi30k(data: DataConfig, split: str) -> Corpus:
 def _find_multi30k(data: DataConfig, split: str) -> list[Path]:
     """The source and target files; downloads missing ones unless `data.directory` is set."""
     _check_languages(data, _MULTI30K_LANGUAGES)
-    folder = Path(data.directory or f"{data.cache_directory}/multi30k").expanduser()
+    folder = make_path(data.directory or f"{data.cache_directory}/multi30k")
     files = []
     for language in (data.src_language, data.tgt_language):
         name = f"{_MULTI30K_STEMS[split]}.{language}"
@@ -205,7 +206,12 @@ def _make_builder(data: DataConfig) -> Any:
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
-    directory = Path(data.directory).expanduser() if data.directory else None
+    directory = make_path(data.directory) if data.directory else None
+    if directory and is_bucket(directory):
+        raise DataError(
+            f"data.directory={data.directory!r}: data.source='tfds' is read from local files only; "
+            "name a local or shared folder, or data.source='text' with files in a bucket"
+        )
     try:
         return tfds.builder(data.tfds_name, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version

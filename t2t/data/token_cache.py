@@ -27,7 +27,9 @@ from jaxtyping import Int, Integer
 
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import explain_write_errors, upload
+from t2t.storage.paths import is_bucket
+from t2t.storage.staging import FOLDER, fetch_folder
 
 _FORMAT = 1  # increase it when the layout of the files or the tokenisation changes
 _CHUNK = 10_000  # pairs tokenised at a time
@@ -114,34 +116,60 @@ def tokenize_corpus(
     """Tokenises a corpus, or opens its cache in `directory` if it is there and undamaged.
 
     Several processes may build the same cache at once: each writes to a folder of its own, and the
-    first to finish renames it to the final name.
+    first to finish renames it to the final name. A cache in a bucket is copied to this host, and
+    uploaded if it is not there; it is complete when its `cache.json` is.
 
     Raises:
         DataError: The corpus is empty, or the cache cannot be written.
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    directory = directory.expanduser()
     key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
-    final = directory / hashlib.sha256(key.encode()).hexdigest()[:32]
-    if final.exists():
-        try:
-            return _open(final)
-        except _DamagedError as damage:
-            logging.warning("the cache %s is damaged (%s); it is built again", final, damage)
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    remote = directory / name if is_bucket(directory) else None
+    final = ((FOLDER / "tokens" if remote else directory) / name).expanduser()
     with explain_write_errors(DataError, f"data.cache_directory={directory}"):
-        directory.mkdir(parents=True, exist_ok=True)
+        if final.exists():
+            try:
+                tokenized = _open(final)
+                _publish(final, remote)
+                return tokenized
+            except _DamagedError as damage:
+                logging.warning("the cache %s is damaged (%s); it is built again", final, damage)
+        final.parent.mkdir(parents=True, exist_ok=True)
         building = _unfinished(final)
         building.mkdir()
         try:
-            _write(building, corpus, vocabulary, progress)
+            if remote is None or not _fetch(remote, building):
+                _write(building, corpus, vocabulary, progress)
             # Opened before it is renamed, so that the memory maps stay valid even if another
             # process, which saw a damaged cache under the final name, moves this one away.
             tokenized = _open(building)
             _install(building, final)
         finally:
             shutil.rmtree(building, ignore_errors=True)
+        _publish(final, remote)
     return tokenized
+
+
+def _fetch(remote: Path, building: Path) -> bool:
+    """Copies a cache from a bucket; returns whether it was there and undamaged."""
+    if not (remote / _INDEX).exists():
+        return False
+    fetch_folder(remote, building)
+    try:
+        _open(building)
+    except _DamagedError as damage:
+        logging.warning("the cache %s is damaged (%s); it is built again", remote, damage)
+        (remote / _INDEX).unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _publish(final: Path, remote: Path | None) -> None:
+    """Uploads a cache to its bucket, if it belongs there and is missing."""
+    if remote and not (remote / _INDEX).exists():
+        upload(final, remote, last=_INDEX)
 
 
 class _ArrayWriter:

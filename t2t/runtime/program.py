@@ -16,6 +16,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
+from t2t.storage.paths import PathError, describe_error, is_client_error, make_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -72,8 +73,18 @@ def read_hosts() -> dict[str, Any]:
 
 
 def read_workdir() -> Path:
-    """Returns the run directory from the flags."""
-    return Path(flags.FLAGS.workdir).expanduser()
+    """Returns the run directory from the flags.
+
+    Raises:
+        PathError: it cannot be one.
+    """
+    path = make_path(flags.FLAGS.workdir)
+    if str(path).startswith("s3://"):
+        raise PathError(
+            f"--workdir={path}: Orbax, which writes checkpoints, knows gs:// and local folders but "
+            "not s3://; corpora, caches and outputs may be in s3://"
+        )
+    return path
 
 
 def run(main: Callable[..., int | None], operands: str = "") -> None:
@@ -82,9 +93,9 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
     of them.
 
-    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
-    program with only their message and status 2. SIGINT and SIGTERM end it with status
-    `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
+    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, and errors of a
+    bucket's client end the program with only their message and status 2. SIGINT and SIGTERM end it
+    with status `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
     """
     logging.captureWarnings(True)
     skip_absent_accelerators()
@@ -106,16 +117,27 @@ def run(main: Callable[..., int | None], operands: str = "") -> None:
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             return main(given) if operands else main()
-        except (ValueError, RuntimeError) as error:
-            if type(error).__module__.split(".")[0] != "t2t":
-                raise
-            return _fail(str(error))
-        except OSError as error:
-            return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
+        except Exception as error:
+            if message := _explain(error):
+                return _fail(message)
+            raise
 
     app.run(call, flags_parser=_parse)
+
+
+def _explain(error: Exception) -> str | None:
+    """Returns the message of an error that is the user's or the system's; None: it is a bug."""
+    if type(error).__module__.split(".")[0] == "t2t" and isinstance(
+        error, ValueError | RuntimeError
+    ):
+        return str(error)
+    if is_client_error(error):
+        return f"the bucket cannot be used: {describe_error(error)}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else describe_error(error)
+    return None
 
 
 def _handle_signals() -> None:

@@ -3,9 +3,9 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
+import contextlib
 import dataclasses
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import require_space
+from t2t.storage.atomic_files import atomic_path, measure_free_space, require_space, write_file
+from t2t.storage.paths import is_bucket, make_absolute
 from t2t.training.run_directory import RunError, is_regular, list_last_steps, list_steps
 from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
@@ -51,7 +52,7 @@ class Checkpoints:
         self.workdir = workdir
         self._config = config
         self._manager = ocp.CheckpointManager(
-            (workdir / "checkpoints").absolute(),
+            make_absolute(workdir / "checkpoints"),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
                 best_fn=key,
@@ -113,7 +114,7 @@ class Checkpoints:
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
-        if shutil.disk_usage(self.workdir).free < needed:
+        if measure_free_space(self.workdir) < needed:
             self._finish()  # when the write under way ends, Orbax deletes old checkpoints
         try:
             require_space(self.workdir, needed)
@@ -249,7 +250,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     options = ocp.CheckpointManagerOptions(
         create=False, enable_async_checkpointing=False, lightweight_initialize=True
     )
-    folder = (workdir / "checkpoints").absolute()
+    folder = make_absolute(workdir / "checkpoints")
     scores = {}
     with ocp.CheckpointManager(folder, options=options) as manager:
         for step in manager.all_steps():
@@ -278,23 +279,31 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
 
 
 @hold_signals()
-def save_params(workdir: Path, folder: Path, params: Params, step: int) -> None:
-    """Writes a run directory with only these parameters, or raises `OSError`."""
-    folder.mkdir(parents=True)
-    require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
-    shutil.copy(workdir / "config.json", folder)
-    shutil.copytree(workdir / "vocab", folder / "vocab")
-    try:
-        with ocp.CheckpointManager((folder / "checkpoints").absolute()) as manager:
-            manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
-    except Exception as error:  # Orbax raises errors of several types
-        raise OSError(_first_line(error)) from error
+def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
+    """Writes a run directory with only these parameters, or raises `OSError`.
+
+    It appears when it is complete; in a bucket its `config.json` is the last object.
+    """
+    with contextlib.ExitStack() as drafts:
+        # Orbax writes to buckets itself, and in another layout than to a local folder.
+        folder = target if is_bucket(target) else drafts.enter_context(atomic_path(target))
+        if not is_bucket(folder):
+            (folder / "vocab").mkdir(parents=True)
+        require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
+        for path in (workdir / "vocab").iterdir():
+            write_file(folder / "vocab" / path.name, path.read_bytes())
+        try:
+            with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
+                manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
+        except Exception as error:  # Orbax raises errors of several types
+            raise OSError(_first_line(error)) from error
+        write_file(folder / "config.json", (workdir / "config.json").read_bytes())
 
 
 @hold_signals()
 def _restore_step(workdir: Path, step: int) -> Params:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    folder = (workdir / "checkpoints" / str(step) / "params").absolute()
+    folder = make_absolute(workdir / "checkpoints" / str(step) / "params")
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             abstract = jax.tree.map(
