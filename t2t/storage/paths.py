@@ -121,6 +121,7 @@ def _configure_clients() -> None:
     }
     for scheme, options in (("gs", gcs), ("gcs", gcs), ("s3", s3)):
         conf[scheme] = options | conf.get(scheme, {})
-    for client in _CLIENTS.values():  # logs each error that it also raises, with a traceback
-        logging.getLogger(client).setLevel(logging.CRITICAL)
+    # They log how they read files, and each error that they raise, with a traceback.
+    for library in ("fsspec", *_CLIENTS.values()):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "GCS project not set")
