@@ -1,4 +1,4 @@
-"""Starts the server of `tests/gcs_server.py`, and arranges the moment at which it kills a program."""
+"""Starts the server of `tests/gcs_server.py`, and tells it when to kill a program."""
 
 import contextlib
 import json

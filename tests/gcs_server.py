@@ -21,7 +21,7 @@ import threading
 import time
 from functools import partial, partialmethod
 from http.server import ThreadingHTTPServer
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from gcp_storage_emulator.handlers.buckets import create_bucket
@@ -65,6 +65,8 @@ class Handler(RequestHandler):  # type: ignore[misc]
     def __init__(self, flags: argparse.Namespace, *rest: Any):
         self.flags = flags
         self.generation = "0"  # of the object that is read
+        self.rfile: IO[bytes]
+        self.wfile: IO[bytes]
         super().__init__(*rest)
 
     def serve(self, method: str) -> None:
