@@ -17,7 +17,7 @@ from t2t.config.fields import Config, DataConfig
 from t2t.config.flags import define_config, read_config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.corpus_sources import check_paths, list_splits, open_split, open_training
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
@@ -258,7 +258,8 @@ def count_parameters(params: Params) -> int:
 def run() -> int:
     """Trains as the flags say; returns the exit status."""
     config, workdir = read_config(), program.read_workdir()
-    if is_bucket(workdir):  # a folder is checked when it is locked
+    check_paths(config.data)
+    if is_bucket(workdir):  # a local one is checked when it is locked
         with explain_write_errors(RunError, workdir):
             check_writable(workdir)
     enable_compilation_cache()

@@ -24,7 +24,7 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import is_bucket, make_path
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -41,6 +41,22 @@ MULTI30K_CHECKSUMS = {  # SHA-256 of the text, because a .gz contains its time s
     "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
     "test_2016_flickr.fr": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
 }
+
+
+def check_paths(data: DataConfig) -> None:
+    """Raises an error for a path that cannot work, before anything is computed.
+
+    Raises:
+        PathError: a scheme is unknown, or its client is not installed.
+        DataError: the cache is in a bucket that cannot be written.
+    """
+    files = (*data.train_src, *data.train_tgt, data.validation_src, data.validation_tgt)
+    for path in (data.directory, *files, data.test_src, data.test_tgt):
+        make_path(path)
+    cache = make_path(data.cache_directory)
+    if is_bucket(cache):
+        with explain_write_errors(DataError, f"data.cache_directory={cache}"):
+            check_writable(cache)
 
 
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
