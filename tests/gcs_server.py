@@ -21,7 +21,7 @@ import threading
 import time
 from functools import partial, partialmethod
 from http.server import ThreadingHTTPServer
-from typing import IO, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from gcp_storage_emulator.handlers.buckets import create_bucket
@@ -61,12 +61,13 @@ class Handler(RequestHandler):  # type: ignore[misc]
     lock = threading.Lock()
     count = itertools.count(1)
     moments: list[dict[str, Any]] = []  # noqa: RUF012
+    uploads: dict[str, bytes] = {}  # answers by path, which has a number  # noqa: RUF012
 
     def __init__(self, flags: argparse.Namespace, *rest: Any):
         self.flags = flags
         self.generation = "0"  # of the object that is read
-        self.rfile: IO[bytes]
-        self.wfile: IO[bytes]
+        self.rfile: io.BytesIO
+        self.wfile: io.BytesIO
         super().__init__(*rest)
 
     def serve(self, method: str) -> None:
@@ -82,16 +83,25 @@ class Handler(RequestHandler):  # type: ignore[misc]
             return
         number, every = next(self.count), self.flags.fail_every
         fails = every and number % every == 0
-        client = self.wfile
-        if fails:
-            self.wfile = io.BytesIO()
+        answer = b""
         if not fails or number // every % 2:
-            self.rfile = io.BytesIO(body)
-            with self.lock:
-                self.answer(method)
+            answer = self.carry_out(method, body)
         if fails:
-            self.wfile = client
             self.refuse(503)
+        else:
+            self.wfile.write(answer)
+
+    def carry_out(self, method: str, body: bytes) -> bytes:
+        """Returns the emulator's answer, or the same as before to a repeated part of an upload."""
+        with self.lock:
+            if self.path in self.uploads:
+                return self.uploads[self.path]
+            client, self.wfile, self.rfile = self.wfile, io.BytesIO(), io.BytesIO(body)
+            self.answer(method)
+            answer, self.wfile = self.wfile.getvalue(), client
+            if "upload_id=" in self.path:
+                self.uploads[self.path] = answer
+            return answer
 
     def kill(self, request: str) -> bool:
         """Kills a process that is to die at this request; returns whether there was one."""
@@ -141,6 +151,13 @@ class Handler(RequestHandler):  # type: ignore[misc]
     do_PATCH = partialmethod(serve, "PATCH")  # noqa: N815
 
 
+class Server(ThreadingHTTPServer):
+    """Serves requests at the same time, without reports of clients that were killed."""
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("bucket")
@@ -150,7 +167,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)  # the emulator reports each object that it does not find
     storage = CheckedStorage(use_memory_fs=True)
     create_bucket(flags.bucket, storage)
-    server = ThreadingHTTPServer(("localhost", 0), partial(Handler, flags, storage))
+    server = Server(("localhost", 0), partial(Handler, flags, storage))
     print(server.server_address[1], flush=True)
     server.serve_forever()
 
