@@ -153,10 +153,10 @@ class _Lock:
         while time.monotonic() - started < STALE:
             time.sleep(min(_POLL, STALE / 10))
             found = self._read(number)
+            if found is not None and found["released"]:
+                return
             if found is None or found["time"] != first["time"]:
                 raise LockedError(_describe_holder(found or first))
-            if found["released"]:
-                return
         _log.info("the lock of %s is taken over", _describe_holder(first))
 
     def _was_here(self, holder: dict[str, Any]) -> bool:
