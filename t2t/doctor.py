@@ -34,7 +34,8 @@ from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.paths import make_path
+from t2t.storage.atomic_files import make_folder
+from t2t.storage.paths import make_run_path
 from t2t.training.disk_space import measure_space
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
@@ -193,7 +194,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     Without a config, the sizes of the recipes base and big are shown, and base must fit.
     """
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
+        make_folder(workdir)
         probe = workdir / f".doctor-{jax.process_index()}"
         probe.write_text("probe")
         probe.unlink()
@@ -256,7 +257,7 @@ def main(show: Callable[[str], None] = print) -> int:
     workdir = flags.FLAGS.workdir
     config = read_config() if flags.FLAGS["config"].value else None
     healthy = True
-    for finding in examine(make_path(workdir) if workdir else None, config):
+    for finding in examine(make_run_path(workdir) if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
         show(f"{finding.name}: {finding.value}{wrong}")

@@ -25,7 +25,7 @@ from t2t.planning.planner import plan_mesh, search_meshes
 from t2t.planning.search_report import describe_search, to_search_json
 from t2t.planning.topology import open_topology
 from t2t.runtime import program
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.paths import make_path
 
 
@@ -41,7 +41,7 @@ def main(
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
     topology = open_topology(topology_name)
     if output:  # before the work, so that an unwritable folder fails at once
-        output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(output.parent)
     if search:
         plans, refused = search_meshes(
             config, topology, mean_length=mean_length, all_shapes=all_shapes

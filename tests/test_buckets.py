@@ -104,3 +104,111 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_pat
     assert newest < STEPS
     train_on_one_device(moved, str(bucket / "run"))
     assert_same_run(bucket / "run", tmp_path / "run", STEPS)
+
+
+def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
+    """Runs a program on one device; returns its output, or fails with its messages."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""} | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 10}, checkpoints={"keep_last": 3})
+    config = move_data(config, tmp_path, bucket)
+    write_recipe(config, tmp_path / "recipe.py")
+    recipe, workdir = f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"
+    run("t2t.train", recipe, workdir)
+    split = "--split=validation"
+    saved = f"{bucket}/averaged"
+    run("t2t.evaluate", workdir, split, "--checkpoint=avg:2", f"--save_params={saved}")
+    run("t2t.evaluate", workdir, split, "--average=1,2")
+    assert f"{bucket}/out/scores.json" in run(
+        "t2t.evaluate", f"--workdir={saved}", split, "--checkpoint=last",
+        f"--output={bucket}/out/scores.json",
+    )  # fmt: skip
+    for _ in range(2):  # the second finds all scores
+        watched = run("t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2")
+        assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    [best] = re.findall(r"the best parameters: (.*)", watched)
+    assert "checkpoints" in run("t2t.show", f"{bucket}/run")
+    assert "checkpoint" in run("t2t.show", best)
+    plot = f"{bucket}/out/lengths.svg"
+    operands = f"{bucket}/run", f"{bucket}/out/scores.json"
+    run("t2t.compare", *operands, split, f"--plot={plot}")
+    assert "<svg" in make_path(plot).read_text()
+    run("t2t.inspect_heads", workdir, "--importance=2", "--checkpoint=last", "two dogs run")
+    run(
+        "t2t.inspect_data", recipe, f"--vocabulary={bucket}/run/vocab",
+        f"--output={bucket}/out/data.json",
+    )  # fmt: skip
+    run("t2t.export", workdir, "--checkpoint=last", f"--output={bucket}/exported")
+    run("t2t.doctor", workdir)
+    assert {path.name for path in bucket.iterdir()} > {"run", "averaged", "exported", "out"}
+    assert not [*ROOT.glob("gs:*")]
+
+
+@pytest.mark.slow
+def test_sweep_in_a_bucket_is_killed_and_continued(bucket: Path, tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 5})
+    write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
+    (tmp_path / "rows.py").write_text(
+        "from t2t.sweeps.sweep_rows import Row\n\n\n"
+        "def get_rows(base):\n"
+        "    return [Row('base'), Row('no_norm', {'model.norm': 'none'})]\n"
+    )
+    flags = [f"--config={tmp_path}/recipe.py", f"--sweep={tmp_path}/rows.py"]
+    sweep = ["t2t.sweep", *flags, f"--workdir={bucket}/sweep"]
+    with subprocess.Popen(
+        [sys.executable, "-m", *sweep], cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}
+    ) as process:
+        score = bucket / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
+        while process.poll() is None and not score.exists():
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    before = score.read_bytes()
+    report = run(*sweep)
+    assert re.search(r"no_norm .* (better|worse|not distinguishable)", report)
+    assert score.read_bytes() == before
+    assert "perplexity" in (bucket / "sweep" / "no_norm-seed0" / "output.log").read_text()
+    assert (bucket / "sweep" / "report.html").exists()
+
+
+def check_same_run(workdir: str, other: str, steps: int) -> None:
+    assert_same_run(make_path(workdir), Path(other), steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["--fail_every=10", "--latency=0.2"])
+def test_server_that_fails_or_is_slow_loses_nothing(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, since TensorStore reads the address of the server once."""
+    pytest.importorskip("gcp_storage_emulator")
+    config = change(make_config(tmp_path), training={"steps": 15})
+    train_on_one_device(config, str(tmp_path / "run"))
+    context = multiprocessing.get_context("spawn")
+    with serve_bucket(fault) as environment:
+        for name, value in (environment | {"HOME": str(tmp_path)}).items():
+            monkeypatch.setenv(name, value)
+        bucket = make_path(f"gs://{BUCKET}")
+        moved = move_data(config, tmp_path, bucket)
+        workdir = str(bucket / "run")
+        for target, arguments in (
+            (train_on_one_device, (change(moved, training={"steps": 5}), workdir)),
+            (train_on_one_device, (moved, workdir)),
+            (check_same_run, (workdir, str(tmp_path / "run"), 15)),
+        ):
+            process = context.Process(target=target, args=arguments)
+            process.start()
+            process.join()
+            assert process.exitcode == 0

@@ -23,6 +23,6 @@ def load(workdir: str | PathLike[str], checkpoint: str | int = "last") -> "t2t.a
             config, vocabulary and parameters do not fit together.
     """
     from t2t.api.run import open_run
-    from t2t.storage.paths import make_path
+    from t2t.storage.paths import make_run_path
 
-    return open_run(make_path(workdir), str(checkpoint))
+    return open_run(make_run_path(workdir), str(checkpoint))

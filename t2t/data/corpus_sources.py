@@ -24,7 +24,12 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
-from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
+from t2t.storage.atomic_files import (
+    check_writable,
+    explain_write_errors,
+    make_folder,
+    write_file,
+)
 from t2t.storage.paths import is_bucket, make_path
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -210,7 +215,7 @@ def _download_multi30k(name: str, folder: Path) -> Path:
         )
     path = folder / f"{name}.gz"
     with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_file(path, packed)
     return path
 

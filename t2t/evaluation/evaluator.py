@@ -34,7 +34,7 @@ from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_me
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.atomic_files import check_writable, explain_write_errors
+from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import find_name, make_path
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
 from t2t.training.run_directory import RunError
@@ -126,7 +126,7 @@ class Evaluator:
                 f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
         with explain_write_errors(RunError, path.parent, "--output sets the path"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             check_writable(path.parent)
         return path
 

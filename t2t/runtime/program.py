@@ -16,7 +16,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
-from t2t.storage.paths import PathError, describe_error, is_client_error, make_path
+from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -78,13 +78,7 @@ def read_workdir() -> Path:
     Raises:
         PathError: it cannot be one.
     """
-    path = make_path(flags.FLAGS.workdir)
-    if str(path).startswith("s3://"):
-        raise PathError(
-            f"--workdir={path}: Orbax, which writes checkpoints, knows gs:// and local folders but "
-            "not s3://; corpora, caches and outputs may be in s3://"
-        )
-    return path
+    return make_run_path(flags.FLAGS.workdir)
 
 
 def run(main: Callable[..., int | None], operands: str = "") -> None:

@@ -62,6 +62,15 @@ def write_file(path: Path, content: str | bytes) -> None:
         draft.write_bytes(content)
 
 
+def make_folder(folder: Path) -> None:
+    """Creates a folder and those above it; in a bucket, which has none, it does nothing.
+
+    There s3fs would create a bucket, whose name may be misspelt.
+    """
+    if not is_bucket(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def upload(local: Path, path: Path, last: str = "") -> None:
     """Copies a local file or folder into a bucket, file by file, each as one whole object.
 

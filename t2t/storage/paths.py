@@ -58,6 +58,21 @@ def make_path(text: str | os.PathLike[str]) -> Path:
     return path
 
 
+def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path:
+    """Turns the path of a run directory into a `Path`; `flag` is where the user gave it.
+
+    Raises:
+        PathError: as `make_path`, or Orbax cannot write checkpoints there.
+    """
+    path = make_path(text)
+    if str(path).startswith("s3://"):
+        raise PathError(
+            f"{flag}={path}: Orbax, which writes checkpoints, knows gs:// and local folders but "
+            "not s3://; corpora, caches and outputs may be in s3://"
+        )
+    return path
+
+
 def is_bucket(path: Path | str) -> bool:
     """Returns whether a path is in a bucket."""
     return str(path).startswith(tuple(f"{scheme}://" for scheme in _CLIENTS))

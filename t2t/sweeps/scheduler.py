@@ -15,7 +15,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.runtime.accelerators import has_tpu
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score
 from t2t.sweeps.sweep_progress import Progress
@@ -99,7 +99,7 @@ class Scheduler:
 
     def _start(self, run: Run, worker: int, stage: str) -> None:
         folder = self._programs.workdir / run.name
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         find_failure(self._programs.workdir, run).unlink(missing_ok=True)
         program = self._programs.train if stage == "training" else self._programs.evaluate
         cores, environment = assign_resources(worker, self._workers, os.environ)

@@ -17,7 +17,7 @@ from typing import Any
 from t2t.config.fields import Config
 from t2t.config.files import differences, load_config, save_config
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.bucket_lock import LockedError, lock_in_bucket
 from t2t.storage.paths import is_bucket
 
@@ -156,7 +156,7 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     if not is_first():
         return
     with explain_write_errors(RunError, workdir):
-        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        make_folder(workdir / "checkpoints")
         save_config(config, path)
 
 
@@ -218,3 +218,36 @@ def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list
             break
         last.insert(0, step)
     return last
+
+
+def make_read_error(workdir: Path, step: int, error: Exception) -> RunError:
+    """Returns a `RunError` with the reason of Orbax's error and a remedy."""
+    if step not in list_steps(workdir):
+        return RunError(
+            f"checkpoint {step} of {workdir} was removed while it was read, since training removes "
+            "old checkpoints; run this again, or raise checkpoints.keep_last to keep them longer"
+        )
+    before = [other for other in list_steps(workdir) if other < step]
+    remedy = (
+        f"remove {workdir}/checkpoints/{step} to go on with the one before it, {before[-1]}"
+        if before
+        else "there is none before it"
+    )
+    return RunError(
+        f"checkpoint {step} of {workdir} cannot be read ({first_line(error)}); {remedy}"
+    )
+
+
+def make_write_error(workdir: Path, reason: str) -> RunError:
+    """Returns a `RunError` with the reason and a remedy."""
+    steps = list_steps(workdir)
+    newest = f"from checkpoint {steps[-1]}" if steps else "from the start: no checkpoint exists yet"
+    return RunError(
+        f"{workdir}/checkpoints cannot be written ({reason}); free some space there or "
+        f"make it writable, then the same command continues {newest}"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, or its type if it has none."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
