@@ -76,7 +76,10 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
         return [(open_split(data, "train"), 1.0)]
     files = zip(data.train_src, data.train_tgt, strict=True)
     weights = data.train_weights or (1.0,) * len(data.train_src)
-    return [(TextCorpus(*pair), weight) for pair, weight in zip(files, weights, strict=True)]
+    memory = _find_memory(data)
+    return [
+        (TextCorpus(*pair, memory), weight) for pair, weight in zip(files, weights, strict=True)
+    ]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:
@@ -155,7 +158,13 @@ def _open_text(data: DataConfig, split: str) -> Corpus:
     if split == "train":
         parts = [corpus for corpus, _ in open_training(data)]
         return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
-    return TextCorpus(getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt"))
+    files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+    return TextCorpus(*files, _find_memory(data))
+
+
+def _find_memory(data: DataConfig) -> Path:
+    """The folder of what was found in text files (`file_facts`)."""
+    return make_path(data.cache_directory) / "files"
 
 
 def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
@@ -176,7 +185,7 @@ def _check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
 
 
 def _open_multi30k(data: DataConfig, split: str) -> Corpus:
-    return TextCorpus(*_find_multi30k(data, split))
+    return TextCorpus(*_find_multi30k(data, split), _find_memory(data))
 
 
 def _find_multi30k(data: DataConfig, split: str) -> list[Path]:

@@ -5,12 +5,14 @@ rows. The sentences of a row do not attend to each other: see `model/masks.py`.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
 from t2t.data.batching import (
+    BLOCK,
     BatchPlan,
     BatchShape,
     CorpusLengths,
@@ -35,7 +37,8 @@ def make_plan(
 class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
-    Each row has `data.packed_length` source positions and as many target positions.
+    Each row has `data.packed_length` source positions and as many target positions. The pairs of a
+    row come from one block of `BLOCK` pairs.
     """
 
     def _arrange(
@@ -47,20 +50,32 @@ class PackedBatchPlan(BatchPlan):
     ) -> None:
         length = data.packed_length
         self.shapes = [BatchShape(length, length, count_rows(length, data))]
-        uses = np.repeat(np.array(weights, int), np.diff(starts))
-        pairs = np.repeat(np.arange(len(kept)), np.where(kept, uses, 0))
+        uses = np.array(weights, int)
+        blocks = []
+        for start in range(0, len(kept), BLOCK):
+            pairs = np.arange(start, min(start + BLOCK, len(kept)))
+            repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
+            blocks.append(self._pack(np.repeat(pairs, repeats), length))
+        self._pairs = np.concatenate([pairs for pairs, _ in blocks])
+        # Row i holds _pairs[_ends[i] : _ends[i + 1]].
+        self._ends = np.cumsum(np.concatenate([[0], *(counts for _, counts in blocks)]))
+
+    def _pack(
+        self, pairs: Int[np.ndarray, "_"], length: int
+    ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "rows"]]:
+        """Packs pairs into rows; returns the pairs in the order of rows, and the rows' sizes."""
         rows = pack_rows(self.src_lengths[pairs], self.tgt_lengths[pairs], length, self.seed)
-        self._pairs = pairs[np.argsort(rows, kind="stable")]
-        self._ends = np.cumsum(np.bincount(rows))  # the end of each row in `_pairs`
+        return pairs[np.argsort(rows, kind="stable")].astype(np.int32), np.bincount(rows)
 
-    def _plan_epoch(self, epoch: int) -> list[PlannedBatch]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends))
+    def _plan_epoch(self, epoch: int) -> list[Any]:
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends) - 1)
         size = self.shapes[0].rows
-        return [self._join(order[start : start + size]) for start in range(0, len(order), size)]
+        return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def _join(self, rows: Int[np.ndarray, "rows"]) -> PlannedBatch:
-        counts = np.diff(self._ends, prepend=0)[rows]
-        first = self._ends[rows] - counts
+    def _make_batch(self, planned: Any) -> PlannedBatch:
+        rows: Int[np.ndarray, rows] = planned
+        first, ends = self._ends[rows], self._ends[rows + 1]
+        counts = ends - first
         numbers = np.repeat(np.arange(len(rows)), counts)
         within = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
         return PlannedBatch(self.shapes[0], self._pairs[first[numbers] + within], numbers)

@@ -60,7 +60,7 @@ def test_token_cache_and_vocabulary_are_kept(folder: Path, monkeypatch: pytest.M
     vocabulary = train_vocabulary([corpus], TokenizerConfig(vocab_size=400), folder / "vocab")
     written = tokenize_corpus(corpus, vocabulary, folder / "cache")
     monkeypatch.setenv("HOME", f"{Path.home()}/other")
-    monkeypatch.setattr("t2t.data.token_cache._write", None)
+    monkeypatch.setattr("t2t.data.token_shards._write", None)
     fetched = tokenize_corpus(corpus, Vocabulary.load(folder / "vocab"), folder / "cache")
     assert [*map(list, fetched.pair(1))] == [*map(list, written.pair(1))]
 
