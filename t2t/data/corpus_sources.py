@@ -76,7 +76,7 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
         return [(open_split(data, "train"), 1.0)]
     files = zip(data.train_src, data.train_tgt, strict=True)
     weights = data.train_weights or (1.0,) * len(data.train_src)
-    memory = _find_memory(data)
+    memory = find_memory(data)
     return [
         (TextCorpus(*pair, memory), weight) for pair, weight in zip(files, weights, strict=True)
     ]
@@ -159,10 +159,10 @@ def _open_text(data: DataConfig, split: str) -> Corpus:
         parts = [corpus for corpus, _ in open_training(data)]
         return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
     files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-    return TextCorpus(*files, _find_memory(data))
+    return TextCorpus(*files, find_memory(data))
 
 
-def _find_memory(data: DataConfig) -> Path:
+def find_memory(data: DataConfig) -> Path:
     """The folder of what was found in text files (`file_facts`)."""
     return make_path(data.cache_directory) / "files"
 
@@ -185,7 +185,8 @@ def _check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
 
 
 def _open_multi30k(data: DataConfig, split: str) -> Corpus:
-    return TextCorpus(*_find_multi30k(data, split), _find_memory(data))
+    src, tgt = _find_multi30k(data, split)
+    return TextCorpus(src, tgt, find_memory(data))
 
 
 def _find_multi30k(data: DataConfig, split: str) -> list[Path]:

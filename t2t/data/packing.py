@@ -4,6 +4,7 @@ All batches have one shape. The pairs of a row are the same in all epochs; each 
 rows. The sentences of a row do not attend to each other: see `model/masks.py`.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,21 +52,28 @@ class PackedBatchPlan(BatchPlan):
         length = data.packed_length
         self.shapes = [BatchShape(length, length, count_rows(length, data))]
         uses = np.array(weights, int)
-        blocks = []
+        counts = [
+            int(kept[start:stop].sum()) * uses[number]
+            for number, (start, stop) in enumerate(itertools.pairwise(starts))
+        ]
+        self._pairs = np.empty(sum(counts), np.int32)
+        sizes, filled = [np.zeros(1, np.int32)], 0
         for start in range(0, len(kept), BLOCK):
             pairs = np.arange(start, min(start + BLOCK, len(kept)))
             repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
-            blocks.append(self._pack(np.repeat(pairs, repeats), length))
-        self._pairs = np.concatenate([pairs for pairs, _ in blocks])
+            packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
+            self._pairs[filled : filled + len(packed)] = packed
+            filled += len(packed)
+            sizes.append(own_sizes.astype(np.int32))
         # Row i holds _pairs[_ends[i] : _ends[i + 1]].
-        self._ends = np.cumsum(np.concatenate([[0], *(counts for _, counts in blocks)]))
+        self._ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)
 
     def _pack(
         self, pairs: Int[np.ndarray, "_"], length: int
     ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "rows"]]:
         """Packs pairs into rows; returns the pairs in the order of rows, and the rows' sizes."""
         rows = pack_rows(self.src_lengths[pairs], self.tgt_lengths[pairs], length, self.seed)
-        return pairs[np.argsort(rows, kind="stable")].astype(np.int32), np.bincount(rows)
+        return pairs[np.argsort(rows, kind="stable")], np.bincount(rows)
 
     def _plan_epoch(self, epoch: int) -> list[Any]:
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends) - 1)

@@ -95,6 +95,17 @@ def find_client(path: Path) -> Any:
     return fsspec.filesystem(str(path).partition("://")[0])
 
 
+def measure_size(path: Path) -> int:
+    """Returns the bytes of a file, 0 if it does not exist."""
+    try:
+        size: int = (
+            find_client(path).info(str(path))["size"] if is_bucket(path) else (path.stat().st_size)
+        )
+    except FileNotFoundError:
+        return 0
+    return size
+
+
 def is_client_error(error: BaseException) -> bool:
     """Returns whether an error comes from the client of a bucket, after its retries.
 
