@@ -4,7 +4,12 @@ A run there is killed, continued, and compared bit for bit with an uninterrupted
 """
 
 import multiprocessing
+import os
+import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +21,7 @@ from t2t.config.fields import Config
 from t2t.storage.atomic_files import upload
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import list_steps
-from tests.bucket_server import die_at
+from tests.bucket_server import BUCKET, die_at, serve_bucket
 from tests.tiny_training import (
     STEPS,
     change,
@@ -24,6 +29,7 @@ from tests.tiny_training import (
     make_small_mesh,
     read_figures,
     read_state,
+    write_recipe,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -106,12 +112,12 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_pat
     assert_same_run(bucket / "run", tmp_path / "run", STEPS)
 
 
-def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
+def run(*command: str) -> str:
     """Runs a program on one device; returns its output, or fails with its messages."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": ""} | dict(environment or {}),
+        env=os.environ | {"XLA_FLAGS": ""},
         capture_output=True,
         text=True,
         timeout=500,
