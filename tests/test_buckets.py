@@ -141,9 +141,10 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
         "t2t.evaluate", f"--workdir={saved}", split, "--checkpoint=last",
         f"--output={bucket}/out/scores.json",
     )  # fmt: skip
-    for _ in range(2):  # the second finds all scores
-        watched = run("t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2")
-        assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    watch = "t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"
+    watched = run(*watch)
+    assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    assert run(*watch) == watched  # which finds all scores
     [best] = re.findall(r"the best parameters: (.*)", watched)
     assert "checkpoints" in run("t2t.show", f"{bucket}/run")
     assert "checkpoint" in run("t2t.show", best)
@@ -218,3 +219,22 @@ def test_server_that_fails_or_is_slow_loses_nothing(
             process.start()
             process.join()
             assert process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("gcp_storage_emulator")
+    with serve_bucket() as environment:
+        os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
+        impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
+        done = subprocess.run(
+            [sys.executable, "-m", "t2t.show", f"gs://{BUCKET}/run"],
+            cwd=ROOT,
+            env=os.environ | environment | impatient,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "no answer within" in line
