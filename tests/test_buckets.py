@@ -4,7 +4,12 @@ A run there is killed, continued, and compared bit for bit with an uninterrupted
 """
 
 import multiprocessing
+import os
+import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +21,7 @@ from t2t.config.fields import Config
 from t2t.storage.atomic_files import upload
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import list_steps
-from tests.bucket_server import die_at
+from tests.bucket_server import BUCKET, die_at, serve_bucket
 from tests.tiny_training import (
     STEPS,
     change,
@@ -24,6 +29,7 @@ from tests.tiny_training import (
     make_small_mesh,
     read_figures,
     read_state,
+    write_recipe,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -106,12 +112,12 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_pat
     assert_same_run(bucket / "run", tmp_path / "run", STEPS)
 
 
-def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
+def run(*command: str) -> str:
     """Runs a program on one device; returns its output, or fails with its messages."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": ""} | dict(environment or {}),
+        env=os.environ | {"XLA_FLAGS": ""},
         capture_output=True,
         text=True,
         timeout=500,
@@ -135,9 +141,10 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
         "t2t.evaluate", f"--workdir={saved}", split, "--checkpoint=last",
         f"--output={bucket}/out/scores.json",
     )  # fmt: skip
-    for _ in range(2):  # the second finds all scores
-        watched = run("t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2")
-        assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    watch = "t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"
+    watched = run(*watch)
+    assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    assert run(*watch) == watched  # which finds all scores
     [best] = re.findall(r"the best parameters: (.*)", watched)
     assert "checkpoints" in run("t2t.show", f"{bucket}/run")
     assert "checkpoint" in run("t2t.show", best)
@@ -212,3 +219,22 @@ def test_server_that_fails_or_is_slow_loses_nothing(
             process.start()
             process.join()
             assert process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("gcp_storage_emulator")
+    with serve_bucket() as environment:
+        os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
+        impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
+        done = subprocess.run(
+            [sys.executable, "-m", "t2t.show", f"gs://{BUCKET}/run"],
+            cwd=ROOT,
+            env=os.environ | environment | impatient,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "no answer within" in line

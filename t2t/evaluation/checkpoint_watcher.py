@@ -40,6 +40,7 @@ from t2t.training.run_directory import (
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
+BUCKET_POLL_SECONDS = 15.0  # at least, in a bucket, where each look is several requests
 
 Candidate = tuple[int, int]  # (step of the last checkpoint, number of checkpoints to average)
 
@@ -68,7 +69,7 @@ def wait_for_checkpoint(workdir: Path, timeout: float, poll: float = POLL_SECOND
     while not list_steps(workdir):
         if timeout and time.monotonic() - started > timeout:
             return False
-        time.sleep(poll)
+        _pause(workdir, poll)
     return True
 
 
@@ -126,7 +127,7 @@ class Watch:
                 elif timeout and time.monotonic() - last_scored > timeout:
                     return False
                 else:
-                    time.sleep(poll)
+                    _pause(self._workdir, poll)
 
     def describe(self) -> str:
         """Returns the scores as a table, and the path of the best parameters."""
@@ -289,6 +290,10 @@ class Watch:
 
     def _describe_interval(self, candidate: Candidate) -> str:
         return format_interval(self._rows[candidate].result["measures"][self._measure]["interval"])
+
+
+def _pause(workdir: Path, poll: float) -> None:
+    time.sleep(max(poll, BUCKET_POLL_SECONDS) if is_bucket(workdir) else poll)
 
 
 def _write_link(link: Path, label: str) -> None:

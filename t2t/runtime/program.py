@@ -127,11 +127,11 @@ def _explain(error: Exception) -> str | None:
         error, ValueError | RuntimeError
     ):
         return str(error)
-    if is_client_error(error):
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
         return f"the bucket cannot be used: {describe_error(error)}"
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else describe_error(error)
-    return None
+    return describe_error(error) if isinstance(error, OSError) else None
 
 
 def _handle_signals() -> None:

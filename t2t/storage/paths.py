@@ -16,8 +16,8 @@ from typing import Any
 
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs"}  # scheme -> fsspec's client, and t2t's extra
 _EXTRAS = {"gs": "gcs", "s3": "s3"}
-_CONNECT_SECONDS = 20  # to wait for a connection, and for the next bytes of an answer, before the
-_ANSWER_SECONDS = 60  # client tries again
+_CONNECT_SECONDS = 20  # to wait for a connection
+_ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the client tries again
 # Packages whose errors mean that the bucket or the way to it failed.
 _CLIENT_PACKAGES = {
     "gcsfs", "s3fs", "google", "aiohttp", "requests", "botocore", "aiobotocore",
@@ -128,12 +128,19 @@ def describe_error(error: BaseException) -> str:
 
 
 def _configure_clients() -> None:
-    """Sets options of fsspec's clients, also for Orbax's use of them; the user's own come first.
+    """Sets options of fsspec's clients and of TensorStore, which Orbax uses as well.
 
-    Listings are not cached, since other processes write to the same folders. A server that does not
-    answer ends in an error: the clients wait for five minutes by default, and try six times.
+    What the user has set comes first. Listings are not cached, since other processes write to the
+    same folders. A server that does not answer ends in an error after several tries; by default
+    fsspec's clients wait for five minutes each time, and TensorStore for ever.
     """
-    os.environ.setdefault("EPATH_USE_TF", "false")  # else TensorFlow is used if it is installed
+    for variable, value in {
+        "EPATH_USE_TF": "false",  # else TensorFlow is used if it is installed
+        "TENSORSTORE_CURL_CONNECT_TIMEOUT_SECONDS": _CONNECT_SECONDS,
+        "TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS": _ANSWER_SECONDS,
+        "TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES": 1,  # per second
+    }.items():
+        os.environ.setdefault(variable, str(value))
     import aiohttp  # a dependency of both clients
     from fsspec.config import conf
 

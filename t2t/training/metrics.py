@@ -223,5 +223,5 @@ def _drop_lines_after(path: Path, step: int) -> None:
 
 def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:
     return explain_write_errors(
-        RunError, workdir, "with space there, the same command continues from the last checkpoint"
+        RunError, workdir, "then the same command continues from the last checkpoint"
     )
