@@ -27,7 +27,8 @@ from t2t.data.batch import EOS_ID
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
-from t2t.data.token_cache import Side, TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.token_shards import Shard, Side
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.batch_shapes import draw_lengths
 from t2t.training.provenance import find_versions
@@ -158,8 +159,8 @@ def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
         for part in np.array_split(ids, len(ids) // 10_000_000 + 1):
             part[:] = np.arange(len(part)) % (VOCAB_SIZE - 4) + 4
         ids[ends - 1] = EOS_ID
-        sides.append(Side(ids, own.astype(np.int32), ends))
-    return TokenizedCorpus(*sides)
+        sides.append(Side(ids, own.astype(np.int32)))
+    return TokenizedCorpus([Shard(*sides)])
 
 
 PARTS = {"cache": measure_cache, "plan": measure_plan, "batches": measure_batches}

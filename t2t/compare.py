@@ -32,6 +32,7 @@ from t2t.evaluation.systems import (
 from t2t.evaluation.verdict import describe_all
 from t2t.runtime import program
 from t2t.runtime.text_tables import format_table
+from t2t.storage.paths import make_path
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -136,7 +137,7 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
 def main(operands: Sequence[str]) -> None:
     """Prints the comparison, and the path of the plot if one was drawn."""
     values = flags.FLAGS
-    plot = Path(values.plot).expanduser() if values.plot else None
+    plot = make_path(values.plot) if values.plot else None
     print(compare(operands, values.measure, values.split, values.evaluation, plot))
     if plot:
         print(plot)

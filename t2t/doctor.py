@@ -42,7 +42,15 @@ from t2t.runtime.cluster_checks import (
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.runtime.mesh import make_mesh
+from t2t.storage.atomic_files import (
+    check_writable,
+    explain_write_errors,
+    make_folder,
+    write_file,
+)
+from t2t.storage.paths import describe_error, is_bucket, is_client_error, make_run_path
 from t2t.training.disk_space import BYTES_PER_PARAMETER, measure_space
+from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 _SLOW = 10  # MB/s of one process
@@ -199,12 +207,11 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     Without a config, the sizes of the recipes base and big are shown, and base must fit.
     """
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / f".doctor-{jax.process_index()}"
-        probe.write_text("probe")
-        probe.unlink()
-    except OSError as error:
-        return Finding("disk", str(workdir), f"cannot be written: {error.strerror}")
+        with explain_write_errors(RunError, workdir):
+            make_folder(workdir)
+            check_writable(workdir)
+    except RunError as error:
+        return Finding("disk", str(workdir), str(error))
     names = (
         {"--config": config} if config else {name: read_recipe(name) for name in ("base", "big")}
     )
@@ -214,7 +221,8 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         size = count_parameters(recipe.model, vocab_size, vocab_size)
         spaces[name] = measure_space(workdir, recipe, size)
     first = next(iter(spaces.values()))
-    values = [f"{first.free / 1e9:.1f} GB free in {workdir}"]
+    free = "a bucket has no limit" if is_bucket(workdir) else f"{first.free / 1e9:.1f} GB free"
+    values = [f"{free} in {workdir}"]
     values += [
         f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
         for name, space in spaces.items()
@@ -236,17 +244,18 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**26) -> Finding:
     multihost_utils.sync_global_devices("bandwidth")
     started = time.perf_counter()
     try:
-        with path.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        write_file(path, content)
+        if not is_bucket(path):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         written = time.perf_counter()
         same = path.read_bytes() == content
         read = time.perf_counter()
         path.unlink()
-    except OSError as error:  # find_disk says what is wrong
-        return Finding("bandwidth", f"unknown: {error.strerror}")
+    except Exception as error:
+        if not isinstance(error, OSError) and not is_client_error(error):
+            raise
+        return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]
     vocab_size = config.tokenizer.vocab_size
     needed = BYTES_PER_PARAMETER * count_parameters(config.model, vocab_size, vocab_size) / 1e6
@@ -297,7 +306,7 @@ def main(show: Callable[[str], None] = print) -> int:
     workdir = flags.FLAGS.workdir
     config = read_config() if flags.FLAGS["config"].value else None
     healthy = True
-    for finding in examine(Path(workdir).expanduser() if workdir else None, config):
+    for finding in examine(make_run_path(workdir) if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
         show(f"{finding.name}: {finding.value}{wrong}")

@@ -26,7 +26,8 @@ from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
-from t2t.storage.atomic_files import atomic_path, explain_write_errors
+from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.storage.paths import make_run_path
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.run_directory import RunError
 
@@ -53,13 +54,12 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     """Saves the evaluated parameters as a new run directory."""
-    target = Path(request.save_params).expanduser()
+    target = make_run_path(request.save_params, "--save_params")
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
     with explain_write_errors(RunError, f"--save_params={target}"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(target) as draft:
-            save_params(request.workdir, draft, params, step=int(label.split("-")[-1]))
+        make_folder(target.parent)
+        save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 
 
 def describe(result: Mapping[str, Any], output: Path) -> str:

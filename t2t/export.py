@@ -13,7 +13,8 @@ from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import require_ctranslate2
 from t2t.runtime import program
-from t2t.storage.atomic_files import atomic_path, explain_write_errors
+from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder
+from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -41,7 +42,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
     with explain_write_errors(RunError, f"--output={output}"):
-        output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(output.parent)
         with atomic_path(output) as draft:
             draft.mkdir()
             vocabulary.save(draft / "vocab")
@@ -51,7 +52,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
 def main() -> None:
     """Exports the run that the flags name, and prints the new directory."""
     values = flags.FLAGS
-    output = Path(values.output).expanduser()
+    output = make_path(values.output)
     export(program.read_workdir(), values.checkpoint, output, values.quantization)
     print(output)
 

@@ -27,6 +27,8 @@ from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime import program
 from t2t.runtime.text_tables import format_table
+from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import make_path
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     for split in sorted(list_splits(config.data), key=lambda name: name != "train"):
         corpus = open_split(config.data, split)
         _log.info("tokenizing and counting %s: %d pairs", split, len(corpus))
-        tokenized = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
+        tokenized = tokenize_corpus(corpus, vocabulary, make_path(config.data.cache_directory))
         words, hashes = _read_text(corpus)
         if split == "train":
             training = hashes
@@ -236,12 +238,12 @@ def main(config: Config, vocabulary_path: Path | None, output: Path | None) -> N
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:
-        output.write_text(json.dumps(dataclasses.asdict(report), indent=2) + "\n")
+        write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
 
 
 def _read_path(name: str) -> Path | None:
     value = flags.FLAGS[name].value
-    return Path(value).expanduser() if value else None
+    return make_path(value) if value else None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ decoder and cross-attention, each with its entropy, its role and what the model 
 
 import dataclasses
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +38,8 @@ from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
+from t2t.storage.paths import find_name, make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -94,7 +94,7 @@ def show_attention(request: HeadRequest) -> Path:
     [weights] = compute_pair_weights(translator, params, [shown])
     profiles = profile_heads(translator, params, sample, shown)
     page = HeadPage(
-        run=request.workdir.resolve().name,
+        run=find_name(request.workdir),
         checkpoint=label,
         sentence=request.sentence,
         translation=shown[1],
@@ -118,11 +118,11 @@ def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
 
 def prepare_output(request: HeadRequest) -> Path:
     """Returns the path of the page; raises early if it cannot be written."""
-    path = Path(request.output or request.workdir / "heads.html").expanduser()
+    path = make_path(request.output or request.workdir / "heads.html")
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")
     with explain_write_errors(RunError, path.parent, "--output sets the path"):
-        tempfile.TemporaryFile(dir=path.parent).close()
+        check_writable(path.parent)
     return path
 
 

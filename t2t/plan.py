@@ -25,6 +25,8 @@ from t2t.planning.planner import plan_mesh, search_meshes
 from t2t.planning.search_report import describe_search, to_search_json
 from t2t.planning.topology import open_topology
 from t2t.runtime import program
+from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.paths import make_path
 
 
 def main(
@@ -40,7 +42,7 @@ def main(
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
     topology = open_topology(topology_name, slices)
     if output:  # before the work, so that an unwritable folder fails at once
-        output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(output.parent)
     if search:
         plans, refused = search_meshes(
             config, topology, mean_length=mean_length, all_shapes=all_shapes
@@ -53,7 +55,7 @@ def main(
     print(describe(plan, topology))
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
-        output.write_text(json.dumps({"command": command, **result}, indent=2) + "\n")
+        write_file(output, json.dumps({"command": command, **result}, indent=2) + "\n")
     return plan.fits
 
 
@@ -70,7 +72,7 @@ def run() -> int:
         mean_length=values["mean_length"],
         all_shapes=values["all_shapes"],
         search=values["search"],
-        output=Path(values["output"]).expanduser() if values["output"] else None,
+        output=make_path(values["output"]) if values["output"] else None,
     )
     return 0 if fits else 1
 

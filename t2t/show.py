@@ -13,6 +13,7 @@ from t2t.config.files import load_config, overrides
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
 from t2t.runtime import program
 from t2t.runtime.text_tables import format_table
+from t2t.storage.paths import make_run_path
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import list_steps, read_metrics
 
@@ -107,7 +108,7 @@ def describe_evaluation(evaluation: Evaluation) -> str:
 def main(operands: Sequence[str]) -> None:
     """Prints a description of each run."""
     for number, operand in enumerate(operands):
-        print("\n" * bool(number) + describe_run(Path(operand).expanduser()))
+        print("\n" * bool(number) + describe_run(make_run_path(operand)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.recipes import find_recipe
-from t2t.data.corpus_sources import open_split
+from t2t.data.corpus_sources import check_paths, open_split
 from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
 from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources
@@ -62,6 +62,7 @@ def main() -> int:
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
     # Errors that every run would hit are raised before the first run.
+    check_paths(base.data)
     open_split(base.data, values.split)
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)

@@ -13,23 +13,25 @@ import jax
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.corpus_sources import check_paths, list_splits, open_split, open_training
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
+from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure, score_bleu
 from t2t.model.interface import Params
 from t2t.ops.choose import describe_choice
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.distributed import join, process_0_first
+from t2t.runtime.distributed import join
 from t2t.runtime.mesh import check_divisibility, make_mesh
+from t2t.storage.atomic_files import check_writable, explain_write_errors
+from t2t.storage.paths import is_bucket
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, record_stop
@@ -37,7 +39,13 @@ from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import check_corpora, record_start
-from t2t.training.run_directory import list_steps, lock_run, open_run, read_metrics
+from t2t.training.run_directory import (
+    RunError,
+    list_steps,
+    lock_run,
+    open_run,
+    read_metrics,
+)
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from t2t.training.validation import CorpusScorer
@@ -53,6 +61,7 @@ def main(config: Config, workdir: Path) -> bool:
     """
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
+    check_prepared(config, workdir)
     corpora, weights = zip(*open_training(config.data), strict=True)
     has_validation = "validation" in list_splits(config.data)
     validation = open_split(config.data, "validation") if has_validation else None
@@ -82,7 +91,7 @@ def train_on_mesh(
 
     The run directory is open and locked, and `mesh` is set.
     """
-    vocabulary = process_0_first(lambda: make_vocabulary(config, workdir, corpora))
+    vocabulary = make_vocabulary(config, workdir, corpora)
     loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
@@ -151,15 +160,6 @@ def name_splits(
 ) -> dict[str, Sequence[Corpus]]:
     """Returns the corpora of a run by split, as the run's ledger records them."""
     return {"train": corpora} | ({} if validation is None else {"validation": [validation]})
-
-
-def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
-    """Loads the run's vocabulary, or trains it on the training corpora at the first start."""
-    directory = workdir / "vocab"
-    if Vocabulary.is_saved(directory):
-        return Vocabulary.load(directory)
-    _log.info("training the vocabulary")
-    return train_vocabulary(corpora, config.tokenizer, directory)
 
 
 def make_training_loader(
@@ -236,11 +236,6 @@ def make_validate(
     return validate
 
 
-def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
-    """Tokenizes a corpus, or reads its tokens from the cache; process 0 writes the cache."""
-    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, Path(data.cache_directory)))
-
-
 def count_parameters(params: Params) -> int:
     """Returns the number of trained parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -249,6 +244,10 @@ def count_parameters(params: Params) -> int:
 def run() -> int:
     """Trains as the flags say; returns the exit status."""
     config, workdir = read_config(), program.read_workdir()
+    check_paths(config.data)
+    if is_bucket(workdir):  # a local one is checked when it is locked
+        with explain_write_errors(RunError, workdir):
+            check_writable(workdir)
     enable_compilation_cache()
     join(**program.read_hosts())
     if main(config, workdir):

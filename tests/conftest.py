@@ -5,11 +5,13 @@ The environment is set before anything imports JAX, and programs that tests star
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jaxlib.version
 import jaxtyping
+import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
@@ -49,5 +51,30 @@ CHECKED = [
     if not path.is_relative_to(UNCHECKED)
 ]
 from tests import typechecker  # noqa: E402  (imports JAX)
+from tests.bucket_server import BUCKET, serve_bucket  # noqa: E402
 
 jaxtyping.install_import_hook(CHECKED, f"{typechecker.__name__}.check")
+
+from t2t.storage.paths import make_path  # noqa: E402  (after the hook, which checks it)
+
+
+@pytest.fixture(scope="session")
+def bucket_server() -> Iterator[dict[str, str]]:
+    """The environment that leads to a server with an empty bucket, which lives as long as tests."""
+    for package in ("gcsfs", "gcp_storage_emulator"):
+        pytest.importorskip(package)
+    with serve_bucket() as environment:
+        yield environment
+
+
+@pytest.fixture
+def bucket(
+    bucket_server: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A new folder in a bucket, and a home of its own for local copies."""
+    home = tmp_path_factory.mktemp("home")
+    for name, value in (bucket_server | {"HOME": str(home)}).items():
+        monkeypatch.setenv(name, value)
+    return make_path(f"gs://{BUCKET}/{home.name}")

@@ -1,14 +1,22 @@
 """t2t.prepare: datasets of TFDS, and checks of text files."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from t2t import prepare
-from t2t.config.fields import DataConfig
+from t2t import prepare, train
+from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
+from t2t.data.preparation import is_prepared
+from t2t.training.run_directory import RunError
 from tests.data import tiny_tfds
+from tests.tiny_training import change, make_config, write_recipe
 
 
 def test_tfds_dataset_is_prepared_and_can_be_read(
@@ -18,7 +26,7 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
         corpus_sources.open_split(data, "test")
     for _ in range(2):  # the second call does nothing
-        prepare.main(data)
+        prepare.main(Config(data=data), None)
         assert (
             "test: 4 pairs (tiny_translation/1.0.0, test)" in capsys.readouterr().out.splitlines()
         )
@@ -36,7 +44,7 @@ def test_tfds_dataset_out_of_reach_is_explained(
     monkeypatch.setattr(tiny_tfds.TinyTranslation, "_split_generators", fail)
     data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
     with pytest.raises(DataError, match=r"'tiny_translation' cannot be prepared in .*no route"):
-        prepare.main(data)
+        prepare.main(Config(data=data), None)
 
 
 def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,8 +52,94 @@ def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (tmp_path / f"a.{language}").write_text("1\n2\n3\n")
     files = str(tmp_path / "a.en"), str(tmp_path / "a.de")
     data = DataConfig("text", train_src=files[:1], train_tgt=files[1:])
-    prepare.main(data)
+    prepare.main(Config(data=data), None)
     assert capsys.readouterr().out == f"train: 3 pairs ({files[0]} | {files[1]})\n"
     (tmp_path / "a.de").write_text("1\n2\n")
     with pytest.raises(DataError, match="has 3 lines"):
-        prepare.main(data)
+        prepare.main(Config(data=data), None)
+
+
+def test_prepared_run_has_vocabulary_and_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(tmp_path)
+    assert not is_prepared(config, tmp_path / "run")
+    prepare.main(config, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "train: 280 pairs" in printed
+    assert "vocabulary: 400 sub-words" in printed
+    assert (
+        f"next: python -m t2t.train with the same --config, flags and --workdir={tmp_path}/run"
+        in (printed)
+    )
+    assert is_prepared(config, tmp_path / "run")
+    (tmp_path / "a.de").write_text((tmp_path / "a.de").read_text() * 2)
+    assert not is_prepared(config, tmp_path / "run")
+
+
+def test_training_uses_what_was_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = change(make_config(tmp_path), training={"steps": 5})
+    prepare.main(config, tmp_path / "run")
+    monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
+    monkeypatch.setattr("t2t.data.token_shards._write", None)
+    monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)  # bytes: large, but prepared
+    with caplog.at_level("WARNING"):
+        assert train.main(config, tmp_path / "run")
+    assert not caplog.messages
+
+
+def test_training_refuses_a_large_corpus_that_is_not_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)
+    monkeypatch.setattr("t2t.data.corpus._map_text", None)  # none of its text is read
+    with pytest.raises(DataError, match=r"python -m t2t\.prepare --config=\.\.\. --workdir="):
+        train.main(make_config(tmp_path), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    prepare.main(config, tmp_path / "run")
+    with pytest.raises(RunError, match=r"tokenizer\.vocab_size"):
+        prepare.main(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_killed_preparation_in_two_processes_goes_on(tmp_path: Path) -> None:
+    """The second start, in one process, keeps the shards that two killed processes have made."""
+    config = make_config(tmp_path)
+    write_recipe(config, tmp_path / "recipe.py")
+    program = (
+        "import sys, t2t.data.token_cache as c, t2t.data.token_shards as s, time; c.SHARD = 20\n"
+        "write = s._write\n"
+        "def slow(*arguments):\n    time.sleep(0.5)\n    write(*arguments)\n"
+        "s._write = slow\n"
+        "import runpy; runpy.run_module('t2t.prepare', run_name='__main__')\n"
+    )
+    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/run"]
+    command = [sys.executable, "launch/local.py", "--processes=2", "--devices=1", "--"]
+    own = [sys.executable, "-c", program, *flags]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    started = subprocess.Popen(
+        [*command, *own], cwd=Path(__file__).parents[1], env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    cache, deadline = tmp_path / "cache", time.monotonic() + 120
+    while len(list(cache.glob("[!.]*/cache.json"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    kept = {path: path.stat().st_mtime_ns for path in cache.glob("[!.]*/src.ids")}
+    assert len(kept) >= 4
+    done = subprocess.run(
+        [*command, *own], cwd=Path(__file__).parents[1], env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    after = {path: path.stat().st_mtime_ns for path in cache.glob("[!.]*/src.ids")}
+    assert kept.items() < after.items()
+    assert len(after) == 10 + 4 + 1  # of 200 and 80 pairs, and the validation corpus
+    assert "epoch:" in done.stdout

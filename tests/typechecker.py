@@ -1,8 +1,10 @@
 """The run-time type check that `conftest.py` adds to every function and dataclass of t2t."""
 
+from pathlib import Path
 from typing import TypeVar
 
 from beartype import BeartypeConf, FrozenDict, beartype
+from etils import epath
 
 from t2t.data.batch import Batch, DeviceBatch, HostBatch
 
@@ -10,8 +12,13 @@ Checked = TypeVar("Checked")
 
 SETTINGS = BeartypeConf(
     is_pep484_tower=True,  # like mypy, accepts an int where a float is declared
-    # beartype 0.23 does not support generic NamedTuples; their arrays are checked on use.
-    hint_overrides=FrozenDict(dict.fromkeys((Batch, DeviceBatch, HostBatch), tuple)),
+    hint_overrides=FrozenDict(
+        {
+            # beartype 0.23 does not support generic NamedTuples; their arrays are checked on use.
+            **dict.fromkeys((Batch, DeviceBatch, HostBatch), tuple),
+            Path: Path | epath.Path,  # of a bucket: see t2t/storage/paths.py
+        }
+    ),
 )
 
 

@@ -14,7 +14,8 @@ from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, Token
 from t2t.data.batch_sharding import put_batch
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import Side, TokenizedCorpus
+from t2t.data.token_cache import TokenizedCorpus
+from t2t.data.token_shards import Shard, Side
 from t2t.model.flops import count_parameters, train_flops
 from t2t.runtime.mesh import make_mesh
 from t2t.training.optimizer import make_optimizer
@@ -44,7 +45,7 @@ def make_config(size: Size, arguments: argparse.Namespace) -> Config:
 def join_side(sentences: Sequence[np.ndarray]) -> Side:
     """Joins the sentences of one language as in the token cache."""
     lengths = np.array([len(ids) for ids in sentences], np.int32)
-    return Side(np.concatenate(sentences).astype(np.uint16), lengths, np.cumsum(lengths))
+    return Side(np.concatenate(sentences).astype(np.uint16), lengths)
 
 
 def main() -> None:
@@ -58,7 +59,7 @@ def main() -> None:
     size = SIZES[arguments.size]
     config = make_config(size, arguments)
     pairs = draw_pairs(size, 20_000)
-    corpus = TokenizedCorpus(*map(join_side, zip(*pairs, strict=True)))
+    corpus = TokenizedCorpus([Shard(*map(join_side, zip(*pairs, strict=True)))])
     lengths = corpus.src_lengths, corpus.tgt_lengths
     plan = make_plan([lengths], config.data, config.seed)
     loader = Loader(plan, [corpus])

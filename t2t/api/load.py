@@ -4,7 +4,6 @@ Its imports are inside the function, because every program imports `t2t`.
 """
 
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,5 +23,6 @@ def load(workdir: str | PathLike[str], checkpoint: str | int = "last") -> "t2t.a
             config, vocabulary and parameters do not fit together.
     """
     from t2t.api.run import open_run
+    from t2t.storage.paths import make_run_path
 
-    return open_run(Path(workdir).expanduser(), str(checkpoint))
+    return open_run(make_run_path(workdir), str(checkpoint))

@@ -3,14 +3,15 @@
 Every host computes the same plan. So the order of the data does not depend on the number of hosts,
 resuming needs only the step, and each pair is used exactly once per epoch (or as often as the
 weight of its corpus says). Text and ids are not read here.
+
+Memory: about 16 bytes per pair. What needs more for a moment works on blocks of `BLOCK` pairs.
 """
 
 import dataclasses
-import functools
 import itertools
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -24,6 +25,8 @@ CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, tar
 # Relative cost of a source and a target position, used to choose shapes. A target position costs
 # more because it passes through two attentions and the logits.
 POSITION_COSTS = (1, 3)
+
+BLOCK = 1 << 20  # pairs
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -47,8 +50,7 @@ class LengthCounts(NamedTuple):
     counts: Lengths
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedBatch:
+class PlannedBatch(NamedTuple):
     """The pairs of one batch; rows may be empty if an epoch has no more pairs for them."""
 
     shape: BatchShape
@@ -84,8 +86,10 @@ class BatchPlan:
             DataError: the filters drop every pair.
         """
         self.seed = seed
-        self.src_lengths = np.concatenate([src for src, _ in corpora])
-        self.tgt_lengths = np.concatenate([tgt for _, tgt in corpora])
+        self.src_lengths, self.tgt_lengths = (  # a copy would be a quarter of the memory
+            side[0] if len(side) == 1 else np.concatenate(side)
+            for side in zip(*corpora, strict=True)
+        )
         self.dropped = find_dropped(self.src_lengths, self.tgt_lengths, data)
         kept = np.ones(len(self.src_lengths), bool)
         for indices in self.dropped.values():
@@ -97,9 +101,9 @@ class BatchPlan:
             )
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
         self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
-        self._epoch = functools.lru_cache(maxsize=2)(self._plan_epoch)
+        self._epoch: tuple[int, list[Any]] | None = None  # (number, plan) of the last one used
         self._lock = threading.Lock()  # so that only one thread plans an epoch
-        self.steps_per_epoch = len(self._epoch(0))
+        self.steps_per_epoch = len(self._find_epoch(0))
 
     def _arrange(
         self,
@@ -109,7 +113,8 @@ class BatchPlan:
         weights: Sequence[float],
     ) -> None:
         """Chooses the shapes and the pairs of each, which are the same in all epochs."""
-        self.shapes = choose_shapes(self.src_lengths[kept], self.tgt_lengths[kept], data)
+        counts = count_lengths(self.src_lengths, self.tgt_lengths, data.length_multiple, kept)
+        self.shapes = choose_shapes(counts, data)
         shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
         shape_of[~kept] = -1
         groups = [  # by corpus, then by shape
@@ -124,19 +129,29 @@ class BatchPlan:
         """The batch of a step; steps are counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         with self._lock:
-            return self._epoch(epoch)[index]
+            return self._make_batch(self._find_epoch(epoch)[index])
 
     def padding_share(self) -> float:
         """Fraction of padding among the target positions of the first epoch."""
-        batches = self._epoch(0)
-        real = sum(int(self.tgt_lengths[batch.indices].sum()) for batch in batches)
-        return 1 - real / sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
+        real = positions = 0
+        for step in range(self.steps_per_epoch):
+            batch = self.batch(step)
+            real += int(self.tgt_lengths[batch.indices].sum())
+            positions += batch.shape.rows * batch.shape.tgt_length
+        return 1 - real / positions
 
     def describe_dropped(self) -> str:
         """The number of pairs that each filter dropped, as text."""
         return ", ".join(f"{len(indices)} {rule}" for rule, indices in self.dropped.items())
 
-    def _plan_epoch(self, epoch: int) -> list[PlannedBatch]:
+    def _find_epoch(self, epoch: int) -> list[Any]:
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = None  # frees its memory before the next one is planned
+            self._epoch = epoch, self._plan_epoch(epoch)
+        return self._epoch[1]
+
+    def _plan_epoch(self, epoch: int) -> list[Any]:
+        """Plans an epoch: for each batch, what `_make_batch` makes it from."""
         random = np.random.default_rng((self.seed, epoch))
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
@@ -146,11 +161,14 @@ class BatchPlan:
             larger = [n for n in range(number + 1, len(self.shapes)) if self.shapes[n].holds(shape)]
             whole = len(indices) if not larger else len(indices) - len(indices) % shape.rows
             for start in range(0, whole, shape.rows):
-                own = indices[start : start + shape.rows]
-                batches.append(PlannedBatch(shape, own, np.arange(len(own))))
+                batches.append((shape, indices[start : start + shape.rows]))
             if larger:
                 carried[larger[0]].append(indices[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
+
+    def _make_batch(self, planned: Any) -> PlannedBatch:
+        shape, indices = planned
+        return PlannedBatch(shape, indices, np.arange(len(indices)))
 
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:
         """The pairs of one corpus and shape that an epoch uses.
@@ -172,25 +190,27 @@ class BatchPlan:
 
 def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "_"]]:
     """The pairs that each filter drops, by its name; a pair counts for the first that applies."""
-    empty = (src <= 1) | (tgt <= 1)  # EOS alone
-    long = ~empty & (np.maximum(src, tgt) > data.max_length)
-    ratio = np.maximum(src, tgt) / np.maximum(np.minimum(src, tgt), 1)
-    uneven = ~empty & ~long & (ratio > (data.max_length_ratio or np.inf))
-    return {
-        "empty": np.flatnonzero(empty),
-        f"longer than {data.max_length}": np.flatnonzero(long),
-        "of uneven lengths": np.flatnonzero(uneven),
-    }
+    rules = "empty", f"longer than {data.max_length}", "of uneven lengths"
+    dropped: dict[str, list[np.ndarray]] = {rule: [] for rule in rules}
+    for start in range(0, len(src), BLOCK):
+        shorter = np.minimum(src[start : start + BLOCK], tgt[start : start + BLOCK])
+        longer = np.maximum(src[start : start + BLOCK], tgt[start : start + BLOCK])
+        empty = shorter <= 1  # EOS alone
+        long = ~empty & (longer > data.max_length)
+        ratio = longer / np.maximum(shorter, 1)
+        uneven = ~empty & ~long & (ratio > (data.max_length_ratio or np.inf))
+        for rule, found in zip(rules, (empty, long, uneven), strict=True):
+            dropped[rule].append(np.flatnonzero(found) + start)
+    return {rule: np.concatenate(found) for rule, found in dropped.items()}
 
 
-def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchShape]:
+def choose_shapes(counts: LengthCounts, data: DataConfig) -> list[BatchShape]:
     """Chooses at most `data.num_shapes` shapes with little padding, by greedy binary splits.
 
     Starts with one group of all pairs. Each step finds the group and the source or target length
     at which a split saves the most padding, and splits the group there, until there are enough
     shapes or no split saves any. The shape of a group is its largest source and target length.
     """
-    counts = count_lengths(src, tgt, data.length_multiple)
     largest = find_longest(counts)  # always a shape, so that it can take all leftover pairs
     groups, lengths = [counts], {largest}
     while True:
@@ -215,11 +235,20 @@ def choose_shapes(src: Lengths, tgt: Lengths, data: DataConfig) -> list[BatchSha
     )
 
 
-def count_lengths(src: Lengths, tgt: Lengths, multiple: int) -> LengthCounts:
-    """Counts the pairs of each combination of lengths, rounded up to a multiple."""
-    src, tgt = (-(-lengths // multiple) for lengths in (src, tgt))
-    width = int(tgt.max()) + 1
-    keys, counts = np.unique(src.astype(np.int64) * width + tgt, return_counts=True)
+def count_lengths(
+    src: Lengths, tgt: Lengths, multiple: int, kept: Bool[np.ndarray, "n"] | None = None
+) -> LengthCounts:
+    """Counts the (kept) pairs of each combination of lengths, rounded up to a multiple."""
+    kept = np.ones(len(src), bool) if kept is None else kept
+    width = -(-int(tgt.max()) // multiple) + 1
+    keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for start in range(0, len(src), BLOCK):
+        own = kept[start : start + BLOCK]
+        rounded = (-(-side[start : start + BLOCK][own] // multiple) for side in (src, tgt))
+        own_src, own_tgt = (side.astype(np.int64) for side in rounded)
+        new_keys, new_counts = np.unique(own_src * width + own_tgt, return_counts=True)
+        keys, places = np.unique(np.concatenate([keys, new_keys]), return_inverse=True)
+        counts = np.bincount(places, np.concatenate([counts, new_counts])).astype(np.int64)
     return LengthCounts(keys // width * multiple, keys % width * multiple, counts)
 
 
@@ -271,6 +300,7 @@ def assign_shapes(src: Lengths, tgt: Lengths, shapes: Sequence[BatchShape]) -> L
 
 def group_by_shape(shape_of: Lengths, num_shapes: int, start: int) -> list[Int[np.ndarray, "_"]]:
     """The pairs of each shape, in ascending order; the first pair has the number `start`."""
-    order = np.argsort(shape_of, kind="stable") + start
-    ends = np.cumsum(np.bincount(shape_of + 1, minlength=num_shapes + 1))
-    return [group.astype(np.int32) for group in np.split(order, ends)[1:-1]]
+    return [
+        (np.flatnonzero(shape_of == number) + start).astype(np.int32)
+        for number in range(num_shapes)
+    ]

@@ -6,6 +6,7 @@ Nothing here tokenises, filters or shuffles.
 
 import abc
 import errno
+import functools
 import gzip
 import hashlib
 import mmap
@@ -17,12 +18,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+
+from t2t.storage.file_facts import recall, remember
+from t2t.storage.paths import describe_error, make_path
+from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
+_STRIDE = 64  # lines between two whose places are kept
 
 
 class DataError(ValueError):
@@ -62,49 +67,88 @@ class TextFile:
 
     Lines end with LF or CR LF only. `str.splitlines` would also split at U+2028 and similar
     characters, which occur inside sentences. The encoding of the whole file is checked when it is
-    opened.
+    opened for the first time.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path).expanduser()
-        self._text = _map_text(self.path)
-        self._starts = _find_line_starts(self._text)
-        self._check_encoding()
+    def __init__(self, path: str | Path, memory: Path | None = None):
+        """Opens a file; with `memory`, a folder, only once for as long as it does not change.
+
+        Then the number of lines and the fingerprint are kept there (`file_facts`), and a later
+        start reads the file only if its lines are asked for.
+        """
+        self.path = make_path(path)
+        facts = recall(memory, self.path) if memory else None
+        if facts is None:
+            self._check_encoding()
+            sha256 = hashlib.sha256(self._index.text).hexdigest()
+            facts = {"lines": self._index.num_lines, "sha256": sha256}
+            if memory:
+                remember(memory, self.path, facts)
+        self._num_lines, self._sha256 = int(facts["lines"]), str(facts["sha256"])
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return self._num_lines
 
     def read(self, start: int, stop: int) -> list[str]:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
-        lines = self._bytes(start, stop).decode().split("\n")
-        return [line.removesuffix("\r") for line in lines]
+        first, begin, end = self._index.find(start, stop)
+        lines = self._index.text[begin:end].decode().split("\n")
+        return [line.removesuffix("\r") for line in lines[start - first : stop - first]]
 
     def fingerprint(self) -> str:
         """SHA-256 of the uncompressed text."""
-        return hashlib.sha256(self._text).hexdigest()
+        return self._sha256
 
-    def _bytes(self, start: int, stop: int) -> bytes:
-        return self._text[self._starts[start] : self._starts[stop] - 1]
+    @functools.cached_property
+    def _index(self) -> "_LineIndex":
+        return _LineIndex(_map_text(self.path))
 
     def _check_encoding(self) -> None:
-        for start in range(0, len(self), _LINES):
+        index = self._index
+        for start in range(0, index.num_lines, _LINES):
+            first, begin, end = index.find(start, min(start + _LINES, index.num_lines))
+            text = index.text[begin:end]
             try:
-                self._bytes(start, min(start + _LINES, len(self))).decode()
+                text.decode()
             except UnicodeDecodeError as error:
-                position = self._starts[start] + error.start
-                line = int(np.searchsorted(self._starts, position, side="right"))
+                line = first + text[: error.start].count(b"\n") + 1
                 raise DataError(
-                    f"{self.path}, line {line}: byte 0x{self._text[position]:02x} is not UTF-8; "
+                    f"{self.path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8; "
                     "convert the file, for example with iconv -t UTF-8"
                 ) from None
 
 
+class _LineIndex:
+    """Where the lines of a text begin; of each `_STRIDE` lines only the first is kept."""
+
+    def __init__(self, text: mmap.mmap):
+        self.text = text
+        codes = np.frombuffer(text, np.uint8)
+        starts = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
+        count = 0
+        for start in range(0, len(codes), _BLOCK):
+            ends = np.flatnonzero(codes[start : start + _BLOCK] == ord("\n")) + start
+            starts.append(ends[(-count - 1) % _STRIDE :: _STRIDE] + 1)
+            count += len(ends)
+        self.num_lines = count + int(codes[-1] != ord("\n"))
+        self._starts = np.concatenate(starts)
+
+    def find(self, start: int, stop: int) -> tuple[int, int, int]:
+        """Finds the bytes of a few more lines than [start, stop): (first line, begin, end)."""
+        first, last = start // _STRIDE, -(-stop // _STRIDE)
+        end = self._starts[last] if last < len(self._starts) else len(self.text)
+        return first * _STRIDE, int(self._starts[first]), int(end)
+
+
 def _map_text(path: Path) -> mmap.mmap:
-    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file."""
+    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file.
+
+    A file in a bucket is first copied to this host.
+    """
     try:
-        with path.open("rb") as file:
+        with stage_file(path).open("rb") as file:
             if path.suffix != ".gz":
                 return _map_file(file.fileno(), path)
             with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
@@ -117,7 +161,7 @@ def _map_text(path: Path) -> mmap.mmap:
         raise DataError(f"{path} is not a complete gzip file: {error}") from None
     except OSError as error:
         remedy = "; a .gz is unpacked into TMPDIR" if error.errno == errno.ENOSPC else ""
-        raise DataError(f"{path} cannot be read: {error.strerror}{remedy}") from None
+        raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None
 
 
 def _map_file(descriptor: int, path: Path) -> mmap.mmap:
@@ -126,27 +170,12 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
     return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
 
 
-def _find_line_starts(text: mmap.mmap) -> Int[np.ndarray, "starts"]:
-    """Byte offsets of the lines: line i is text[starts[i] : starts[i + 1] - 1].
-
-    The last entry is the offset at which a line after the last one would start.
-    """
-    codes = np.frombuffer(text, np.uint8)
-    ends = [
-        np.flatnonzero(codes[start : start + _BLOCK] == ord("\n")) + start
-        for start in range(0, len(codes), _BLOCK)
-    ]
-    if codes[-1] != ord("\n"):
-        ends.append(np.array([len(codes)]))
-    first = 3 if text[:3] == b"\xef\xbb\xbf" else 0  # skip a byte order mark
-    return np.concatenate([[first], np.concatenate(ends) + 1])
-
-
 class TextCorpus(Corpus):
     """Two text files; line n of one is the translation of line n of the other."""
 
-    def __init__(self, src: str | Path, tgt: str | Path):
-        self._src, self._tgt = TextFile(src), TextFile(tgt)
+    def __init__(self, src: str | Path, tgt: str | Path, memory: Path | None = None):
+        """Opens both files; `memory` as in `TextFile`."""
+        self._src, self._tgt = TextFile(src, memory), TextFile(tgt, memory)
         self.name = f"{self._src.path} | {self._tgt.path}"
         if len(self._src) != len(self._tgt):
             raise DataError(

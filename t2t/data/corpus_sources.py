@@ -24,7 +24,13 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import (
+    check_writable,
+    explain_write_errors,
+    make_folder,
+    write_file,
+)
+from t2t.storage.paths import is_bucket, make_path
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -42,6 +48,22 @@ MULTI30K_CHECKSUMS = {  # SHA-256 of the text, because a .gz contains its time s
 }
 
 
+def check_paths(data: DataConfig) -> None:
+    """Raises an error for a path that cannot work, before anything is computed.
+
+    Raises:
+        PathError: a scheme is unknown, or its client is not installed.
+        DataError: the cache is in a bucket that cannot be written.
+    """
+    files = (*data.train_src, *data.train_tgt, data.validation_src, data.validation_tgt)
+    for path in (data.directory, *files, data.test_src, data.test_tgt):
+        make_path(path)
+    cache = make_path(data.cache_directory)
+    if is_bucket(cache):
+        with explain_write_errors(DataError, f"data.cache_directory={cache}"):
+            check_writable(cache)
+
+
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     """Opens the training corpora; returns each with its weight.
 
@@ -54,7 +76,10 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
         return [(open_split(data, "train"), 1.0)]
     files = zip(data.train_src, data.train_tgt, strict=True)
     weights = data.train_weights or (1.0,) * len(data.train_src)
-    return [(TextCorpus(*pair), weight) for pair, weight in zip(files, weights, strict=True)]
+    memory = find_memory(data)
+    return [
+        (TextCorpus(*pair, memory), weight) for pair, weight in zip(files, weights, strict=True)
+    ]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:
@@ -133,7 +158,13 @@ def _open_text(data: DataConfig, split: str) -> Corpus:
     if split == "train":
         parts = [corpus for corpus, _ in open_training(data)]
         return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
-    return TextCorpus(getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt"))
+    files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+    return TextCorpus(*files, find_memory(data))
+
+
+def find_memory(data: DataConfig) -> Path:
+    """The folder of what was found in text files (`file_facts`)."""
+    return make_path(data.cache_directory) / "files"
 
 
 def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
@@ -154,13 +185,14 @@ def _check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
 
 
 def _open_multi30k(data: DataConfig, split: str) -> Corpus:
-    return TextCorpus(*_find_multi30k(data, split))
+    src, tgt = _find_multi30k(data, split)
+    return TextCorpus(src, tgt, find_memory(data))
 
 
 def _find_multi30k(data: DataConfig, split: str) -> list[Path]:
     """The source and target files; downloads missing ones unless `data.directory` is set."""
     _check_languages(data, _MULTI30K_LANGUAGES)
-    folder = Path(data.directory or f"{data.cache_directory}/multi30k").expanduser()
+    folder = make_path(data.directory or f"{data.cache_directory}/multi30k")
     files = []
     for language in (data.src_language, data.tgt_language):
         name = f"{_MULTI30K_STEMS[split]}.{language}"
@@ -193,7 +225,7 @@ def _download_multi30k(name: str, folder: Path) -> Path:
         )
     path = folder / f"{name}.gz"
     with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_file(path, packed)
     return path
 
@@ -205,7 +237,12 @@ def _make_builder(data: DataConfig) -> Any:
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
-    directory = Path(data.directory).expanduser() if data.directory else None
+    directory = make_path(data.directory) if data.directory else None
+    if directory and is_bucket(directory):
+        raise DataError(
+            f"data.directory={data.directory!r}: data.source='tfds' is read from local files only; "
+            "name a local or shared folder, or data.source='text' with files in a bucket"
+        )
     try:
         return tfds.builder(data.tfds_name, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version

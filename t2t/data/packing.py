@@ -4,13 +4,16 @@ All batches have one shape. The pairs of a row are the same in all epochs; each 
 rows. The sentences of a row do not attend to each other: see `model/masks.py`.
 """
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
 from t2t.data.batching import (
+    BLOCK,
     BatchPlan,
     BatchShape,
     CorpusLengths,
@@ -35,7 +38,8 @@ def make_plan(
 class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
-    Each row has `data.packed_length` source positions and as many target positions.
+    Each row has `data.packed_length` source positions and as many target positions. The pairs of a
+    row come from one block of `BLOCK` pairs.
     """
 
     def _arrange(
@@ -47,20 +51,39 @@ class PackedBatchPlan(BatchPlan):
     ) -> None:
         length = data.packed_length
         self.shapes = [BatchShape(length, length, count_rows(length, data))]
-        uses = np.repeat(np.array(weights, int), np.diff(starts))
-        pairs = np.repeat(np.arange(len(kept)), np.where(kept, uses, 0))
+        uses = np.array(weights, int)
+        counts = [
+            int(kept[start:stop].sum()) * uses[number]
+            for number, (start, stop) in enumerate(itertools.pairwise(starts))
+        ]
+        self._pairs = np.empty(sum(counts), np.int32)
+        sizes, filled = [np.zeros(1, np.int32)], 0
+        for start in range(0, len(kept), BLOCK):
+            pairs = np.arange(start, min(start + BLOCK, len(kept)))
+            repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
+            packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
+            self._pairs[filled : filled + len(packed)] = packed
+            filled += len(packed)
+            sizes.append(own_sizes.astype(np.int32))
+        # Row i holds _pairs[_ends[i] : _ends[i + 1]].
+        self._ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)
+
+    def _pack(
+        self, pairs: Int[np.ndarray, "_"], length: int
+    ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "rows"]]:
+        """Packs pairs into rows; returns the pairs in the order of rows, and the rows' sizes."""
         rows = pack_rows(self.src_lengths[pairs], self.tgt_lengths[pairs], length, self.seed)
-        self._pairs = pairs[np.argsort(rows, kind="stable")]
-        self._ends = np.cumsum(np.bincount(rows))  # the end of each row in `_pairs`
+        return pairs[np.argsort(rows, kind="stable")], np.bincount(rows)
 
-    def _plan_epoch(self, epoch: int) -> list[PlannedBatch]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends))
+    def _plan_epoch(self, epoch: int) -> list[Any]:
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends) - 1)
         size = self.shapes[0].rows
-        return [self._join(order[start : start + size]) for start in range(0, len(order), size)]
+        return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def _join(self, rows: Int[np.ndarray, "rows"]) -> PlannedBatch:
-        counts = np.diff(self._ends, prepend=0)[rows]
-        first = self._ends[rows] - counts
+    def _make_batch(self, planned: Any) -> PlannedBatch:
+        rows: Int[np.ndarray, rows] = planned
+        first, ends = self._ends[rows], self._ends[rows + 1]
+        counts = ends - first
         numbers = np.repeat(np.arange(len(rows)), counts)
         within = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
         return PlannedBatch(self.shapes[0], self._pairs[first[numbers] + within], numbers)

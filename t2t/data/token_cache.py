@@ -1,99 +1,54 @@
-"""Tokenises a corpus once and caches it on disk as memory-mapped ragged arrays.
+"""Tokenises a corpus once, in shards that are cached on disk (`token_shards`).
 
-A cache is a folder named by a hash of text, vocabulary and format. For each side it holds the
-concatenated ids of all sentences (`src.ids`) and their lengths (`src.lengths`); `cache.json` holds
-the size and checksum of each file. No pair is dropped or cut here: the plan filters by length. A
-folder whose name begins with a dot is unfinished; delete it if no process is writing it.
+The shards are named by a hash of text, vocabulary and format. A corpus of up to `SHARD` pairs is
+one shard; of a larger one, several processes can build different shards, and those that are there
+are kept when the work was interrupted. No pair is dropped or cut here: the plan filters by length.
 """
 
-import contextlib
-import dataclasses
-import errno
 import hashlib
-import itertools
-import json
-import logging
-import os
-import shutil
-import uuid
-import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import tqdm
 from jaxtyping import Int, Integer
 
 from t2t.data.corpus import Corpus, DataError
+from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
+SHARD = 1 << 20  # pairs
 _FORMAT = 1  # increase it when the layout of the files or the tokenisation changes
-_CHUNK = 10_000  # pairs tokenised at a time
-_BLOCK = 1 << 24  # bytes read at a time to compute a checksum
-_SIDES = ("src", "tgt")
-_INDEX = "cache.json"
-
-
-class _DamagedError(Exception):
-    """A cache whose files are missing or differ from what was written."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Side:
-    """The sentences of one language: row i is ids[ends[i] - lengths[i] : ends[i]]."""
-
-    ids: Integer[np.ndarray, "tokens"]
-    lengths: Int[np.ndarray, "n"]
-    ends: Int[np.ndarray, "n"]
-
-    def row(self, index: int) -> Integer[np.ndarray, "length"]:
-        """The ids of one sentence, as a view of the file."""
-        end = self.ends[index]
-        return self.ids[end - self.lengths[index] : end]
-
-    def copy(
-        self,
-        indices: Int[np.ndarray, "n"],
-        offsets: Int[np.ndarray, "n"],
-        into: Int[np.ndarray, "positions"],
-    ) -> None:
-        """Copies sentences into an array, each starting at its offset."""
-        lengths = self.lengths[indices]
-        ends = np.cumsum(lengths)
-        tokens = np.arange(ends[-1] if len(ends) else 0)
-
-        def ragged_indices(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
-            """Concatenates start, start + 1, ..., start + length - 1 of each sentence."""
-            indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
-            return indices
-
-        into[ragged_indices(offsets)] = self.ids[ragged_indices(self.ends[indices] - lengths)]
 
 
 class TokenizedCorpus:
     """A tokenised corpus: pairs of source and target ids by index."""
 
-    def __init__(self, src: Side, tgt: Side):
-        self._src, self._tgt = src, tgt
+    def __init__(self, shards: Sequence[Shard]):
+        self._shards = shards
+        self._ends = np.cumsum([len(shard.src.lengths) for shard in shards])
 
     def __len__(self) -> int:
-        return len(self._src.lengths)
+        return int(self._ends[-1])
 
     @property
     def src_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each source sentence, with EOS."""
-        return self._src.lengths
+        """Sub-words of each source sentence, with EOS; a new array in memory."""
+        return np.concatenate([shard.src.lengths for shard in self._shards])
 
     @property
     def tgt_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each target sentence, with EOS."""
-        return self._tgt.lengths
+        """Sub-words of each target sentence, with EOS; a new array in memory."""
+        return np.concatenate([shard.tgt.lengths for shard in self._shards])
 
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
-        return self._src.row(index), self._tgt.row(index)
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        shard = self._shards[number]
+        place = index - int(self._ends[number]) + len(shard.src.lengths)
+        return shard.src.row(place), shard.tgt.row(place)
 
     def copy(
         self,
@@ -104,93 +59,73 @@ class TokenizedCorpus:
         tgt: Int[np.ndarray, "tgt_positions"],
     ) -> None:
         """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
-        self._src.copy(indices, src_offsets, src)
-        self._tgt.copy(indices, tgt_offsets, tgt)
+        numbers = np.searchsorted(self._ends, indices, side="right")
+        for number in np.unique(numbers).tolist():
+            shard = self._shards[number]
+            (own,) = np.nonzero(numbers == number)
+            places = indices[own] - self._ends[number] + len(shard.src.lengths)
+            shard.src.copy(places, src_offsets[own], src)
+            shard.tgt.copy(places, tgt_offsets[own], tgt)
 
 
 def tokenize_corpus(
     corpus: Corpus, vocabulary: Vocabulary, directory: Path, *, progress: bool = True
 ) -> TokenizedCorpus:
-    """Tokenises a corpus, or opens its cache in `directory` if it is there and undamaged.
-
-    Several processes may build the same cache at once: each writes to a folder of its own, and the
-    first to finish renames it to the final name.
+    """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
     Raises:
         DataError: The corpus is empty, or the cache cannot be written.
     """
+    return TokenizedCorpus(_build(corpus, vocabulary, directory, 0, 1, progress))
+
+
+def tokenize_share(
+    corpus: Corpus, vocabulary: Vocabulary, directory: Path, number: int, count: int
+) -> None:
+    """Builds the missing ones of shards `number`, `number` + `count`, ...: a process's share.
+
+    Raises:
+        DataError: The corpus is empty, or the cache cannot be written.
+    """
+    _build(corpus, vocabulary, directory, number, count, progress=True)
+
+
+def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> bool:
+    """Returns whether all shards of a corpus are in `directory`."""
+    return all(is_built(path) for path in _list_shards(corpus, vocabulary, directory))
+
+
+def _build(
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    directory: Path,
+    number: int,
+    count: int,
+    progress: bool,
+) -> list[Shard]:
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    directory = directory.expanduser()
+    shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
+    with (
+        explain_write_errors(DataError, f"data.cache_directory={directory}"),
+        _open_bar(sum(len(pairs) for _, pairs in shards), progress) as bar,
+    ):
+        return [
+            open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards
+        ]
+
+
+def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
+    """Returns folder -> pairs of each shard, in order."""
     key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
-    final = directory / hashlib.sha256(key.encode()).hexdigest()[:32]
-    if final.exists():
-        try:
-            return _open(final)
-        except _DamagedError as damage:
-            logging.warning("the cache %s is damaged (%s); it is built again", final, damage)
-    with explain_write_errors(DataError, f"data.cache_directory={directory}"):
-        directory.mkdir(parents=True, exist_ok=True)
-        building = _unfinished(final)
-        building.mkdir()
-        try:
-            _write(building, corpus, vocabulary, progress)
-            # Opened before it is renamed, so that the memory maps stay valid even if another
-            # process, which saw a damaged cache under the final name, moves this one away.
-            tokenized = _open(building)
-            _install(building, final)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    return tokenized
-
-
-class _ArrayWriter:
-    """Appends integers to a file and computes its size and checksum."""
-
-    def __init__(self, file: IO[bytes], dtype: str):
-        self._file, self._dtype = file, dtype
-        self._size = self._crc32 = 0
-
-    def append(self, values: Iterable[int]) -> None:
-        block = np.fromiter(values, self._dtype).tobytes()
-        self._file.write(block)
-        self._size += len(block)
-        self._crc32 = zlib.crc32(block, self._crc32)
-
-    def finish(self) -> dict[str, str | int]:
-        """Flushes the file to disk; returns the dtype, size and checksum for `_read_array`."""
-        _flush(self._file)
-        return {"dtype": self._dtype, "size": self._size, "crc32": self._crc32}
-
-
-def _flush(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _write(folder: Path, corpus: Corpus, vocabulary: Vocabulary, progress: bool) -> None:
-    """Writes the cache of a corpus, in chunks, so that memory does not grow with the corpus."""
-    tokenizers = vocabulary.src, vocabulary.tgt
-    writers: dict[str, _ArrayWriter] = {}
-    with contextlib.ExitStack() as files:
-        for side, tokenizer in zip(_SIDES, tokenizers, strict=True):
-            ids_dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-            for name, dtype in ((f"{side}.ids", ids_dtype), (f"{side}.lengths", "<i4")):
-                file = files.enter_context((folder / name).open("wb"))
-                writers[name] = _ArrayWriter(file, dtype)
-        bar = files.enter_context(_open_bar(len(corpus), progress))
-        for start in range(0, len(corpus), _CHUNK):
-            pairs = corpus.read(start, min(start + _CHUNK, len(corpus)))
-            sides = zip(*pairs, strict=True)
-            for side, tokenizer, sentences in zip(_SIDES, tokenizers, sides, strict=True):
-                rows = tokenizer.encode(sentences)
-                writers[f"{side}.ids"].append(itertools.chain.from_iterable(rows))
-                writers[f"{side}.lengths"].append(map(len, rows))
-            bar.update(len(pairs))
-        index = {name: writer.finish() for name, writer in writers.items()}
-    with (folder / _INDEX).open("w") as text:
-        json.dump(index, text, indent=2)
-        _flush(text)
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    starts = range(0, len(corpus), SHARD)
+    names = [name]
+    if len(starts) > 1:
+        names = [f"{name}-{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
+    parts = [range(start, min(start + SHARD, len(corpus))) for start in starts]
+    folder = directory.expanduser()
+    return {folder / name: part for name, part in zip(names, parts, strict=True)}
 
 
 def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
@@ -203,53 +138,3 @@ def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
         delay=2,
         disable=None if progress else True,
     )
-
-
-def _open(folder: Path) -> TokenizedCorpus:
-    """Maps a finished cache; raises `_DamagedError` if a file differs from what was written."""
-    try:
-        index = json.loads((folder / _INDEX).read_text())
-        src, tgt = (_read_side(folder, side, index) for side in _SIDES)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _DamagedError(f"{type(error).__name__}: {error}") from None
-    return TokenizedCorpus(src, tgt)
-
-
-def _read_side(folder: Path, side: str, index: dict[str, Any]) -> Side:
-    names = f"{side}.ids", f"{side}.lengths"
-    ids, lengths = (_read_array(folder / name, **index[name]) for name in names)
-    return Side(ids, lengths, np.cumsum(lengths, dtype=np.int64))
-
-
-def _read_array(path: Path, dtype: str, size: int, crc32: int) -> Integer[np.ndarray, "values"]:
-    array = np.asarray(np.memmap(path, dtype, mode="r"))
-    checksum = 0
-    for block in np.array_split(array, array.nbytes // _BLOCK + 1):
-        checksum = zlib.crc32(block.tobytes(), checksum)
-    if (array.nbytes, checksum) != (size, crc32):
-        raise _DamagedError(f"{path.name} does not have the size and checksum of cache.json")
-    return array
-
-
-def _install(building: Path, final: Path) -> None:
-    """Renames a complete cache to its final name, unless another process already did so."""
-    while True:
-        try:
-            building.rename(final)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        try:
-            _open(final)
-            return
-        except _DamagedError:
-            aside = _unfinished(final)
-            with contextlib.suppress(FileNotFoundError):  # another process moved it first
-                final.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
-
-
-def _unfinished(final: Path) -> Path:
-    """A unique name for an unfinished folder beside the final one."""
-    return final.with_name(f".{final.name}.{uuid.uuid4().hex}")

@@ -22,7 +22,8 @@ import sentencepiece
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.paths import describe_error
 
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _FILES = {"joint.model", "src.model", "tgt.model"}
@@ -58,7 +59,7 @@ class Tokenizer:
         try:
             return cls(path.read_bytes(), str(path))
         except OSError as error:
-            raise VocabularyError(f"{path} cannot be read: {error.strerror}") from None
+            raise VocabularyError(f"{path} cannot be read: {describe_error(error)}") from None
 
     @property
     def vocab_size(self) -> int:
@@ -112,7 +113,7 @@ class Vocabulary:
             VocabularyError: The folder cannot be written.
         """
         with explain_write_errors(VocabularyError, directory):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
             for name, model in self._files():
                 write_file(directory / name, model)
             for stale in _FILES - {name for name, _ in self._files()}:

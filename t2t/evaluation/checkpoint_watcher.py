@@ -5,12 +5,11 @@ stopped. The watch's other files are in one folder, `evaluations/SPLIT-watch-...
 
     scores.jsonl   a line for each checkpoint, by step
     LABEL/         the best parameters so far, as a run directory; training may remove its copy
-    best           a symbolic link to LABEL
+    best           a symbolic link to LABEL; in a bucket, which has none, an object with this name
 """
 
 import json
 import logging
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,13 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
+from t2t.storage.atomic_files import (
+    atomic_path,
+    explain_write_errors,
+    remove_folder,
+    write_file,
+)
+from t2t.storage.paths import is_bucket
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_stop_file, read_stop_request, request_stop
 from t2t.training.run_directory import (
@@ -35,6 +40,7 @@ from t2t.training.run_directory import (
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
+BUCKET_POLL_SECONDS = 15.0  # at least, in a bucket, where each look is several requests
 
 Candidate = tuple[int, int]  # (step of the last checkpoint, number of checkpoints to average)
 
@@ -63,7 +69,7 @@ def wait_for_checkpoint(workdir: Path, timeout: float, poll: float = POLL_SECOND
     while not list_steps(workdir):
         if timeout and time.monotonic() - started > timeout:
             return False
-        time.sleep(poll)
+        _pause(workdir, poll)
     return True
 
 
@@ -121,7 +127,7 @@ class Watch:
                 elif timeout and time.monotonic() - last_scored > timeout:
                     return False
                 else:
-                    time.sleep(poll)
+                    _pause(self._workdir, poll)
 
     def describe(self) -> str:
         """Returns the scores as a table, and the path of the best parameters."""
@@ -138,7 +144,10 @@ class Watch:
         ]
         header = ["step", "checkpoint", self._measure, "95% over sentences", ""]
         table = format_table(rows, header, align="rlr")
-        return f"{table}\nthe best parameters: {self._folder / 'best'}" if best else table
+        if best is None:
+            return table
+        name = make_label(*best) if is_bucket(self._folder) else "best"
+        return f"{table}\nthe best parameters: {self._folder / name}"
 
     def _load_saved(self, scorer: Scorer) -> None:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
@@ -245,22 +254,21 @@ class Watch:
         """Saves the best parameters, then updates the link, then removes the previous ones."""
         label, link = make_label(*best), self._folder / "best"
         target = self._folder / label
-        is_kept = target.is_dir() and link.is_symlink() and link.readlink() == Path(label)
-        if not is_kept and not target.is_dir():
+        is_complete = (target / "config.json").exists()
+        is_kept = is_complete and _read_link(link) == label
+        if not is_complete:
             params = self._load_params(best) if params is None else params
             if params is None:
                 _log.warning("%s is not updated: the checkpoints of %s were removed", link, label)
                 return
         if params is not None:
-            shutil.rmtree(target, ignore_errors=True)
-            with atomic_path(target) as draft:
-                save_params(self._workdir, draft, params, best[0])
+            remove_folder(target)
+            save_params(self._workdir, target, params, best[0])
         if not is_kept:
-            with atomic_path(link) as draft:
-                draft.symlink_to(label)
+            _write_link(link, label)
         for path in self._folder.iterdir():
-            if path.is_dir() and not path.is_symlink() and path != target:
-                shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir() and path.name not in (label, link.name, "lock"):
+                remove_folder(path)
 
     def _has_ended(self) -> bool:
         """Returns whether training has ended: at its last step, or by a stop request."""
@@ -282,3 +290,22 @@ class Watch:
 
     def _describe_interval(self, candidate: Candidate) -> str:
         return format_interval(self._rows[candidate].result["measures"][self._measure]["interval"])
+
+
+def _pause(workdir: Path, poll: float) -> None:
+    time.sleep(max(poll, BUCKET_POLL_SECONDS) if is_bucket(workdir) else poll)
+
+
+def _write_link(link: Path, label: str) -> None:
+    if is_bucket(link):
+        write_file(link, label)
+        return
+    with atomic_path(link) as draft:
+        draft.symlink_to(label)
+
+
+def _read_link(link: Path) -> str | None:
+    """Returns the name that a link leads to; None if there is no link."""
+    if is_bucket(link):
+        return link.read_text() if link.exists() else None
+    return str(link.readlink()) if link.is_symlink() else None

@@ -34,7 +34,8 @@ from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_me
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
+from t2t.storage.paths import find_name, make_path
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
@@ -119,14 +120,14 @@ class Evaluator:
         name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        path = Path(request.output or request.workdir / "evaluations" / f"{name}.json").expanduser()
+        path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
         if path.suffix != ".json":
             raise ConfigError(
                 f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
         with explain_write_errors(RunError, path.parent, "--output sets the path"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=path.parent).close()
+            make_folder(path.parent)
+            check_writable(path.parent)
         return path
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
@@ -271,7 +272,7 @@ class Evaluator:
             "backend": self._translator.describe(),
             **timing,
             **dataclasses.asdict(config.decoding),
-            "workdir": workdir.resolve().name,
+            "workdir": find_name(workdir),
             "run": summarize_ledger(workdir),
             "config": overrides(config),
             "checkpoint": label,

@@ -6,7 +6,6 @@ differ only in their seed, joined by commas.
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from t2t.config.type_checks import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_evaluation
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics
+from t2t.storage.paths import make_path
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
 # shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
@@ -44,7 +44,7 @@ def read_system(operand: str, split: str, evaluation: str) -> System:
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
     """
-    places = [Path(place).expanduser() for place in operand.split(",")]
+    places = [make_path(place) for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation) for place in places]
     hypotheses = [each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found)

@@ -10,7 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, DataConfig
-from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_rows, find_dropped
+from t2t.data.batching import (
+    BatchShape,
+    assign_shapes,
+    choose_shapes,
+    count_lengths,
+    count_rows,
+    find_dropped,
+)
 from t2t.data.packing import pack_rows
 from t2t.model.flops import train_flops
 
@@ -71,7 +78,8 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         shape = BatchShape(length, length, count_rows(length, config.data))
         num_rows = int(pack_rows(src, tgt, length, config.seed).max()) + 1
         return [_plan_shape(config, shape, row_shards, 1.0, src, tgt, len(src) / num_rows)]
-    shapes = choose_shapes(src, tgt, config.data)
+    counts = count_lengths(src, tgt, config.data.length_multiple)
+    shapes = choose_shapes(counts, config.data)
     members = assign_shapes(src, tgt, shapes)
     steps = [np.count_nonzero(members == number) / s.rows for number, s in enumerate(shapes)]
     planned = [

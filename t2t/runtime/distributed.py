@@ -4,6 +4,7 @@ All processes run the same program in step and share the run directory and the c
 writes metrics, scores and messages; each process writes its own shards of a checkpoint.
 """
 
+import itertools
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 import jax
 import numpy as np
+from jax._src.distributed import global_state  # JAX has no public barrier without devices
 from jax.experimental import multihost_utils
 
 from t2t.config.fields import ConfigError
@@ -24,6 +26,8 @@ COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX wai
 
 # A process that sends no heartbeat for this long counts as lost, and the others end with an error.
 HEARTBEAT_TIMEOUT = 30  # seconds
+LONGEST_WAIT = 24 * 3600  # seconds, for the slowest process: it may tokenise a large corpus
+_barriers = itertools.count()
 
 
 def join(
@@ -129,11 +133,25 @@ def process_0_first(work: Callable[[], T]) -> T:
     If it raises in process 0, that process ends, and so do the others.
     """
     if not is_first():
-        multihost_utils.sync_global_devices("process 0 first")
+        wait_for_all()
     result = work()
     if is_first():
-        multihost_utils.sync_global_devices("process 0 first")
+        wait_for_all()
     return result
+
+
+def wait_for_all() -> None:
+    """Waits until all processes have called this function as often as this process has.
+
+    It waits in JAX's coordination service, which notices within `HEARTBEAT_TIMEOUT` seconds if a
+    process is lost. A collective would occupy the devices, and some of their runtimes give up on
+    one that takes minutes.
+    """
+    if jax.process_count() == 1:
+        return
+    client = global_state.client
+    assert client is not None
+    client.wait_at_barrier(f"t2t {next(_barriers)}", timeout_in_ms=1000 * LONGEST_WAIT)
 
 
 def broadcast_from_process_0(fact: bool) -> bool:

@@ -16,6 +16,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
+from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -76,8 +77,12 @@ def read_hosts() -> dict[str, Any]:
 
 
 def read_workdir() -> Path:
-    """Returns the run directory from the flags."""
-    return Path(flags.FLAGS.workdir).expanduser()
+    """Returns the run directory from the flags.
+
+    Raises:
+        PathError: it cannot be one.
+    """
+    return make_run_path(flags.FLAGS.workdir)
 
 
 def run(
@@ -88,9 +93,10 @@ def run(
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
     of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
-    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, and any `OSError` end the
-    program with only their message and status 2, or `LOST` if something did not answer. SIGINT and
-    SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug and keeps its traceback.
+    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, and errors of a
+    bucket's client end the program with only their message and status 2, or `LOST` if something did
+    not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
+    and keeps its traceback.
     """
     logging.captureWarnings(True)
     skip_absent_accelerators()
@@ -113,15 +119,12 @@ def run(
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             return main(given) if operands else main()
-        except (ValueError, RuntimeError) as error:
-            if type(error).__module__.split(".")[0] != "t2t":
-                raise
-            lost = _UNANSWERED.search(str(error.__cause__))
-            return _fail(str(error), LOST if lost else 2)
-        except OSError as error:
-            return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
+        except Exception as error:
+            if message := _explain(error):
+                return _fail(message, LOST if _is_unanswered(error) else 2)
+            raise
 
     app.run(call, flags_parser=_parse)
 
@@ -131,6 +134,30 @@ def _check_hosts(alone: str) -> None:
     for argument in [] if HOST_FLAGS[0] in flags.FLAGS else sys.argv[1:]:
         if re.fullmatch(rf"--?({'|'.join(HOST_FLAGS)})(=.*)?", argument):
             sys.exit(_fail(f"{argument}: start this program in one process: {alone}"))
+
+
+def _explain(error: Exception) -> str | None:
+    """Returns the message of an error that is the user's or the system's; None: it is a bug."""
+    if type(error).__module__.split(".")[0] == "t2t" and isinstance(
+        error, ValueError | RuntimeError
+    ):
+        return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
+        return f"the bucket cannot be used: {describe_error(error)}"
+    return describe_error(error) if isinstance(error, OSError) else None
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Returns whether another process or a bucket did not answer, so that a new start may help."""
+    cause = error.__cause__ or error.__context__ or error
+    status = getattr(cause, "code", None)  # of HTTP
+    return (
+        isinstance(cause, TimeoutError)
+        or (isinstance(status, int) and status >= 500)
+        or bool(_UNANSWERED.search(str(error.__cause__)))
+    )
 
 
 def _handle_signals() -> None:

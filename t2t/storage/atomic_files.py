@@ -2,24 +2,37 @@
 
 import contextlib
 import errno
+import math
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from t2t.storage.paths import describe_error, find_client, is_bucket, is_client_error
+
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`, which is renamed to `path` when the block ends.
+    """Yields a temporary local path, which becomes `path` when the block ends.
 
-    The block creates a file, link or folder there. Its name is unique, so processes that write the
-    same path do not interfere; the last file wins. Its content is flushed to disk before the
-    rename. If the block fails, it is deleted.
+    The block creates a file, link or folder there. Beside a local `path`, it is renamed. For a path
+    in a bucket it is uploaded: a file as one object, which is atomic; the files of a folder one
+    after the other.
+
+    Its name is unique, so processes that write the same path do not interfere; the last file wins.
+    Its content is flushed to disk before the rename. If the block fails, it is deleted.
 
     Raises:
         OSError: it cannot be written, or `path` is a folder that is not empty.
     """
+    if is_bucket(path):
+        with tempfile.TemporaryDirectory() as folder:
+            draft = Path(folder) / path.name
+            yield draft
+            upload(draft, path)
+        return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
         yield draft
@@ -41,13 +54,62 @@ def write_file(path: Path, content: str | bytes) -> None:
     Raises:
         OSError: it cannot be written; an existing file is unchanged.
     """
+    content = content.encode() if isinstance(content, str) else content
+    if is_bucket(path):
+        find_client(path).pipe_file(str(path), content)
+        return
     with atomic_path(path) as draft:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.write_bytes(content)
+
+
+def make_folder(folder: Path) -> None:
+    """Creates a folder and those above it; in a bucket, which has none, it does nothing.
+
+    There s3fs would create a bucket, whose name may be misspelt.
+    """
+    if not is_bucket(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def upload(local: Path, path: Path, last: str = "") -> None:
+    """Copies a local file or folder into a bucket, file by file, each as one whole object.
+
+    The file of the name `last` is the last one: readers that wait for it find all others.
+    """
+    client = find_client(path)
+    files = sorted(local.rglob("*")) if local.is_dir() else [local]
+    for file in sorted(files, key=lambda file: file.name == last):
+        if file.is_file():
+            client.put_file(str(file), str(path / file.relative_to(local)))
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder with its content, if it exists, as far as that is possible."""
+    if is_bucket(folder):
+        with contextlib.suppress(FileNotFoundError):
+            find_client(folder).rm(str(folder), recursive=True)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises `OSError` if no file can be created in a folder, which exists unless in a bucket."""
+    if is_bucket(folder):
+        probe = folder / f".t2t-{uuid.uuid4().hex[:12]}"
+        write_file(probe, b"")
+        probe.unlink(missing_ok=True)
+        return
+    tempfile.TemporaryFile(dir=folder).close()
+
+
+def measure_free_space(folder: Path) -> float:
+    """Returns the free bytes on the disk of a folder; infinity for a bucket."""
+    return math.inf if is_bucket(folder) else shutil.disk_usage(folder).free
 
 
 def require_space(folder: Path, num_bytes: int) -> None:
     """Raises `OSError` if the disk of `folder` has less free space than `num_bytes`."""
-    free = shutil.disk_usage(folder).free
+    free = measure_free_space(folder)
     if free < num_bytes:
         needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
         raise OSError(errno.ENOSPC, needed)
@@ -59,6 +121,8 @@ def explain_write_errors(
 ) -> Iterator[None]:
     """Raises an `OSError` of the block as `kind`: what cannot be written, why, and a remedy.
 
+    It does the same with errors of a bucket's client.
+
     Args:
         kind: type of the error to raise.
         target: what the block writes, a path for example.
@@ -66,15 +130,19 @@ def explain_write_errors(
     """
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    except Exception as error:
+        if not isinstance(error, OSError) and not is_client_error(error):
+            raise
+        number = error.errno if isinstance(error, OSError) else None
+        if "://" in str(target):
+            advice = "check the name of the bucket, your credentials and the network"
+        elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = "change the permissions, or choose another folder"
-        elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        elif number in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
             advice = "choose another path"
         else:  # a full disk, or an error of Orbax, which has a text but no number
             advice = "free some space there, or choose another folder"
-        reason = error.strerror or str(error).strip()
-        message = f"{target} cannot be written: {reason}; {advice}"
+        message = f"{target} cannot be written: {describe_error(error)}; {advice}"
         raise kind(f"{message}; {remedy}" if remedy else message) from None
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.runtime.accelerators import has_tpu
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.growing_files import GrowingFiles
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score
 from t2t.sweeps.sweep_progress import Progress
 from t2t.sweeps.sweep_rows import Run
@@ -58,6 +59,7 @@ class _Job:
     worker: int
     stage: str  # training | evaluating
     process: subprocess.Popen[bytes]
+    logs: GrowingFiles  # the folder of output.log
     log_offset: int  # bytes of output.log before this stage
 
 
@@ -97,11 +99,12 @@ class Scheduler:
 
     def _start(self, run: Run, worker: int, stage: str) -> None:
         folder = self._programs.workdir / run.name
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         find_failure(self._programs.workdir, run).unlink(missing_ok=True)
         program = self._programs.train if stage == "training" else self._programs.evaluate
         cores, environment = assign_resources(worker, self._workers, os.environ)
-        with (folder / "output.log").open("ab") as output, _pinned_to(cores):
+        logs = GrowingFiles(folder, "output.log")
+        with (logs.local / "output.log").open("ab") as output, _pinned_to(cores):
             process = subprocess.Popen(
                 program(run),
                 stdin=subprocess.DEVNULL,
@@ -111,7 +114,7 @@ class Scheduler:
                 pass_fds=[self._lock],
                 process_group=0,  # so that Ctrl-C signals only the sweep
             )
-            self._jobs.append(_Job(run, worker, stage, process, output.tell()))
+            self._jobs.append(_Job(run, worker, stage, process, logs, output.tell()))
         self._progress.begin(run, stage)
 
     def _advance(self, job: _Job) -> None:
@@ -119,11 +122,17 @@ class Scheduler:
         status = job.process.poll()
         if status is None:
             self._progress.update(job.run)
+            job.logs.upload_when_due()
             return
         self._jobs.remove(job)
         trained = job.stage == "training" and status in (0, STOPPED_EARLY)
-        if status and not trained:
-            reason = f"{job.stage} failed: {self._find_reason(job, status)}"
+        reason = (
+            f"{job.stage} failed: {self._find_reason(job, status)}"
+            if status and not trained
+            else None
+        )
+        job.logs.close()
+        if reason:
             write_file(find_failure(self._programs.workdir, job.run), f"{reason}\n")
             self._progress.report(job.run, reason)
         elif trained:
@@ -135,9 +144,9 @@ class Scheduler:
         """Returns the signal that killed the process, else its last exception or last line."""
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
-        path = self._programs.workdir / job.run.name / "output.log"
-        output = path.read_bytes()[job.log_offset :].decode(errors="replace")
-        lines = [line.strip() for line in re.split(r"[\r\n]", output) if line.strip()]
+        output = (job.logs.local / "output.log").read_bytes()[job.log_offset :]
+        text = output.decode(errors="replace")
+        lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
         raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
         return (raised or lines or [f"exit status {status}"])[-1]
 
@@ -148,6 +157,7 @@ class Scheduler:
         try:
             for job in self._jobs:
                 job.process.wait()
+                job.logs.close()
         except KeyboardInterrupt:
             for job in self._jobs:
                 job.process.kill()

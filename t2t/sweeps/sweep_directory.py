@@ -10,16 +10,15 @@ any time.
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, flatten
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
-from t2t.training.run_directory import RunError
+from t2t.training.run_directory import RunError, lock
 
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
@@ -56,18 +55,12 @@ def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
     Raises:
         RunError: another sweep holds the lock, or the directory cannot be written.
     """
-    with explain_write_errors(RunError, workdir):
-        workdir.mkdir(parents=True, exist_ok=True)
-        lock = (workdir / "lock").open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
-                "wait until it ends, or choose another --workdir"
-            ) from None
-        yield lock.fileno()
+    refusal = (
+        f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
+        "wait until it ends, or choose another --workdir"
+    )
+    with lock(workdir, refusal, shared=shared) as descriptor:
+        yield descriptor
 
 
 def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol) -> None:

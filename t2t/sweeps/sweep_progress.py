@@ -10,11 +10,14 @@ from typing import Any
 import tqdm
 
 from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.storage.paths import is_bucket
 from t2t.sweeps.sweep_directory import find_score
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import read_metrics
 
 _log = logging.getLogger(__name__)
+
+BUCKET_SECONDS = 60  # between two looks at the metrics of a run in a bucket
 
 
 class Progress:
@@ -23,7 +26,7 @@ class Progress:
     def __init__(self, workdir: Path, runs: Sequence[Run], measure: str):
         """Creates a bar for each run, and reports those that are already finished."""
         self._workdir, self._measure = workdir, measure
-        self._sizes: dict[str, int] = {}  # size of each metrics.jsonl when it was last read
+        self._versions: dict[str, int] = {}  # size of each metrics.jsonl when it was last read
         self._events: dict[str, str] = {}  # what each run that has begun does
         self._starts: dict[str, tuple[float, int]] = {}  # time and step at which its stage began
         self._bars = {
@@ -75,12 +78,18 @@ class Progress:
         bar.set_postfix_str(f"{self._events[run.name]}, {self._format_time(run)}")
 
     def _read_new(self, run: Run) -> list[dict[str, Any]]:
-        """Reads the metrics of a run; empty if their file is as it was at the last call."""
+        """Reads the metrics of a run; empty if their file is as it was at the last call.
+
+        In a bucket, where each look is a request, it is read once a minute.
+        """
         path = self._workdir / run.name / "metrics.jsonl"
-        size = path.stat().st_size if path.exists() else 0
-        if size == self._sizes.get(run.name, 0):
+        if is_bucket(path):
+            version = int(time.monotonic() // BUCKET_SECONDS)
+        else:
+            version = path.stat().st_size if path.exists() else 0
+        if version == self._versions.get(run.name, 0):
             return []
-        self._sizes[run.name] = size
+        self._versions[run.name] = version
         return read_metrics(self._workdir / run.name)
 
     def _format_time(self, run: Run) -> str:

@@ -21,6 +21,7 @@ from t2t.evaluation.systems import System, check_comparable, read_reference_loss
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import format_table
+from t2t.storage.paths import find_name
 from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
 from t2t.sweeps.sweep_plots import plot_costs, plot_curves
@@ -89,7 +90,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
     plots = draw(workdir, runs, outcomes, judgement, measure)
     report = SweepReport(
-        f"Sweep {workdir.resolve().name}",
+        f"Sweep {find_name(workdir)}",
         header,
         rows,
         sentences,

@@ -3,9 +3,9 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
+import contextlib
 import dataclasses
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,23 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import require_space
-from t2t.training.run_directory import RunError, is_regular, list_last_steps, list_steps
+from t2t.storage.atomic_files import (
+    atomic_path,
+    make_folder,
+    measure_free_space,
+    require_space,
+    write_file,
+)
+from t2t.storage.paths import is_bucket, make_absolute
+from t2t.training.run_directory import (
+    RunError,
+    first_line,
+    is_regular,
+    list_last_steps,
+    list_steps,
+    make_read_error,
+    make_write_error,
+)
 from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
@@ -51,7 +66,7 @@ class Checkpoints:
         self.workdir = workdir
         self._config = config
         self._manager = ocp.CheckpointManager(
-            (workdir / "checkpoints").absolute(),
+            make_absolute(workdir / "checkpoints"),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
                 best_fn=key,
@@ -87,7 +102,7 @@ class Checkpoints:
                 metrics=metrics or None,
             )
         except Exception as error:
-            raise _unwritable(self.workdir, _first_line(error)) from error
+            raise make_write_error(self.workdir, first_line(error)) from error
 
     def restore(self, described: TrainState) -> TrainState | None:
         """Restores the newest checkpoint, or returns None if there is none.
@@ -106,19 +121,19 @@ class Checkpoints:
         try:
             saved = self._manager.restore(step, args=args)
         except Exception as error:
-            raise _unreadable(self.workdir, step, error) from error
+            raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))
         return TrainState(params=saved.params, key=key, **saved.training)
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
-        if shutil.disk_usage(self.workdir).free < needed:
+        if measure_free_space(self.workdir) < needed:
             self._finish()  # when the write under way ends, Orbax deletes old checkpoints
         try:
             require_space(self.workdir, needed)
         except OSError as error:
-            raise _unwritable(self.workdir, str(error.strerror)) from None
+            raise make_write_error(self.workdir, str(error.strerror)) from None
 
     def close(self) -> None:
         """Waits until the last checkpoint is complete.
@@ -135,7 +150,7 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            raise _unwritable(self.workdir, _first_line(error)) from error
+            raise make_write_error(self.workdir, first_line(error)) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,7 +264,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     options = ocp.CheckpointManagerOptions(
         create=False, enable_async_checkpointing=False, lightweight_initialize=True
     )
-    folder = (workdir / "checkpoints").absolute()
+    folder = make_absolute(workdir / "checkpoints")
     scores = {}
     with ocp.CheckpointManager(folder, options=options) as manager:
         for step in manager.all_steps():
@@ -257,7 +272,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
                 metrics = manager.metrics(step) or {}
                 scores[step] = {measure: float(score) for measure, score in metrics.items()}
             except (AttributeError, TypeError, ValueError) as error:
-                raise _unreadable(workdir, step, error) from error
+                raise make_read_error(workdir, step, error) from error
     return scores
 
 
@@ -278,23 +293,30 @@ def average_params(workdir: Path, steps: list[int]) -> Params:
 
 
 @hold_signals()
-def save_params(workdir: Path, folder: Path, params: Params, step: int) -> None:
-    """Writes a run directory with only these parameters, or raises `OSError`."""
-    folder.mkdir(parents=True)
-    require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
-    shutil.copy(workdir / "config.json", folder)
-    shutil.copytree(workdir / "vocab", folder / "vocab")
-    try:
-        with ocp.CheckpointManager((folder / "checkpoints").absolute()) as manager:
-            manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
-    except Exception as error:  # Orbax raises errors of several types
-        raise OSError(_first_line(error)) from error
+def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
+    """Writes a run directory with only these parameters, or raises `OSError`.
+
+    It appears when it is complete; in a bucket its `config.json` is the last object.
+    """
+    with contextlib.ExitStack() as drafts:
+        # Orbax writes to buckets itself, and in another layout than to a local folder.
+        folder = target if is_bucket(target) else drafts.enter_context(atomic_path(target))
+        make_folder(folder / "vocab")
+        require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
+        for path in (workdir / "vocab").iterdir():
+            write_file(folder / "vocab" / path.name, path.read_bytes())
+        try:
+            with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
+                manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
+        except Exception as error:  # Orbax raises errors of several types
+            raise OSError(first_line(error)) from error
+        write_file(folder / "config.json", (workdir / "config.json").read_bytes())
 
 
 @hold_signals()
 def _restore_step(workdir: Path, step: int) -> Params:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    folder = (workdir / "checkpoints" / str(step) / "params").absolute()
+    folder = make_absolute(workdir / "checkpoints" / str(step) / "params")
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             abstract = jax.tree.map(
@@ -303,7 +325,7 @@ def _restore_step(workdir: Path, step: int) -> Params:
             )
             return _number_layers(checkpointer.restore(folder, abstract))
     except Exception as error:
-        raise _unreadable(workdir, step, error) from error
+        raise make_read_error(workdir, step, error) from error
 
 
 def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
@@ -317,34 +339,3 @@ def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
         )
         for name, part in params.items()
     }
-
-
-def _unreadable(workdir: Path, step: int, error: Exception) -> RunError:
-    """Returns a `RunError` with the reason of Orbax's error and a remedy."""
-    if step not in list_steps(workdir):
-        return RunError(
-            f"checkpoint {step} of {workdir} was removed while it was read, since training removes "
-            "old checkpoints; run this again, or raise checkpoints.keep_last to keep them longer"
-        )
-    before = [other for other in list_steps(workdir) if other < step]
-    remedy = (
-        f"remove {workdir}/checkpoints/{step} to go on with the one before it, {before[-1]}"
-        if before
-        else "there is none before it"
-    )
-    return RunError(
-        f"checkpoint {step} of {workdir} cannot be read ({_first_line(error)}); {remedy}"
-    )
-
-
-def _unwritable(workdir: Path, reason: str) -> RunError:
-    steps = list_steps(workdir)
-    newest = f"from checkpoint {steps[-1]}" if steps else "from the start: no checkpoint exists yet"
-    return RunError(
-        f"{workdir}/checkpoints cannot be written ({reason}); free some space there or "
-        f"make it writable, then the same command continues {newest}"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

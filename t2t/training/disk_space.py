@@ -2,12 +2,12 @@
 
 import logging
 import math
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from t2t.config.fields import Config
 from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import measure_free_space
 from t2t.training.run_directory import list_steps
 
 _log = logging.getLogger(__name__)
@@ -18,13 +18,13 @@ BYTES_PER_PARAMETER = 12  # estimate for Adam: the parameter and both moments, i
 class DiskSpace(NamedTuple):
     """Free space on the disk of a run directory, and the space that its checkpoints need."""
 
-    free: int  # bytes
+    free: float  # bytes; infinite in a bucket
     num_checkpoints: int  # maximum number of checkpoints on disk at once
     size: int  # bytes of one checkpoint
     existing: int  # checkpoints on disk now
 
     @property
-    def missing(self) -> int:
+    def missing(self) -> float:
         """Bytes that have to be freed; 0 if all checkpoints fit."""
         return max(0, max(0, self.num_checkpoints - self.existing) * self.size - self.free)
 
@@ -37,8 +37,9 @@ class DiskSpace(NamedTuple):
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
     """Measures the free space of a run directory, and estimates the size of its checkpoints."""
     size = BYTES_PER_PARAMETER * num_parameters
-    free = shutil.disk_usage(workdir).free
-    return DiskSpace(free, count_kept(config), size, len(list_steps(workdir)))
+    return DiskSpace(
+        measure_free_space(workdir), count_kept(config), size, len(list_steps(workdir))
+    )
 
 
 def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:

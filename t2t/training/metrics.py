@@ -1,6 +1,7 @@
 """Reports training metrics: progress bar, `metrics.jsonl` and TensorBoard events.
 
-Only the first process writes them. All processes count non-finite steps, and stop after too many.
+Only the first process writes them. In a bucket they are written before each checkpoint, and every
+minute. All processes count non-finite steps, and stop after too many.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from tensorboardX.summary import scalar
 
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.growing_files import GrowingFiles
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 
@@ -52,7 +54,10 @@ class Report:
             RunError: the run directory cannot be written; other methods raise it, too.
         """
         self._workdir = workdir
-        self._events = _open_files(workdir, start_step) if is_first() else None
+        if is_first():
+            with _writing(workdir):
+                self._files = GrowingFiles(workdir, "metrics.jsonl")
+        self._events = _open_files(self._files.local, start_step) if is_first() else None
         self._bar = tqdm.tqdm(
             total=last,
             initial=start_step,
@@ -88,10 +93,16 @@ class Report:
             self._read(*pending)
 
     def flush(self) -> None:
-        """Reads the metrics of the last step, for which it waits."""
+        """Reads the metrics of the last step, for which it waits, and writes what a bucket lacks.
+
+        So whoever continues from a checkpoint finds the metrics of all steps before it.
+        """
         if self._pending:
             self._read(*self._pending)
             self._pending = None
+        if self._events:
+            with _writing(self._workdir):
+                self._files.upload()
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs validation scores, and writes them under names with the prefix "validation/"."""
@@ -109,6 +120,7 @@ class Report:
         if self._events:
             with _writing(self._workdir):
                 self._events.close()
+                self._files.close()
 
     def _read(self, step: int, positions: int, metrics: Metrics) -> None:
         loss, tokens = float(metrics.loss), float(metrics.tokens)
@@ -160,13 +172,14 @@ class Report:
         safe = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
         with _writing(self._workdir):
-            with (self._workdir / "metrics.jsonl").open("a") as lines:
+            with (self._files.local / "metrics.jsonl").open("a") as lines:
                 lines.write(line)
             for name, value in scalars.items():
                 self._events.write_event(
                     Event(step=step, wall_time=time.time(), summary=scalar(name, value))
                 )
             self._events.flush()
+        self._files.upload_when_due()
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
@@ -210,5 +223,5 @@ def _drop_lines_after(path: Path, step: int) -> None:
 
 def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:
     return explain_write_errors(
-        RunError, workdir, "with space there, the same command continues from the last checkpoint"
+        RunError, workdir, "then the same command continues from the last checkpoint"
     )

@@ -27,7 +27,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
@@ -148,10 +148,11 @@ def record_start(
         "processes": jax.process_count(),
     }
     path = workdir / "ledger.jsonl"
-    with explain_write_errors(RunError, path), path.open("ab") as file:
-        if file.tell() and not path.read_bytes().endswith(b"\n"):
-            file.write(b"\n")  # ends a line that a killed process left incomplete
-        file.write(json.dumps(entry).encode() + b"\n")
+    with explain_write_errors(RunError, path):
+        before = path.read_bytes() if path.exists() else b""
+        # An older version may have been killed while it appended a line.
+        complete = before if before.endswith(b"\n") or not before else before + b"\n"
+        write_file(path, complete + json.dumps(entry).encode() + b"\n")
 
 
 def read_ledger(workdir: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,11 @@ from typing import Any
 from t2t.config.fields import Config
 from t2t.config.files import differences, load_config, save_config
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.storage.bucket_lock import LockedError, lock_in_bucket
+from t2t.storage.paths import is_bucket
+
+COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Validation files may move, but their text may not change
@@ -66,7 +70,8 @@ class RunError(RuntimeError):
 def lock_run(workdir: Path) -> Iterator[None]:
     """A context that locks a run directory for one trainer.
 
-    The operating system releases the lock when the process ends, even if it is killed.
+    The operating system releases the lock when the process ends, even if it is killed; in a bucket
+    it is taken over when it has not been refreshed for some time (`t2t/storage/bucket_lock.py`).
 
     Raises:
         RunError: another trainer holds the lock, or the directory cannot be written.
@@ -82,8 +87,11 @@ def lock_run(workdir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lock(folder: Path, refusal: str) -> Iterator[None]:
-    """A context that locks a folder for this process.
+def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
+    """A context that locks a folder; processes that share the lock (`shared`) admit each other.
+
+    It yields a file descriptor. On this machine the lock is held as long as any process has it
+    open, so child processes that inherit it keep it if this process is killed.
 
     Raises:
         RunError: another process holds the lock (the message is `refusal`), or the folder cannot be
@@ -91,13 +99,20 @@ def lock(folder: Path, refusal: str) -> Iterator[None]:
     """
     with contextlib.ExitStack() as held:
         with explain_write_errors(RunError, folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context((folder / "lock").open("w"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(refusal) from None
-        yield
+            if is_bucket(folder):
+                try:
+                    descriptor = held.enter_context(lock_in_bucket(folder, shared=shared))
+                except LockedError as error:
+                    raise RunError(f"{refusal} (the lock is held by {error})") from None
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                file = held.enter_context((folder / "lock").open("w"))
+                try:
+                    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RunError(refusal) from None
+                descriptor = file.fileno()
+        yield descriptor
 
 
 def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
@@ -141,7 +156,7 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     if not is_first():
         return
     with explain_write_errors(RunError, workdir):
-        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        make_folder(workdir / "checkpoints")
         save_config(config, path)
 
 
@@ -149,10 +164,15 @@ def list_steps(workdir: Path) -> list[int]:
     """Returns the steps of the complete checkpoints, in order.
 
     Orbax gives a checkpoint its final name when it is complete, so this function reads only names.
-    It does not import Orbax, which would take longer than some programs run.
+    In a bucket, where a folder cannot be renamed, Orbax ends by writing the object `COMMITTED`.
+    This function does not import Orbax, which would take longer than some programs run.
     """
     folder = workdir / "checkpoints"
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+    if is_bucket(workdir):
+        complete = [path.parent for path in folder.glob(f"*/{COMMITTED}")]
+    else:
+        complete = [*folder.glob("*")]
+    return sorted(int(path.name) for path in complete if path.name.isdecimal())
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
@@ -162,7 +182,8 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     """
     path = workdir / "metrics.jsonl"
     metrics = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+    text = path.read_bytes().decode(errors="replace") if path.exists() else ""
+    for line in text.splitlines():
         with contextlib.suppress(ValueError):  # a line that is being written
             metrics.append(json.loads(line))
     return metrics
@@ -197,3 +218,36 @@ def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list
             break
         last.insert(0, step)
     return last
+
+
+def make_read_error(workdir: Path, step: int, error: Exception) -> RunError:
+    """Returns a `RunError` with the reason of Orbax's error and a remedy."""
+    if step not in list_steps(workdir):
+        return RunError(
+            f"checkpoint {step} of {workdir} was removed while it was read, since training removes "
+            "old checkpoints; run this again, or raise checkpoints.keep_last to keep them longer"
+        )
+    before = [other for other in list_steps(workdir) if other < step]
+    remedy = (
+        f"remove {workdir}/checkpoints/{step} to go on with the one before it, {before[-1]}"
+        if before
+        else "there is none before it"
+    )
+    return RunError(
+        f"checkpoint {step} of {workdir} cannot be read ({first_line(error)}); {remedy}"
+    )
+
+
+def make_write_error(workdir: Path, reason: str) -> RunError:
+    """Returns a `RunError` with the reason and a remedy."""
+    steps = list_steps(workdir)
+    newest = f"from checkpoint {steps[-1]}" if steps else "from the start: no checkpoint exists yet"
+    return RunError(
+        f"{workdir}/checkpoints cannot be written ({reason}); free some space there or "
+        f"make it writable, then the same command continues {newest}"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, or its type if it has none."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

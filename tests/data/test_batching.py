@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
+from t2t.data import batching
 from t2t.data.batching import (
     POSITION_COSTS,
     BatchPlan,
+    PlannedBatch,
     count_lengths,
     find_best_split,
     find_dropped,
@@ -38,10 +40,13 @@ def make_plan(corpora: Corpora, seed: int = 0, weights: Any = (), **fields: Any)
     return BatchPlan(corpora, DataConfig(**(defaults | fields)), seed, weights)
 
 
-def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
+def list_batches(plan: BatchPlan, epoch: int = 0) -> list[PlannedBatch]:
     first = epoch * plan.steps_per_epoch
-    steps = range(first, first + plan.steps_per_epoch)
-    return [index for step in steps for index in plan.batch(step).indices.tolist()]
+    return [plan.batch(step) for step in range(first, first + plan.steps_per_epoch)]
+
+
+def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
+    return [index for batch in list_batches(plan, epoch) for index in batch.indices.tolist()]
 
 
 @given(
@@ -114,7 +119,7 @@ def test_small_weight_still_uses_a_pair_that_is_alone_in_its_shape() -> None:
 def test_epochs_have_the_same_number_of_steps(weights: tuple[float, ...]) -> None:
     plan = make_plan([draw_lengths(333), draw_lengths(77, seed=1)], weights=weights)
     for epoch in range(10):
-        assert len(plan._plan_epoch(epoch)) == plan.steps_per_epoch
+        assert len(plan._find_epoch(epoch)) == plan.steps_per_epoch
 
 
 def test_order_follows_from_seed_and_epoch() -> None:
@@ -128,7 +133,8 @@ def test_order_follows_from_seed_and_epoch() -> None:
 def test_pairs_of_a_batch_change_from_epoch_to_epoch() -> None:
     plan = make_plan([draw_lengths(200)])
     batches = [
-        {frozenset(batch.indices.tolist()) for batch in plan._plan_epoch(epoch)} for epoch in (0, 1)
+        {frozenset(batch.indices.tolist()) for batch in list_batches(plan, epoch)}
+        for epoch in (0, 1)
     ]
     assert not batches[0] & batches[1]
 
@@ -144,15 +150,26 @@ def test_seeking_equals_iterating() -> None:
         np.testing.assert_array_equal(sought.indices, iterated[step].indices)
 
 
+def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what needs much memory for a moment works on blocks."""
+    corpora, fields = [draw_lengths(500), draw_lengths(83)], {"max_length": 30}
+    whole = make_plan(corpora, max_length_ratio=2.0, **fields)
+    monkeypatch.setattr(batching, "BLOCK", 64)
+    in_blocks = make_plan(corpora, max_length_ratio=2.0, **fields)
+    assert in_blocks.describe_dropped() == whole.describe_dropped() != ""
+    assert in_blocks.shapes == whole.shapes
+    assert epoch_indices(in_blocks, 1) == epoch_indices(whole, 1)
+
+
 def test_only_one_batch_of_an_epoch_is_not_full() -> None:
     plan = make_plan([draw_lengths(1001)])
-    batches = plan._plan_epoch(0)
+    batches = list_batches(plan)
     assert sum(len(batch.indices) < batch.shape.rows for batch in batches) == 1
 
 
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
-    batches = plan._plan_epoch(0)
+    batches = list_batches(plan)
     positions = sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
     real = sum(int(plan.tgt_lengths[i]) for batch in batches for i in batch.indices)
     assert plan.padding_share() == pytest.approx(1 - real / positions)

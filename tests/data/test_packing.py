@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import Int
 
 from t2t.config.fields import DataConfig
+from t2t.data import packing
 from t2t.data.batching import BatchPlan
 from t2t.data.packing import PackedBatchPlan, make_plan, pack_rows
 from t2t.planning.batch_shapes import draw_lengths
@@ -83,6 +84,26 @@ def test_weights_are_numbers_of_uses() -> None:
     plan = pack([draw(count=100), draw(count=60)], weights=(2, 1))
     uses = Counter(i for batch in list_epoch(plan, 1) for row in batch for i in row)
     assert uses == dict.fromkeys(range(100), 2) | dict.fromkeys(range(100, 160), 1)
+
+
+def test_rows_of_a_large_corpus_hold_pairs_of_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora = [draw(count=500), draw(count=83)]
+    whole = pack(corpora, weights=(1, 2))
+    monkeypatch.setattr(packing, "BLOCK", 100)
+    plan = pack(corpora, weights=(1, 2))
+    rows = [row for batch in list_epoch(plan, 0) for row in batch]
+    assert all(len({index // 100 for index in row}) == 1 for row in rows)
+    uses = Counter(index for row in rows for index in row)
+    assert uses == dict.fromkeys(range(500), 1) | dict.fromkeys(range(500, 583), 2)
+    assert len(rows) <= sum(len(batch) for batch in list_epoch(whole, 0)) + 6  # one more a block
+
+
+def test_a_block_without_pairs_has_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "BLOCK", 10)
+    lengths = np.array([300] * 20 + [5] * 10, np.int32)
+    data = DataConfig(packed_length=256, batch_tokens=256 * 8)
+    (batch,) = list_epoch(make_plan([(lengths, lengths)], data, 0), 0)
+    assert sorted(index for row in batch for index in row) == list(range(20, 30))
 
 
 def test_epochs_have_the_same_rows_in_another_order() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import TokenizerConfig
-from t2t.data import token_cache
+from t2t.data import token_cache, token_shards
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS
 
@@ -50,7 +50,7 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
 def test_every_pair_is_kept(
     tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(token_cache, "_CHUNK", chunk)
+    monkeypatch.setattr(token_shards, "_CHUNK", chunk)
     assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
 
 
@@ -265,3 +265,65 @@ def test_progress_is_not_shown_outside_a_terminal(
 ) -> None:
     tokenize_corpus(CORPUS, vocabulary, tmp_path, progress=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_shards_hold_the_corpus_in_order(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tokenize_corpus(CORPUS, vocabulary, tmp_path / "whole")
+    monkeypatch.setattr(token_cache, "SHARD", 70)
+    in_shards = tokenize_corpus(CORPUS, vocabulary, tmp_path / "shards")
+    assert len(list((tmp_path / "shards").iterdir())) == -(-len(PAIRS) // 70)
+    assert_whole(in_shards, vocabulary)
+    indices = np.array([0, 69, 70, len(PAIRS) - 1, 5, 140])
+    found = np.zeros((2, 2, 1000), np.int32)
+    offsets = np.arange(len(indices)) * 100
+    for tokenized, (src, tgt) in zip((whole, in_shards), found, strict=True):
+        tokenized.copy(indices, offsets, offsets, src, tgt)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_processes_build_shards_of_their_own_and_keep_those_that_are_there(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "SHARD", 100)
+    corpus = WatchedCorpus()
+    tokenize_share(corpus, vocabulary, tmp_path, 1, 2)
+    assert not is_tokenized(corpus, vocabulary, tmp_path)
+    first = corpus.pairs_read
+    assert 0 < first < len(PAIRS)
+    tokenize_share(corpus, vocabulary, tmp_path, 0, 2)
+    assert is_tokenized(corpus, vocabulary, tmp_path)
+    assert corpus.pairs_read == len(PAIRS)
+    assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
+    assert corpus.pairs_read == len(PAIRS)
+
+
+def test_interrupted_corpus_goes_on_behind_its_last_whole_shard(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "SHARD", 100)
+
+    class InterruptedCorpus(ListCorpus):
+        def read(self, start: int, stop: int) -> list[Pair]:
+            if start >= 200:
+                raise KeyboardInterrupt
+            return super().read(start, stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        tokenize_corpus(InterruptedCorpus("small", PAIRS), vocabulary, tmp_path)
+    corpus = WatchedCorpus()
+    assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
+    assert corpus.pairs_read == len(PAIRS) - 200
+
+
+def test_checksums_are_computed_once(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    monkeypatch.setattr("t2t.data.token_shards.zlib.crc32", None)
+    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
+    (folder,) = tmp_path.iterdir()
+    os.utime(folder / "src.ids")  # a file that was touched is checked again
+    with pytest.raises(TypeError):
+        tokenize_corpus(CORPUS, vocabulary, tmp_path)

@@ -46,6 +46,7 @@ ACTIONS = {
     "foreign": lambda: fail(RunError("a fault")),
     "no file": lambda: open("nowhere/file"),
     "nameless": lambda: fail(OSError("something with the disk")),
+    "client": lambda: fail(type("HttpError", (Exception,), {"__module__": "gcsfs.retry"})("503")),
     "SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
 }
@@ -184,6 +185,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("nameless", 2, "something with the disk\n"),
+        ("client", 2, "the bucket cannot be used: HttpError: 503\n"),
         ("SIGINT", INTERRUPTED, "interrupted\n"),
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
     ],

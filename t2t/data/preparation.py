@@ -1,0 +1,97 @@
+"""Prepares what training reads: the run's vocabulary, and the tokens of its corpora.
+
+`python -m t2t.prepare` does it once, in one process or shared by several. Training does it itself
+for a small corpus, and asks for it where it would take long.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+
+from t2t.config.fields import Config, DataConfig
+from t2t.data.corpus import Corpus, DataError
+from t2t.data.corpus_sources import find_memory, open_training
+from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.runtime.distributed import process_0_first, wait_for_all
+from t2t.storage.file_facts import recall
+from t2t.storage.paths import make_path, measure_size
+
+# Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
+LARGE_TEXT = 2 << 30  # bytes of text files; WMT14 English-German has 1.2 GB
+LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
+
+_log = logging.getLogger(__name__)
+
+
+def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
+    """Loads the run's vocabulary, or trains it on the training corpora in process 0."""
+
+    def make() -> Vocabulary:
+        directory = workdir / "vocab"
+        if Vocabulary.is_saved(directory):
+            return Vocabulary.load(directory)
+        _log.info("training the vocabulary")
+        return train_vocabulary(corpora, config.tokenizer, directory)
+
+    return process_0_first(make)
+
+
+def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
+    """Opens the tokens of a corpus; process 0 writes those that are missing."""
+    directory = make_path(data.cache_directory)
+    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
+
+
+def tokenize_together(
+    corpora: Sequence[Corpus], vocabulary: Vocabulary, data: DataConfig
+) -> list[TokenizedCorpus]:
+    """Tokenises corpora, each process a share of the shards; returns all of them."""
+    directory = make_path(data.cache_directory)
+    for corpus in corpora:
+        share = jax.process_index(), jax.process_count()
+        tokenize_share(corpus, vocabulary, directory, *share)
+    wait_for_all()
+    return [tokenize(corpus, vocabulary, data) for corpus in corpora]
+
+
+def check_prepared(config: Config, workdir: Path) -> None:
+    """Checks that a large corpus was prepared; reads none of its text.
+
+    Raises:
+        DataError: it was not; the message has the command that does it.
+    """
+    if is_large(config.data) and not is_prepared(config, workdir):
+        raise DataError(
+            f"the training corpus is large and not prepared for {workdir}: run "
+            f"`python -m t2t.prepare --config=... --workdir={workdir}` first, with the same config "
+            "and flags; it needs no accelerator"
+        )
+
+
+def is_large(data: DataConfig) -> bool:
+    """Returns whether preparing the training corpus takes more than some minutes."""
+    if data.source == "text":
+        sizes = (
+            measure_size(make_path(path)) * (3 if path.endswith(".gz") else 1)
+            for path in (*data.train_src, *data.train_tgt)
+        )
+        return sum(sizes) > LARGE_TEXT
+    if data.source == "tfds":
+        return sum(len(corpus) for corpus, _ in open_training(data)) > LARGE_CORPUS
+    return False  # the others are small; a registered source is read by its own rules
+
+
+def is_prepared(config: Config, workdir: Path) -> bool:
+    """Returns whether vocabulary and tokens are there."""
+    if not Vocabulary.is_saved(workdir / "vocab"):
+        return False
+    data = config.data
+    files = [*data.train_src, *data.train_tgt] if data.source == "text" else []
+    if any(recall(find_memory(data), make_path(path)) is None for path in files):
+        return False
+    vocabulary = Vocabulary.load(workdir / "vocab")
+    directory = make_path(data.cache_directory)
+    return all(is_tokenized(corpus, vocabulary, directory) for corpus, _ in open_training(data))

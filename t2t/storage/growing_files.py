@@ -1,0 +1,71 @@
+"""Files that grow while they are written, such as metrics and logs.
+
+A bucket has no appending, so files there are written to a local copy, which is uploaded as a whole.
+"""
+
+import logging
+import tempfile
+import time
+from pathlib import Path
+
+from t2t.storage.atomic_files import upload
+from t2t.storage.paths import describe_error, is_bucket, is_client_error
+
+_log = logging.getLogger(__name__)
+
+INTERVAL = 60.0  # seconds between two uploads
+
+
+class GrowingFiles:
+    """Files of a folder that are appended to in `local`, which is the folder unless in a bucket.
+
+    For a local folder the methods do nothing.
+    """
+
+    def __init__(self, folder: Path, *names: str):
+        """Copies the files of these names from the bucket, if they exist, to be continued."""
+        self._folder = self.local = folder
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._uploaded: dict[Path, int] = {}  # bytes
+        self._last_upload = time.monotonic()
+        if is_bucket(folder):
+            self._copy = tempfile.TemporaryDirectory()
+            self.local = Path(self._copy.name)
+            for name in names:
+                if (folder / name).exists():
+                    (self.local / name).write_bytes((folder / name).read_bytes())
+
+    def upload_when_due(self) -> None:
+        """Uploads if `INTERVAL` has passed; an error is only a warning, since more uploads follow.
+
+        A program that is killed loses what it wrote since the last upload.
+        """
+        if not self._copy or time.monotonic() - self._last_upload < INTERVAL:
+            return
+        try:
+            self.upload()
+        except Exception as error:
+            if not isinstance(error, OSError) and not is_client_error(error):
+                raise
+            _log.warning("%s is written later: %s", self._folder, describe_error(error))
+            self._last_upload = time.monotonic()
+
+    def upload(self) -> None:
+        """Uploads the files that have grown.
+
+        Raises:
+            OSError: the bucket cannot be written; or an error of its client.
+        """
+        for path in self.local.rglob("*") if self._copy else []:
+            if path.is_file() and (size := path.stat().st_size) != self._uploaded.get(path):
+                upload(path, self._folder / path.relative_to(self.local))
+                self._uploaded[path] = size
+        self._last_upload = time.monotonic()
+
+    def close(self) -> None:
+        """Uploads the files and removes the local copy."""
+        try:
+            self.upload()
+        finally:
+            if self._copy:
+                self._copy.cleanup()

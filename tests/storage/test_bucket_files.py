@@ -1,0 +1,199 @@
+"""Files in a bucket: written whole, growing by whole objects, and copied to this machine."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import TokenizerConfig
+from t2t.data.corpus import ListCorpus, TextFile
+from t2t.data.token_cache import tokenize_corpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.storage import growing_files
+from t2t.storage.atomic_files import (
+    atomic_path,
+    check_writable,
+    explain_write_errors,
+    measure_free_space,
+    remove_folder,
+    require_space,
+    upload,
+    write_file,
+)
+from t2t.storage.growing_files import GrowingFiles
+from t2t.storage.paths import find_client, make_path
+from t2t.storage.staging import FOLDER, stage_file
+from tests.tiny_run import PAIRS
+
+
+def list_names(folder: Path) -> list[str]:
+    names = find_client(folder).find(str(folder))
+    return [name.partition(f"{folder.name}/")[2] for name in names]
+
+
+def test_file_is_written_whole_and_replaced(bucket: Path) -> None:
+    path = bucket / "scores.json"
+    write_file(path, "first, and longer")
+    write_file(path, "Mädchen\r\n")
+    assert path.read_bytes() == "Mädchen\r\n".encode()
+    with atomic_path(path) as draft:
+        draft.write_text("third")
+    assert path.read_text() == "third"
+    assert list_names(bucket) == ["scores.json"]
+
+
+def test_failure_leaves_the_old_file_and_nothing_else(bucket: Path) -> None:
+    path = bucket / "scores.json"
+    write_file(path, "old")
+
+    def fail() -> None:
+        with atomic_path(path) as draft:
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    assert list_names(bucket) == ["scores.json"]
+
+
+def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
+    with atomic_path(bucket / "model") as draft:
+        (draft / "vocab").mkdir(parents=True)
+        (draft / "vocab" / "joint.model").write_bytes(b"model")
+        (draft / "model.bin").write_bytes(b"weights")
+    assert list_names(bucket) == ["model/model.bin", "model/vocab/joint.model"]
+    remove_folder(bucket / "model")
+    remove_folder(bucket / "model")
+    assert list_names(bucket) == []
+
+
+def test_last_file_of_an_upload_is_the_chosen_one(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "index", "z"):
+        (tmp_path / name).write_text(name)
+    uploaded: list[str] = []
+    monkeypatch.setattr(find_client(bucket), "put_file", lambda _, path: uploaded.append(path))
+    upload(tmp_path, bucket, last="index")
+    assert uploaded == [f"{bucket}/a", f"{bucket}/z", f"{bucket}/index"]
+
+
+def test_bucket_is_never_full(bucket: Path) -> None:
+    assert measure_free_space(bucket) == float("inf")
+    require_space(bucket, 10**18)
+
+
+def test_bucket_that_does_not_exist_is_one_line(bucket: Path) -> None:
+    check_writable(bucket)
+    assert list_names(bucket) == []
+    missing = make_path("gs://no-such-bucket/run")
+    with (
+        pytest.raises(
+            ValueError, match=r"^gs://no-such-bucket/run cannot be written: no such buck"
+        ),
+        explain_write_errors(ValueError, missing),
+    ):
+        check_writable(missing)
+
+
+def test_growing_file_is_uploaded_as_a_whole_and_continued(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bucket / "metrics.jsonl"
+    monkeypatch.setattr(growing_files, "INTERVAL", 0.0)
+    for number in range(3):
+        files = GrowingFiles(bucket, "metrics.jsonl")
+        with (files.local / "metrics.jsonl").open("a") as file:
+            file.write(f"{number}\n")
+        (files.local / "events").mkdir()
+        (files.local / "events" / str(number)).write_text("event")
+        files.upload_when_due()
+        assert path.read_text().splitlines() == [str(n) for n in range(number + 1)]
+        files.close()
+        assert not files.local.exists()
+    assert list_names(bucket) == ["events/0", "events/1", "events/2", "metrics.jsonl"]
+
+
+def test_failed_upload_at_an_interval_is_made_up_for(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no network")
+
+    files = GrowingFiles(bucket, "log")
+    (files.local / "log").write_text("line\n")
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(growing_files, "INTERVAL", 0.0)
+        patch.setattr(growing_files, "upload", fail)
+        files.upload_when_due()
+        with pytest.raises(OSError, match="no network"):
+            files.upload()
+    assert "is written later: no network" in caplog.text
+    files.close()
+    assert (bucket / "log").read_text() == "line\n"
+
+
+def test_local_files_grow_where_they_are(tmp_path: Path) -> None:
+    files = GrowingFiles(tmp_path, "log")
+    assert files.local == tmp_path
+    (tmp_path / "log").write_text("line")
+    files.upload()
+    files.close()
+    assert (tmp_path / "log").read_text() == "line"
+
+
+def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
+    path = bucket / "train.en"
+    write_file(path, "one\ntwo\n")
+    copy = stage_file(path)
+    assert copy.is_relative_to(FOLDER.expanduser())
+    assert stage_file(path) == copy
+    assert TextFile(path).read(0, 2) == ["one", "two"]
+    write_file(path, "three\n")
+    assert TextFile(str(path)).read(0, 1) == ["three"]
+
+
+def test_damaged_copy_is_fetched_again(bucket: Path) -> None:
+    path = bucket / "train.en"
+    write_file(path, "one\n")
+    for damage in ("one", "two\n"):  # of another size, of the same size
+        stage_file(path).write_text(damage)
+        assert stage_file(path).read_text() == "one\n"
+
+
+def test_missing_text_names_its_path(bucket: Path) -> None:
+    with pytest.raises(ValueError, match=r"no\.en does not exist"):
+        TextFile(bucket / "no.en")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    corpus = ListCorpus("toy", PAIRS)
+    return train_vocabulary(
+        [corpus], TokenizerConfig(vocab_size=400), tmp_path_factory.mktemp("vocab")
+    )
+
+
+def test_token_cache_is_uploaded_once_and_fetched_by_others(
+    bucket: Path,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    corpus = ListCorpus("toy", PAIRS)
+    written = tokenize_corpus(corpus, vocabulary, bucket / "cache")
+    [name] = [path.name for path in (bucket / "cache").iterdir()]
+    monkeypatch.setenv("HOME", str(tmp_path))  # another host
+    with monkeypatch.context() as patch:
+        patch.setattr("t2t.data.token_shards._write", None)
+        fetched = tokenize_corpus(corpus, vocabulary, bucket / "cache")
+    assert [*map(list, fetched.pair(1))] == [*map(list, written.pair(1))]
+
+    monkeypatch.setenv("HOME", str(tmp_path / "third"))
+    write_file(bucket / "cache" / name / "src.ids", b"damaged")
+    again = tokenize_corpus(corpus, vocabulary, bucket / "cache")
+    assert f"cache {bucket}/cache/{name} is damaged" in caplog.text
+    assert [*map(list, again.pair(1))] == [*map(list, written.pair(1))]
+    assert (bucket / "cache" / name / "src.ids").read_bytes() != b"damaged"

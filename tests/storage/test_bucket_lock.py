@@ -1,0 +1,152 @@
+"""The lock in a bucket: one holder, taken over from the dead, never from the living."""
+
+import multiprocessing
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from t2t.storage import bucket_lock
+from t2t.storage.bucket_lock import LockedError, lock_in_bucket
+from t2t.storage.paths import make_path
+from t2t.training.run_directory import RunError, lock
+from tests.bucket_server import die_at
+
+REFUSAL = "another trainer is at work"
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_lock, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(bucket_lock, "STALE", 1.5)
+
+
+def be_on_another_machine(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("HOME", str(home))
+
+
+def hold(folder: str, moment: str) -> None:
+    """Holds the lock until the process is killed."""
+    bucket_lock.HEARTBEAT = 0.2
+    if moment:
+        die_at(moment)
+    with lock_in_bucket(make_path(folder)):
+        time.sleep(100)
+
+
+def leave_lock(folder: Path, moment: str) -> None:
+    """Lets a process be killed at a request, when it has the lock."""
+    process = multiprocessing.get_context("spawn").Process(target=hold, args=(str(folder), moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_lock_is_released_and_taken_again(bucket: Path) -> None:
+    for _ in range(3):
+        with lock_in_bucket(bucket):
+            pass
+    assert [path.name for path in (bucket / "lock").iterdir()] == ["00000003"]
+
+
+def test_second_holder_on_this_machine_is_refused_at_once(bucket: Path) -> None:
+    started = time.monotonic()
+    with (
+        lock(bucket, REFUSAL),
+        pytest.raises(
+            RunError, match=rf"{REFUSAL} \(the lock is held by a process on this machine"
+        ),
+        lock(bucket, REFUSAL),
+    ):
+        pass
+    assert time.monotonic() - started < 1
+
+
+def test_living_holder_on_another_machine_is_noticed_by_its_heartbeat(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_in_bucket(bucket):
+        be_on_another_machine(monkeypatch, tmp_path)
+        with pytest.raises(LockedError, match=f"process {os.getpid()} on "), lock_in_bucket(bucket):
+            pass
+
+
+def test_lock_released_while_another_waits_is_given_on(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_lock, "HEARTBEAT", 100.0)
+    first = lock_in_bucket(bucket)
+    first.__enter__()
+    be_on_another_machine(monkeypatch, tmp_path)
+    monkeypatch.setattr(time, "sleep", lambda _: first.__exit__(None, None, None))
+    with lock_in_bucket(bucket):
+        pass
+
+
+def test_lock_of_a_killed_process_is_taken_over(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once on the same machine, after `STALE` seconds on another one."""
+    leave_lock(bucket, "GET .*lock/00000002")  # its first heartbeat
+    started = time.monotonic()
+    with lock_in_bucket(bucket):
+        assert time.monotonic() - started < bucket_lock.STALE
+    leave_lock(bucket, "GET .*lock/00000004")
+    be_on_another_machine(monkeypatch, tmp_path)
+    started = time.monotonic()
+    with lock_in_bucket(bucket):
+        assert time.monotonic() - started > bucket_lock.STALE
+    assert [path.name for path in (bucket / "lock").iterdir()] == ["00000004"]
+
+
+def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second creates its number after the first, which the server refuses."""
+    monkeypatch.setattr(bucket_lock, "HEARTBEAT", 100.0)
+    be_on_another_machine(monkeypatch, tmp_path)
+    original = bucket_lock._Lock.wait
+    winner = lock_in_bucket(bucket)
+
+    def wait_and_lose(self: bucket_lock._Lock) -> list[int]:
+        numbers = original(self)
+        monkeypatch.setattr(bucket_lock._Lock, "wait", original)
+        be_on_another_machine(monkeypatch, tmp_path / "third")
+        winner.__enter__()
+        return numbers
+
+    monkeypatch.setattr(bucket_lock._Lock, "wait", wait_and_lose)
+    with pytest.raises(LockedError, match="process "), lock_in_bucket(bucket):
+        pass
+    winner.__exit__(None, None, None)
+
+
+def test_holder_that_lost_the_lock_ends_at_once(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heartbeat stops, as if the machine had been suspended, and goes on too late."""
+    ended: list[str] = []
+    monkeypatch.setattr(bucket_lock, "_end_process", ended.append)
+    first = lock_in_bucket(bucket)
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_lock, "HEARTBEAT", 3.0)
+        first.__enter__()
+    be_on_another_machine(monkeypatch, tmp_path)
+    with lock_in_bucket(bucket):
+        time.sleep(2.5)
+    first.__exit__(None, None, None)
+    assert re.search("has taken over the lock.*ends without writing", ended[0])
+
+
+def test_holders_that_share_the_lock_admit_each_other_but_nobody_else(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_in_bucket(bucket, shared=True), lock_in_bucket(bucket, shared=True):
+        pass
+    with lock_in_bucket(bucket):
+        be_on_another_machine(monkeypatch, tmp_path)
+        with pytest.raises(LockedError), lock_in_bucket(bucket, shared=True):
+            pass

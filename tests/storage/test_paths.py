@@ -1,0 +1,87 @@
+"""Paths as users write them: what is local, what is in a bucket, and what is refused."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.storage.paths import (
+    PathError,
+    describe_error,
+    find_name,
+    is_bucket,
+    make_absolute,
+    make_path,
+)
+
+
+def test_local_path_stays_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert make_path("~/runs/a") == Path("/home/me/runs/a")
+    assert make_path("runs/a:b") == Path("runs/a:b")
+    assert not is_bucket(make_path("runs"))
+
+
+def test_name_and_absolute_path_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_name(Path()) == tmp_path.name
+    assert make_absolute(Path("run")) == tmp_path / "run"
+
+
+def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
+    pytest.importorskip("gcsfs")
+    path = make_path("gs://bucket/runs") / "a" / "scores.json"
+    assert str(path) == "gs://bucket/runs/a/scores.json"
+    assert str(path.with_suffix(".txt").parent) == "gs://bucket/runs/a"
+    assert is_bucket(path)
+    assert make_absolute(path) == path
+    assert find_name(path.parent) == "a"
+    assert make_path(path) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hdfs://node/run", "hdfs:// is not supported; use a local path, gs://"),
+        ("file:///tmp/run", "file:// is not supported"),
+        ("GS://bucket/run", "GS:// is not supported"),
+        ("gs://", "gs:// names no bucket; write gs://BUCKET/"),
+        ("gs:///run", "names no bucket"),
+        ("gs:/bucket/run", "names no bucket"),
+    ],
+)
+def test_path_that_cannot_work_is_refused(text: str, message: str) -> None:
+    """Without this, `gs:` would be a new folder in the current one."""
+    with pytest.raises(PathError, match=message):
+        make_path(text)
+
+
+@pytest.mark.parametrize(("scheme", "file"), [("gs", "gcs"), ("s3", "s3")])
+def test_missing_client_is_named_with_the_command_that_installs_it(
+    scheme: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(PathError, match=f"fs is not installed.*requirements-{file}.txt"):
+        make_path(f"{scheme}://bucket/run")
+
+
+def test_errors_are_described_in_one_line() -> None:
+    assert describe_error(OSError(28, "No space left on device")) == "No space left on device"
+    assert describe_error(OSError("Forbidden: path\nno access")) == "Forbidden: path: no access"
+    assert describe_error(FileNotFoundError("b/o")) == "no such bucket or object (b/o)"
+    assert describe_error(TimeoutError()).startswith("no answer within")
+    assert describe_error(KeyError()) == "KeyError"
+
+
+def test_local_paths_import_no_client() -> None:
+    """Programs that use local paths start as fast as without buckets."""
+    code = (
+        "import sys; from t2t.storage.paths import make_path; make_path('runs');"
+        "print({'etils', 'fsspec', 'gcsfs', 'aiohttp'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,240 @@
+"""Runs in a bucket: gcsfs, TensorStore and Orbax talk to a server on this machine.
+
+A run there is killed, continued, and compared bit for bit with an uninterrupted one in a folder.
+"""
+
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from t2t import train
+from t2t.config.fields import Config
+from t2t.storage.atomic_files import upload
+from t2t.storage.paths import make_path
+from t2t.training.run_directory import list_steps
+from tests.bucket_server import BUCKET, die_at, serve_bucket
+from tests.tiny_training import (
+    STEPS,
+    change,
+    make_config,
+    make_small_mesh,
+    read_figures,
+    read_state,
+    write_recipe,
+)
+
+ROOT = Path(__file__).parents[1]
+FIELDS = ("train_src", "train_tgt", "validation_src", "validation_tgt", "cache_directory")
+
+# In the order in which they occur in a run: requests at whose arrival the run is killed.
+KILLS = [
+    r'"name": "\S*run/config\.json"',
+    r'"name": "\S*run/vocab/joint\.model"',
+    r'"name": "\S*cache/\w+/tgt\.ids"',  # some files of a token cache are there
+    r'"name": "\S*cache/\w+/cache\.json"',  # all files but the last
+    r"run/checkpoints/10/params/\S*manifest",  # being written
+    r'"name": "\S*run/checkpoints/15/commit_success\.txt"',  # written, not yet complete
+    r"DELETE \S*run/checkpoints/10/",  # being removed for a newer one
+    r'"name": "\S*run/metrics\.jsonl"',
+]
+
+
+def move_data(config: Config, folder: Path, bucket: Path) -> Config:
+    """Uploads the text files of `folder`; returns the config with all paths in the bucket."""
+    for path in (*folder.glob("*.en"), *folder.glob("*.de")):
+        upload(path, bucket / path.name)
+    moved = {}
+    for field in FIELDS:
+        value = getattr(config.data, field)
+        place = [str(bucket / Path(path).name) for path in np.atleast_1d(value)]
+        moved[field] = tuple(place) if isinstance(value, tuple) else place[0]
+    return change(config, data=moved)
+
+
+def train_on_one_device(config: Config, workdir: str, moment: str = "") -> None:
+    if moment:
+        die_at(moment)
+    with mock.patch.object(train, "make_mesh", make_small_mesh):
+        train.main(config, make_path(workdir))
+
+
+def assert_same_run(workdir: Path, other: Path, steps: int) -> None:
+    for one, two in zip(read_state(workdir, steps), read_state(other, steps), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for prefix in ("train/", "validation/"):
+        assert read_figures(workdir, prefix) == read_figures(other, prefix)
+    assert list_steps(workdir) == list_steps(other)
+
+
+def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
+    bucket: Path, tmp_path: Path
+) -> None:
+    config = change(make_config(tmp_path), training={"steps": 10})
+    moved = move_data(config, tmp_path, bucket)
+    train_on_one_device(change(moved, training={"steps": 5}), str(bucket / "run"))
+    train_on_one_device(moved, str(bucket / "run"))
+    train_on_one_device(config, str(tmp_path / "run"))
+    assert_same_run(bucket / "run", tmp_path / "run", 10)
+    assert {path.name for path in (bucket / "run").iterdir()} == {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+    assert not [*tmp_path.glob("gs:*")]
+
+
+@pytest.mark.slow
+def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_path: Path) -> None:
+    """Kills each start at the next moment of the list, and lets the last one finish."""
+    config = make_config(tmp_path)
+    moved = move_data(config, tmp_path, bucket)
+    train_on_one_device(config, str(tmp_path / "run"))
+    context = multiprocessing.get_context("spawn")
+    newest = 0
+    for moment in KILLS:
+        process = context.Process(
+            target=train_on_one_device, args=(moved, str(bucket / "run"), moment)
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, moment
+        before, newest = newest, max(list_steps(bucket / "run"), default=0)
+        assert newest >= before, moment
+    assert newest < STEPS
+    train_on_one_device(moved, str(bucket / "run"))
+    assert_same_run(bucket / "run", tmp_path / "run", STEPS)
+
+
+def run(*command: str) -> str:
+    """Runs a program on one device; returns its output, or fails with its messages."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 10}, checkpoints={"keep_last": 3})
+    config = move_data(config, tmp_path, bucket)
+    write_recipe(config, tmp_path / "recipe.py")
+    recipe, workdir = f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"
+    run("t2t.train", recipe, workdir)
+    split = "--split=validation"
+    saved = f"{bucket}/averaged"
+    run("t2t.evaluate", workdir, split, "--checkpoint=avg:2", f"--save_params={saved}")
+    run("t2t.evaluate", workdir, split, "--average=1,2")
+    assert f"{bucket}/out/scores.json" in run(
+        "t2t.evaluate", f"--workdir={saved}", split, "--checkpoint=last",
+        f"--output={bucket}/out/scores.json",
+    )  # fmt: skip
+    watch = "t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"
+    watched = run(*watch)
+    assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
+    assert run(*watch) == watched  # which finds all scores
+    [best] = re.findall(r"the best parameters: (.*)", watched)
+    assert "checkpoints" in run("t2t.show", f"{bucket}/run")
+    assert "checkpoint" in run("t2t.show", best)
+    plot = f"{bucket}/out/lengths.svg"
+    operands = f"{bucket}/run", f"{bucket}/out/scores.json"
+    run("t2t.compare", *operands, split, f"--plot={plot}")
+    assert "<svg" in make_path(plot).read_text()
+    run("t2t.inspect_heads", workdir, "--importance=2", "--checkpoint=last", "two dogs run")
+    run(
+        "t2t.inspect_data", recipe, f"--vocabulary={bucket}/run/vocab",
+        f"--output={bucket}/out/data.json",
+    )  # fmt: skip
+    run("t2t.export", workdir, "--checkpoint=last", f"--output={bucket}/exported")
+    run("t2t.doctor", workdir)
+    assert {path.name for path in bucket.iterdir()} > {"run", "averaged", "exported", "out"}
+    assert not [*ROOT.glob("gs:*")]
+
+
+@pytest.mark.slow
+def test_sweep_in_a_bucket_is_killed_and_continued(bucket: Path, tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 5})
+    write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
+    (tmp_path / "rows.py").write_text(
+        "from t2t.sweeps.sweep_rows import Row\n\n\n"
+        "def get_rows(base):\n"
+        "    return [Row('base'), Row('no_norm', {'model.norm': 'none'})]\n"
+    )
+    flags = [f"--config={tmp_path}/recipe.py", f"--sweep={tmp_path}/rows.py"]
+    sweep = ["t2t.sweep", *flags, f"--workdir={bucket}/sweep"]
+    with subprocess.Popen(
+        [sys.executable, "-m", *sweep], cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}
+    ) as process:
+        score = bucket / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
+        while process.poll() is None and not score.exists():
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    before = score.read_bytes()
+    report = run(*sweep)
+    assert re.search(r"no_norm .* (better|worse|not distinguishable)", report)
+    assert score.read_bytes() == before
+    assert "perplexity" in (bucket / "sweep" / "no_norm-seed0" / "output.log").read_text()
+    assert (bucket / "sweep" / "report.html").exists()
+
+
+def check_same_run(workdir: str, other: str, steps: int) -> None:
+    assert_same_run(make_path(workdir), Path(other), steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["--fail_every=10", "--latency=0.2"])
+def test_server_that_fails_or_is_slow_loses_nothing(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, since TensorStore reads the address of the server once."""
+    pytest.importorskip("gcp_storage_emulator")
+    config = change(make_config(tmp_path), training={"steps": 15})
+    train_on_one_device(config, str(tmp_path / "run"))
+    context = multiprocessing.get_context("spawn")
+    with serve_bucket(fault) as environment:
+        for name, value in (environment | {"HOME": str(tmp_path)}).items():
+            monkeypatch.setenv(name, value)
+        bucket = make_path(f"gs://{BUCKET}")
+        moved = move_data(config, tmp_path, bucket)
+        workdir = str(bucket / "run")
+        for target, arguments in (
+            (train_on_one_device, (change(moved, training={"steps": 5}), workdir)),
+            (train_on_one_device, (moved, workdir)),
+            (check_same_run, (workdir, str(tmp_path / "run"), 15)),
+        ):
+            process = context.Process(target=target, args=arguments)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("gcp_storage_emulator")
+    with serve_bucket() as environment:
+        os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
+        impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
+        done = subprocess.run(
+            [sys.executable, "-m", "t2t.show", f"gs://{BUCKET}/run"],
+            cwd=ROOT,
+            env=os.environ | environment | impatient,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "no answer within" in line
