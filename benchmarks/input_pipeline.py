@@ -1,4 +1,4 @@
-"""Measures the input pipeline alone: `python -m benchmarks.input_pipeline [--pairs=10000000]`.
+"""Measures the input pipeline alone: `python -m benchmarks.input_pipeline`.
 
 The parts are the cache (text to ids), the plan of an epoch, and the batches (cache to host batches,
 on one core). Each runs in its own process, on generated pairs with lengths like WMT14's. Times are
@@ -27,11 +27,12 @@ from t2t.data.batch import EOS_ID
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
+from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.token_shards import Shard, Side
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.batch_shapes import draw_lengths
-from t2t.training.provenance import find_versions
+from t2t.training.provenance import find_revision, find_versions, now
 
 DATA = DataConfig(num_shapes=16)  # 25,000 positions per batch, as for the paper's base model
 VOCAB_SIZE = 32_000
@@ -114,18 +115,33 @@ def time_sentencepiece(vocabulary: Vocabulary, path: Path) -> float:
     return path.stat().st_size / 1e6 / (time.process_time() - started)
 
 
-def measure_plan(pairs: int, _: Path) -> dict[str, float]:
+def measure_plan(pairs: int, folder: Path) -> dict[str, float]:
     """Measures the plan of the first epoch from sentence lengths, and of the second epoch."""
-    src, tgt = (x.astype(np.int32) for x in draw_lengths(DATA, MEAN_LENGTH, pairs=pairs))
+    return time_plan(pairs, folder, DATA)
+
+
+def measure_packed_plan(pairs: int, folder: Path) -> dict[str, float]:
+    """The same, with rows of 256 positions that hold several pairs."""
+    return time_plan(pairs, folder, dataclasses.replace(DATA, packed_length=256))
+
+
+def time_plan(pairs: int, folder: Path, data: DataConfig) -> dict[str, float]:
+    """Measures a plan; its memory includes the lengths, which are read from files as in training."""
+    files = [folder / "src.npy", folder / "tgt.npy"]
+    for file, lengths in zip(files, draw_lengths(data, MEAN_LENGTH, pairs=pairs), strict=True):
+        np.save(file, lengths.astype(np.int32))
+    del lengths
     clock = Clock()
-    plan = BatchPlan([(src, tgt)], DATA, seed=0)
+    src, tgt = (np.concatenate([np.load(file, mmap_mode="r")]) for file in files)
+    plan = make_plan([(src, tgt)], data, 0)
     figures = clock.stop()
     second = Clock()
     plan.batch(plan.steps_per_epoch)
+    after = second.stop()
     return figures | {
-        "next_epoch_seconds": second.stop()["cpu_seconds"],
+        "next_epoch_cpu_seconds": after["cpu_seconds"],
         "bytes_per_pair": figures["peak_memory"] / pairs,
-        "padding_share": plan.padding_share(),
+        "steps": plan.steps_per_epoch,
     }
 
 
@@ -163,7 +179,12 @@ def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
     return TokenizedCorpus([Shard(*sides)])
 
 
-PARTS = {"cache": measure_cache, "plan": measure_plan, "batches": measure_batches}
+PARTS = {
+    "cache": measure_cache,
+    "plan": measure_plan,
+    "packed_plan": measure_packed_plan,
+    "batches": measure_batches,
+}
 
 
 def measure_apart(part: str, pairs: int) -> dict[str, Any]:
@@ -180,7 +201,8 @@ def measure_apart(part: str, pairs: int) -> dict[str, Any]:
 def main() -> None:
     """Measures all parts and writes the file, or measures one part and prints it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10_000_000, help="pairs; also a tenth of it")
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="pairs of cache and batches")
+    parser.add_argument("--plan_pairs", type=int, default=100_000_000, help="pairs of the plans")
     parser.add_argument("--part", choices=PARTS, help="measure only this part and print JSON")
     default = Path("benchmarks/results/input-pipeline.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
@@ -189,15 +211,17 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(PARTS[flags.part](flags.pairs, Path(folder))))
         return
-    sizes = [flags.pairs // 10, flags.pairs]
     result: dict[str, Any] = {
+        **find_revision(),
+        "date": now(),
         "data": dataclasses.asdict(DATA),
         "mean_length": MEAN_LENGTH,
         "vocab_size": VOCAB_SIZE,
         "versions": find_versions(PACKAGES),
     }
-    for part in ("batches", "plan", "cache"):
-        result[part] = [measure_apart(part, pairs) for pairs in sizes]
+    for part in PARTS:
+        most = flags.plan_pairs if "plan" in part else flags.pairs
+        result[part] = [measure_apart(part, pairs) for pairs in (most // 10, most)]
     write(flags.output, result)
     print(flags.output)
 

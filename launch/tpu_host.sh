@@ -33,6 +33,7 @@ curl -LsSf https://astral.sh/uv/install.sh | sh && uv python install 3.13, and s
         export PYTHON
     fi
     make_environment requirements-tpu.txt
+    make_environment requirements-gcs.txt
     report ready
 }
 
