@@ -126,7 +126,7 @@ def measure_packed_plan(pairs: int, folder: Path) -> dict[str, float]:
 
 
 def time_plan(pairs: int, folder: Path, data: DataConfig) -> dict[str, float]:
-    """Measures a plan; its memory includes the lengths, which are read from files as in training."""
+    """Measures a plan; its memory includes the lengths, read from files as in training."""
     files = [folder / "src.npy", folder / "tgt.npy"]
     for file, lengths in zip(files, draw_lengths(data, MEAN_LENGTH, pairs=pairs), strict=True):
         np.save(file, lengths.astype(np.int32))

@@ -84,9 +84,9 @@ class Cloud:
         for name in ("pack.py", "tpu.py", "tpu_host.sh", "environment.sh"):
             (self.checkout / "launch").mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "launch" / name, self.checkout / "launch" / name)
-        for name in ("REVISION", ".gitattributes", ".gitignore", "requirements.txt"):
+        names = ["requirements.txt", "requirements-tpu.txt", "requirements-gcs.txt"]
+        for name in (*names, "REVISION", ".gitattributes", ".gitignore"):
             shutil.copy(ROOT / name, self.checkout / name)
-        shutil.copy(ROOT / "requirements-tpu.txt", self.checkout)
         (self.checkout / "t2t").mkdir()
         (self.checkout / "t2t" / "train.py").write_text(PROGRAM)
         for path, text in (("gcloud", GCLOUD), ("environment/bin/python", PYTHON)):
