@@ -18,9 +18,11 @@ import pytest
 
 from t2t import train
 from t2t.config.fields import Config
+from t2t.runtime import program
 from t2t.storage.atomic_files import upload
 from t2t.storage.paths import make_path
-from t2t.training.run_directory import list_steps
+from t2t.training.checkpoint import restore_params
+from t2t.training.run_directory import RunError, list_steps
 from tests.bucket_server import BUCKET, die_at, serve_bucket
 from tests.tiny_training import (
     STEPS,
@@ -88,6 +90,32 @@ def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
         path.name for path in (tmp_path / "run").iterdir()
     }
     assert not [*tmp_path.glob("gs:*")]
+    (bucket / "run" / "checkpoints" / "10" / "params" / "manifest.ocdbt").unlink()
+    with pytest.raises(RunError, match=r"checkpoint 10 .* cannot be read .* the one before it, 5"):
+        restore_params(bucket / "run", "last")
+
+
+@pytest.mark.slow
+def test_run_stopped_by_a_signal_is_the_same_bit_for_bit(bucket: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    moved = move_data(config, tmp_path, bucket)
+    write_recipe(moved, tmp_path / "recipe.py")
+    train_on_one_device(config, str(tmp_path / "run"))
+    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "t2t.train", *flags],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
+    ) as process:
+        while process.poll() is None and not list_steps(bucket / "run"):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == program.INTERRUPTED
+    assert list_steps(bucket / "run")[-1] < STEPS
+    train_on_one_device(moved, str(bucket / "run"))
+    states = [read_state(workdir, STEPS) for workdir in (bucket / "run", tmp_path / "run")]
+    for one, two in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ class _Lock:
         numbers = self.wait()
         self._number = max(numbers, default=0) + 1
         try:
-            self._client.pipe_file(self._name(self._number), self._describe(), mode="create")
+            self._client.pipe_file(str(self._find(self._number)), self._describe(), mode="create")
         except FileExistsError:
             # The client repeats a request whose answer was lost: the object may be our own.
             found = self._read(self._number)
@@ -123,7 +123,7 @@ class _Lock:
                 raise LockedError(_describe_holder(found)) from None
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
-                self._client.rm_file(self._name(number))
+                self._client.rm_file(str(self._find(number)))
         self._thread.start()
 
     def release(self) -> None:
@@ -131,7 +131,7 @@ class _Lock:
         self._ended.set()
         self._thread.join()
         with _warning_of_errors(f"{self._folder} is not released"):
-            write_file(self._folder / f"{self._number:08}", self._describe(released=True))
+            write_file(self._find(self._number), self._describe(released=True))
 
     def wait(self) -> list[int]:
         """Waits until nobody holds the lock, or raises `LockedError`; returns all numbers."""
@@ -147,7 +147,7 @@ class _Lock:
             return
         _log.info(
             "%s was left by %s or is in use; waiting up to %.0f seconds to see which",
-            self._folder / f"{number:08}", _describe_holder(first), STALE,
+            self._find(number), _describe_holder(first), STALE,
         )  # fmt: skip
         started = time.monotonic()
         while time.monotonic() - started < STALE:
@@ -167,14 +167,14 @@ class _Lock:
     def _refresh_often(self) -> None:
         while not self._ended.wait(HEARTBEAT):
             with _warning_of_errors(f"{self._folder} is not refreshed"):
-                newer = self._read(self._number + 1)
-                if newer is not None:
+                newest = max(self._list_numbers(), default=0)
+                if newest > self._number:
                     _end_process(
-                        f"{self._folder}: {_describe_holder(newer)} has taken over the lock, since "
-                        f"this process did not refresh it for {STALE:.0f} seconds; this process "
-                        "ends without writing anything more"
+                        f"{self._folder}: {_describe_holder(self._read(newest))} has taken over "
+                        f"the lock, since this process did not refresh it for {STALE:.0f} seconds; "
+                        "this process ends without writing anything more"
                     )
-                write_file(self._folder / f"{self._number:08}", self._describe())
+                write_file(self._find(self._number), self._describe())
 
     def _list_numbers(self) -> list[int]:
         try:
@@ -184,13 +184,13 @@ class _Lock:
         found = [name.rstrip("/").rpartition("/")[-1] for name in names]
         return sorted(int(name) for name in found if name.isdecimal())
 
-    def _name(self, number: int) -> str:
-        return str(self._folder / f"{number:08}")
+    def _find(self, number: int) -> Path:
+        return self._folder / f"{number:08}"
 
     def _read(self, number: int) -> dict[str, Any] | None:
         """Returns the content of an object; None if it does not exist."""
         try:
-            content: dict[str, Any] = json.loads(self._client.cat_file(self._name(number)))
+            content: dict[str, Any] = json.loads(self._client.cat_file(str(self._find(number))))
         except FileNotFoundError:
             return None
         return content

@@ -69,14 +69,21 @@ def interrupt(act: Callable[[], object], moment: Moment) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["saved/config.json$", "saved/vocab$", "checkpoints/10$", "_METADATA$"]
+    "moment",
+    [
+        Moment("os.mkdir", r"saved\.\w+/vocab$"),
+        Moment("os.rename", "checkpoints/10$"),
+        Moment("open", "_METADATA$"),
+        Moment("os.rename", r"saved\.\w+/config\.json$"),
+        Moment("os.rename", "saved$"),
+    ],
+    ids=lambda moment: moment.path,
 )
-def test_interrupted_checkpoint_is_whole(tmp_path: Path, path: str) -> None:
+def test_interrupted_checkpoint_is_whole(tmp_path: Path, moment: Moment) -> None:
     workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
     (workdir / "vocab").mkdir()
     params, _ = restore_params(workdir, "last")
-    event = {"saved/vocab$": "os.mkdir", "checkpoints/10$": "os.rename"}.get(path, "open")
-    interrupt(lambda: save_params(workdir, target, params, 10), Moment(event, path))
+    interrupt(lambda: save_params(workdir, target, params, 10), moment)
     assert_same(restore_params(target, "last")[0], params)
 
 
