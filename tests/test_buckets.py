@@ -263,6 +263,63 @@ def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
             text=True,
             timeout=300,
         )
-    assert done.returncode == 2
+    assert done.returncode == program.LOST
     [line] = done.stderr.splitlines()
     assert "no answer within" in line
+
+
+@pytest.mark.slow
+def test_killed_watch_of_a_bucket_loses_no_score(bucket: Path, tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 10}, checkpoints={"keep_last": 3})
+    write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
+    workdir = f"--workdir={bucket}/run"
+    run("t2t.train", f"--config={tmp_path}/recipe.py", workdir)
+    watch = ["t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"]
+    scores = bucket / "run" / "evaluations"
+    with subprocess.Popen(
+        [sys.executable, "-m", *watch], cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}
+    ) as process:
+        while process.poll() is None and not [*scores.glob("*/*.json")]:
+            time.sleep(0.2)
+        process.kill()
+    before = {path: path.read_bytes() for path in map(make_path, map(str, scores.glob("*/*.json")))}
+    assert len(re.findall(r"^ *(5|10) ", run(*watch), re.MULTILINE)) == 3
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.slow
+def test_two_processes_prepare_and_train_in_a_bucket_and_survive_a_loss(
+    bucket: Path, tmp_path: Path
+) -> None:
+    config = change(make_config(tmp_path), mesh={"data": 2})
+    write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
+    launch = [sys.executable, "launch/local.py", "--processes=2", "--devices=1", "--"]
+    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"]
+
+    def start(name: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*launch, sys.executable, "-m", name, *flags],
+            cwd=ROOT, env=os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    prepared = start("t2t.prepare")
+    assert "epoch:" in prepared.communicate()[0]
+    assert prepared.returncode == 0
+    vocabulary = (bucket / "run" / "vocab" / "joint.model").read_bytes()
+    first = start("t2t.train")
+    while first.poll() is None and not list_steps(bucket / "run"):
+        time.sleep(0.1)
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    os.kill(max(map(int, children)), signal.SIGKILL)
+    messages = first.communicate()[0]
+    assert first.returncode != 0
+    assert "training the vocabulary" not in messages
+    newest = list_steps(bucket / "run")[-1]
+    assert 0 < newest < STEPS
+    second = start("t2t.train")
+    messages = second.communicate()[0]
+    assert second.returncode == 0, messages
+    assert list_steps(bucket / "run")[-1] == STEPS
+    assert [line["step"] for line in read_figures(bucket / "run", "train/")] == [*range(5, 101, 5)]
+    assert (bucket / "run" / "vocab" / "joint.model").read_bytes() == vocabulary
