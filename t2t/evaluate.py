@@ -17,6 +17,7 @@ import jax
 from absl import flags
 
 from t2t.config.fields import ConfigError
+from t2t.config.flags import define_decoding, read_decoding
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
@@ -64,9 +65,12 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
     """Returns a summary of the evaluation as text."""
+    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
+    if result["strategy"] == "sampling":
+        search = f"sampling at temperature {result['temperature']:g}"
     lines = [
-        f"{result['split']}, checkpoint {result['checkpoint']}, beam {result['beam_size']}, "
-        f"alpha {result['alpha']:g}: {result['num_sentences']} sentences in "
+        f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
+        f"{result['num_sentences']} sentences in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compilation"
@@ -151,11 +155,10 @@ def main() -> int:
     check_flags(values)
     is_selection = any(values[name] for name in _MODES)
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
-    decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
     given = {name: values[name] for name in fields - {"workdir", "decoding"}}
     given["split"] = given["split"] or ("validation" if is_selection else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = EvaluationRequest(program.read_workdir(), decoding=decoding, **given)
+    request = EvaluationRequest(program.read_workdir(), decoding=read_decoding(), **given)
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)
@@ -197,14 +200,6 @@ def define_flags() -> None:
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
         "save_params", "", "Save the evaluated parameters as this new run directory."
-    )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
-    flags.DEFINE_integer(
-        "batch_size",
-        None,
-        "Sentences searched together. Default: the config's. Rounding depends on the batch shape "
-        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
     )
 
 
@@ -260,4 +255,5 @@ if __name__ == "__main__":
     program.define_backend()
     define_flags()
     define_modes()
+    define_decoding()
     program.run(main)

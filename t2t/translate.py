@@ -1,30 +1,33 @@
 """Translates standard input: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
 
 Each input line, even an empty one, gives one output line. On a terminal each line is translated at
-once; lines from a pipe or file are read ahead and translated in batches.
+once; lines from a pipe or file are read ahead and translated in batches (--read_ahead).
 
 With --n_best=3 each input line gives up to three output lines, best first, which begin with the
-number of the input line and a tab. With --scores the score (log-probability divided by the length
-penalty) and a tab precede the text. With both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
+number of the input line and a tab; with --strategy=sampling --num_samples=3 they are samples. With
+--scores the score (log-probability divided by the length penalty) and a tab precede the text. With
+both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
 """
 
 import codecs
+import contextlib
 import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
 from absl import flags
 
-from t2t.config.fields import MeshConfig
-from t2t.config.files import load_config
-from t2t.config.rules import validate
+from t2t.config.fields import ConfigError, MeshConfig
+from t2t.config.files import load_config, override
+from t2t.config.flags import define_decoding, read_decoding
+from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.translator import Translation
+from t2t.decoding.translation import Translation
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
@@ -40,38 +43,55 @@ def translate_lines(
     checkpoint: str,
     lines: Iterator[bytes],
     n_best: int = 1,
-    beam_size: int | None = None,
+    decoding: Mapping[str, float | str] | None = None,
     read_ahead: int | None = None,
     backend: str = "jax",
     compute_type: str | None = None,
+    prefixes: Iterator[bytes] | None = None,
 ) -> Iterator[list[Translation]]:
-    """Yields up to `n_best` translations of each line, in the order of the lines.
+    """Yields up to `n_best` translations of each line, or samples, in the order of the lines.
 
     Args:
         workdir: a run directory.
         checkpoint: last, best, a step, or avg:COUNT.
         lines: UTF-8, each with its line ending.
-        n_best: at most the beam size.
-        beam_size: None: the config's.
+        n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
+        decoding: overrides fields of config.decoding.
         read_ahead: lines translated together; None: `BATCHES_READ_AHEAD` batches.
         backend: jax or ctranslate2.
         compute_type: of ctranslate2; None: float32.
+        prefixes: with which the translations begin, as many as lines.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: something is missing or inconsistent.
     """
     config = load_config(workdir / "config.json")
-    if beam_size is not None:
-        config.decoding.beam_size = beam_size
+    config = override(config, {f"decoding.{k}": v for k, v in (decoding or {}).items()})
+    if config.decoding.strategy == "sampling":
+        if n_best > 1:
+            raise ConfigError(f"--n_best={n_best} is for beam search; use --num_samples={n_best}")
+        n_best = config.decoding.num_samples
     vocabulary = Vocabulary.load(workdir / "vocab")
-    translator = make_translator(backend, compute_type, validate(config), vocabulary)
+    translator = make_translator(backend, compute_type, config, vocabulary)
     params, _ = restore_params(workdir, checkpoint)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = translator.place(params)
-    text = decode_lines(lines)
+    text, first = decode_lines(lines), 0
+    starts = None if prefixes is None else decode_lines(prefixes)
     size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
     while chunk := list(itertools.islice(text, size)):
+        given = None if starts is None else list(itertools.islice(starts, len(chunk)))
+        if given is not None and len(given) < len(chunk):
+            raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
         with jax.set_mesh(mesh):
-            translations = translator.translate_n_best(params, chunk, n_best)
+            translations = translator.translate_n_best(
+                params, chunk, n_best, prefixes=given, first=first
+            )
+        first += len(chunk)
         yield from translations
+    if starts is not None and next(starts, None) is not None:
+        raise DataError(f"more prefixes than the {first} lines; give one for each line")
 
 
 def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
@@ -119,23 +139,32 @@ def prompt_lines() -> Iterator[bytes]:
 
 
 def main() -> int:
-    """Translates as the flags say; returns 1 if the reader of the output closed the pipe."""
+    """Translates as the flags say; returns the exit status."""
     values = flags.FLAGS
     enable_compilation_cache()
     interactive = sys.stdin.isatty()
-    translations = translate_lines(
-        program.read_workdir(),
-        values.checkpoint,
-        prompt_lines() if interactive else iter(sys.stdin.buffer),
-        values.n_best,
-        values.beam_size,
-        read_ahead=1 if interactive else None,
-        backend=values.backend,
-        compute_type=values.compute_type,
-    )
+    numbered = max(values.n_best, values.num_samples or 1) > 1
+    with contextlib.ExitStack() as files:
+        prefixes = values.prefixes and files.enter_context(Path(values.prefixes).open("rb"))
+        translations = translate_lines(
+            program.read_workdir(),
+            values.checkpoint,
+            prompt_lines() if interactive else iter(sys.stdin.buffer),
+            values.n_best,
+            read_decoding(),
+            read_ahead=1 if interactive else values.read_ahead,
+            backend=values.backend,
+            compute_type=values.compute_type,
+            prefixes=prefixes or None,
+        )
+        return write(translations, numbered, values.scores)
+
+
+def write(translations: Iterator[list[Translation]], numbered: bool, scored: bool) -> int:
+    """Writes the lines to standard output; returns 1 if its reader closed the pipe."""
     try:
         for number, found in enumerate(translations, start=1):
-            text = format_lines(number, found, values.n_best > 1, values.scores)
+            text = format_lines(number, found, numbered, scored)
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -157,5 +186,15 @@ if __name__ == "__main__":
     flags.DEFINE_bool(
         "scores", False, "Print log-probability divided by length penalty before the text."
     )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
+    flags.DEFINE_string(
+        "prefixes", "", "A file of prefixes: line n is the beginning of the translation of line n."
+    )
+    flags.DEFINE_integer(
+        "read_ahead",
+        None,
+        "Lines that are read before they are translated together; 1: each line from a pipe is "
+        f"answered at once. Default: {BATCHES_READ_AHEAD} batches, or 1 on a terminal.",
+        lower_bound=1,
+    )
+    define_decoding()
     program.run(main)

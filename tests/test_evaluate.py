@@ -234,6 +234,11 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
         ({"src": "a.en"}, ConfigError, "--src='a.en' and --ref='' go together"),
         ({"src": "no.en", "ref": "no.de"}, DataError, "no.en does not exist"),
         ({"output": "scores.txt"}, ConfigError, "must end in .json"),
+        (
+            {"decoding": {"strategy": "sampling", "num_samples": 2}},
+            ConfigError,
+            "an evaluation scores one translation of each sentence",
+        ),
         ({"decoding": {"beam_size": 0}}, ConfigError, "decoding.beam_size=0 must be positive"),
     ],
 )

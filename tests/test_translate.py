@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.data.corpus import TextFile
-from t2t.decoding.translator import Translation
+from t2t.data.corpus import DataError, TextFile
+from t2t.decoding.translation import Translation
 from t2t.translate import decode_lines, format_lines, translate_lines
 from tests.tiny_run import make_run
 
@@ -146,3 +146,53 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         stream.close()
     os.close(stdin)
     os.close(terminal)
+
+
+def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> None:
+    decoding: dict[str, float | str] = {"strategy": "sampling", "num_samples": 2}
+    together, apart = (
+        list(translate_lines(run, "best", iter(LINES), decoding=decoding, read_ahead=size))
+        for size in (None, 2)
+    )
+    assert [[x.text for x in found] for found in together] == [
+        [x.text for x in found] for found in apart
+    ]
+    assert [len(found) for found in together] == [2, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num_samples=2"], b"decoding.num_samples=2 is not used by decoding.strategy='beam'"),
+        (["--strategy=sampling", "--top_p=0"], b"decoding.top_p=0.0 must be more than 0"),
+        (["--strategy=sampling", "--n_best=2"], b"use --num_samples=2"),
+        (
+            ["--strategy=sampling", "--backend=ctranslate2"],
+            b"decoding.strategy='sampling' needs --backend=jax",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: bytes) -> None:
+    process = start(run, *flags)
+    output, errors = process.communicate(b"Dogs climb.\n")
+    assert (process.returncode, output) == (2, b"")
+    assert message in errors
+    assert errors.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_prefixes_are_one_for_each_line(run: Path, count: int) -> None:
+    lines, prefixes = iter(LINES[:2]), iter([b"Hunde\n"] * count)
+    with pytest.raises(DataError, match="prefixes"):
+        list(translate_lines(run, "best", lines, prefixes=prefixes))
+
+
+def test_prefixes_come_from_a_file(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "prefixes.txt"
+    path.write_text("Zwei\n\n", "utf-8")
+    process = start(run, f"--prefixes={path}", "--read_ahead=1")
+    output, _ = process.communicate(b"".join(LINES[:2]))
+    assert process.returncode == 0
+    first, second = output.decode().splitlines()
+    assert first.startswith("Zwei")
+    assert not second

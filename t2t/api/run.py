@@ -1,8 +1,9 @@
 """`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from t2t.data.corpus import DataError
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.model.build import describe_model, merge
 from t2t.model.interface import Params
@@ -60,7 +62,7 @@ class Run:
         """
         self.workdir, self.checkpoint = workdir, checkpoint
         self.config, self.vocabulary, self.params = config, vocabulary, params
-        self._translators: dict[int, Translator] = {}  # by beam size
+        self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
             self._placed = self._find_translator(config).place(params)
@@ -85,28 +87,61 @@ class Run:
         sentences: Sequence[str],
         beam_size: int | None = None,
         alpha: float | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        **decoding: float | str | None,
     ) -> list[str]:
-        """Translates each sentence by beam search, like the program `t2t.translate`.
+        """Translates each sentence, like the program `t2t.translate`.
 
         Args:
             sentences: raw text.
             beam_size: by default the config's; 1 is greedy search.
             alpha: exponent of the length penalty; by default the config's.
+            prefixes: text with which each translation begins, "" for none.
+            decoding: other fields of `config.decoding`, for example strategy="sampling".
 
         Raises:
-            ConfigError: `beam_size` or `alpha` is out of range.
-            DataError: `sentences` is a single string.
+            ConfigError: a field of `config.decoding` is unknown or out of range, or a prefix is too
+                long.
+            DataError: `sentences` is a single string, or there are not as many prefixes.
         """
+        decoding |= {"beam_size": beam_size, "alpha": alpha}
+        found = self._translate(sentences, 1, prefixes, decoding)
+        return [best.text for best, *_ in found]
+
+    def translate_n_best(
+        self,
+        sentences: Sequence[str],
+        n_best: int,
+        *,
+        prefixes: Sequence[str] | None = None,
+        **decoding: float | str | None,
+    ) -> list[list[Translation]]:
+        """Finds `n_best` translations of each sentence, best first, with scores and lengths.
+
+        With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
+        other arguments and errors see `translate`.
+        """
+        return self._translate(sentences, n_best, prefixes, decoding)
+
+    def _translate(
+        self,
+        sentences: Sequence[str],
+        n_best: int,
+        prefixes: Sequence[str] | None,
+        decoding: Mapping[str, float | str | None],
+    ) -> list[list[Translation]]:
         if isinstance(sentences, str):  # it would be treated as a list of characters
             raise DataError(f"sentences is one string, {sentences[:40]!r}; give a list of them")
-        given = {"decoding.beam_size": beam_size, "decoding.alpha": alpha}
-        config = override(self.config, {k: v for k, v in given.items() if v is not None})
-        translator = self._find_translator(config)
-        with jax.set_mesh(self._mesh):
-            [found] = translator.translate_with_alphas(
-                self._placed, sentences, [config.decoding.alpha]
+        if prefixes is not None and len(prefixes) != len(sentences):
+            raise DataError(
+                f"{len(prefixes)} prefixes for {len(sentences)} sentences; give one for each, or "
+                '"" for none'
             )
-        return [translation.text for translation in found]
+        given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
+        translator = self._find_translator(override(self.config, given))
+        with jax.set_mesh(self._mesh):
+            return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
 
     def score(self, pairs: Sequence[Sequence[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
@@ -157,10 +192,10 @@ class Run:
         return logits
 
     def _find_translator(self, config: Config) -> Translator:
-        size = config.decoding.beam_size
-        if size not in self._translators:
-            self._translators[size] = Translator(config, self.vocabulary)
-        return self._translators[size]
+        key = dataclasses.astuple(config.decoding)
+        if key not in self._translators:
+            self._translators[key] = Translator(config, self.vocabulary)
+        return self._translators[key]
 
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, ending in EOS."""

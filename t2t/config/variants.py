@@ -32,6 +32,8 @@ CHOICES = {
     "training.optimizer": ("adam",),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
+    "decoding.strategy": ("beam", "sampling"),
+    "decoding.length_penalty": ("gnmt", "length", "none"),
 }
 
 # Fields that accept registered variants, with the signature that the function must have.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import load_config, overrides
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, TextCorpus
@@ -22,7 +22,7 @@ from t2t.data.corpus_sources import open_split
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.translator import Translation
+from t2t.decoding.translation import Translation
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,
@@ -54,11 +54,11 @@ class EvaluationRequest:
     split: str = "test"
     src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
     ref: str = ""
-    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-beamN-alphaA.json
+    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-SEARCH.json
     save_params: str = ""  # a new run directory for the evaluated parameters
     backend: str = "jax"  # jax | ctranslate2
     compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    decoding: Mapping[str, float | str | None] = dataclasses.field(default_factory=dict)
     # `decoding` overrides fields of config.decoding; None keeps the config's value.
 
 
@@ -81,6 +81,11 @@ class Evaluator:
         """
         config = load_config(request.workdir / "config.json")
         self.config = override_decoding(config, request.decoding)
+        if (count := self.config.decoding.num_samples) > 1:
+            raise ConfigError(
+                f"decoding.num_samples={count}, but an evaluation scores one translation of each "
+                "sentence; leave it at 1"
+            )
         self._request = request
         self._vocabulary = Vocabulary.load(request.workdir / "vocab")
         self._translator = make_translator(
@@ -115,8 +120,9 @@ class Evaluator:
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
         """Returns the path of the scores; raises early if it cannot be written."""
         request, decoding = self._request, self.config.decoding
-        alpha = decoding.alpha if alpha is None else alpha
-        name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
+        if alpha is not None:
+            decoding = dataclasses.replace(decoding, alpha=alpha)
+        name = f"{self.split}-{label}-{decoding.label}"
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
         path = Path(request.output or request.workdir / "evaluations" / f"{name}.json").expanduser()
@@ -149,13 +155,18 @@ class Evaluator:
             **dataclasses.asdict(config.decoding),
             "devices": [device.device_kind for device in jax.devices()],
         }
+        # Of fields that the version which wrote an evaluation did not have.
+        defaults = dataclasses.asdict(DecodingConfig())
         starts = read_ledger(self._request.workdir)
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
             step = result["checkpoint"].rpartition("-")[-1]
             return step.isdecimal() and (
-                all(result.get(name) == value for name, value in expected.items())
+                all(
+                    result.get(name, defaults.get(name)) == value
+                    for name, value in expected.items()
+                )
                 and {name: result.get("backend", {}).get(name) for name in _ENGINE} == engine
                 and result["measures"].get(measure, {}).get("definition") == definition
                 and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
@@ -296,7 +307,7 @@ class Evaluator:
         return Evaluation(output, result)
 
 
-def override_decoding(config: Config, values: Mapping[str, float | None]) -> Config:
+def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {name: value for name, value in values.items() if value is not None}
     decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
+from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.model.build import init_model, merge
@@ -54,7 +55,8 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
     sources = [src for src, _ in PAIRS]
     lines = [f"{src}\n".encode() for src in sources]
     for beam_size in (None, 2):
-        found = translate_lines(workdir, "last", iter(lines), beam_size=beam_size)
+        given = {} if beam_size is None else {"beam_size": beam_size}
+        found = translate_lines(workdir, "last", iter(lines), decoding=given)
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
 
 
@@ -70,7 +72,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(BatchSearch, "search", note)
     for alpha in (None, 0.0, 1):
         run.translate(["Dogs climb."], alpha=alpha)
-    assert given == [(0.6,), (0.0,), (1.0,)]
+    assert given == [(LengthPenalty("gnmt", alpha),) for alpha in (0.6, 0.0, 1.0)]
 
 
 def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
