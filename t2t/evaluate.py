@@ -28,7 +28,7 @@ from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.storage.atomic_files import atomic_path, explain_write_errors
-from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.checkpoint import save_params
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
             not exist, does not fit the run, or cannot be written.
     """
     evaluator = Evaluator(request)
-    params, label = restore_params(request.workdir, request.checkpoint)
+    params, label = evaluator.restore()
     evaluator.prepare_output(label)
     if request.save_params:
         process_0_first(lambda: save_run(request, params, label))
@@ -88,7 +88,7 @@ def watch(request: EvaluationRequest, measure: str, patience: int, timeout: floa
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return program.INTERRUPTED
-    evaluator = Evaluator(request)
+    evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
@@ -155,10 +155,16 @@ def main() -> int:
     check_flags(values)
     is_selection = any(values[name] for name in _MODES)
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
-    given = {name: values[name] for name in fields - {"workdir", "decoding"}}
+    models = program.read_models()
+    workdir, *others = models.pop("workdirs")
+    given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
+    given |= {name: values[name] for name in fields - given.keys()}
     given["split"] = given["split"] or ("validation" if is_selection else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = EvaluationRequest(program.read_workdir(), decoding=read_decoding(), **given)
+    request = EvaluationRequest(**given)
+    is_ensemble = bool(request.others) or (not is_selection and "," in request.checkpoint)
+    if is_ensemble and (is_selection or request.save_params):
+        raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)
@@ -186,7 +192,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "last, best, a step, or avg:5 for the mean of the last 5; default: best. With --watch: "
+        "last, best, a step, or avg:5 for the mean of the last 5; default: best. Several form an "
+        "ensemble. With --watch: "
         "last (the default), avg:5, or several joined by commas, each scored for every new "
         "checkpoint.",
     )
@@ -250,7 +257,7 @@ def define_modes() -> None:
 
 
 if __name__ == "__main__":
-    program.define_workdir()
+    program.define_models()
     program.define_hosts()
     program.define_backend()
     define_flags()

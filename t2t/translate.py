@@ -22,16 +22,15 @@ import jax
 from absl import flags
 
 from t2t.config.fields import ConfigError, MeshConfig
-from t2t.config.files import load_config, override
 from t2t.config.flags import define_decoding, read_decoding
 from t2t.data.corpus import DataError
-from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import restore_params
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +38,7 @@ BATCHES_READ_AHEAD = 16  # their sentences are sorted by length, then batched
 
 
 def translate_lines(
-    workdir: Path,
-    checkpoint: str,
+    request: ModelRequest,
     lines: Iterator[bytes],
     n_best: int = 1,
     decoding: Mapping[str, float | str] | None = None,
@@ -52,8 +50,7 @@ def translate_lines(
     """Yields up to `n_best` translations of each line, or samples, in the order of the lines.
 
     Args:
-        workdir: a run directory.
-        checkpoint: last, best, a step, or avg:COUNT.
+        request: the model or the models of an ensemble.
         lines: UTF-8, each with its line ending.
         n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
         decoding: overrides fields of config.decoding.
@@ -65,15 +62,13 @@ def translate_lines(
     Raises:
         ConfigError, DataError, RunError, VocabularyError: something is missing or inconsistent.
     """
-    config = load_config(workdir / "config.json")
-    config = override(config, {f"decoding.{k}": v for k, v in (decoding or {}).items()})
+    config, vocabulary, members = describe_models(request, decoding)
     if config.decoding.strategy == "sampling":
         if n_best > 1:
             raise ConfigError(f"--n_best={n_best} is for beam search; use --num_samples={n_best}")
         n_best = config.decoding.num_samples
-    vocabulary = Vocabulary.load(workdir / "vocab")
-    translator = make_translator(backend, compute_type, config, vocabulary)
-    params, _ = restore_params(workdir, checkpoint)
+    translator = make_translator(backend, compute_type, config, vocabulary, members)
+    params, _ = restore_models(request, members)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = translator.place(params)
@@ -116,14 +111,6 @@ def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
         )  # fmt: skip
 
 
-def format_lines(number: int, translations: list[Translation], numbered: bool, scored: bool) -> str:
-    """Formats the output lines of one input line as the module's docstring describes."""
-    return "".join(
-        f"{number}\t" * numbered + f"{found.score:.4f}\t" * scored + f"{found.text}\n"
-        for found in translations
-    )
-
-
 def prompt_lines() -> Iterator[bytes]:
     """Yields the lines typed on a terminal, until Ctrl-D or Ctrl-C."""
     while True:
@@ -147,8 +134,7 @@ def main() -> int:
     with contextlib.ExitStack() as files:
         prefixes = values.prefixes and files.enter_context(Path(values.prefixes).open("rb"))
         translations = translate_lines(
-            program.read_workdir(),
-            values.checkpoint,
+            ModelRequest(checkpoint=values.checkpoint, **program.read_models()),
             prompt_lines() if interactive else iter(sys.stdin.buffer),
             values.n_best,
             read_decoding(),
@@ -175,7 +161,7 @@ def write(translations: Iterator[list[Translation]], numbered: bool, scored: boo
 
 
 if __name__ == "__main__":
-    program.define_workdir()
+    program.define_models()
     program.define_backend()
     flags.DEFINE_string(
         "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -204,6 +205,34 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
     assert texts[0] == texts[1]
     with pytest.raises(ConfigError, match="exists already"):
         evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
+
+
+def test_ensemble_of_a_model_with_itself_scores_as_the_model(
+    run: Path, evaluation: tuple[dict[str, Any], Path]
+) -> None:
+    expected, path = evaluation
+    result, ensemble = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
+    assert re.fullmatch(r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6", ensemble.stem)
+    text = ensemble.with_suffix(".txt").read_text("utf-8")
+    assert text == path.with_suffix(".txt").read_text("utf-8")
+    assert result["ensemble"]["mean"] == "probabilities"
+    assert [m["checkpoint"] for m in result["ensemble"]["members"]] == ["best-200", "200"]
+    assert result["measures"].keys() == expected["measures"].keys()
+    for name, score in expected["measures"].items():
+        assert result["measures"][name]["value"] == pytest.approx(score["value"], rel=1e-5)
+
+
+def test_runs_with_other_vocabularies_are_no_ensemble(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    train_vocabulary(
+        [ListCorpus("toy", PAIRS[:3])], TokenizerConfig(vocab_size=400), other / "vocab"
+    )
+    with pytest.raises(ConfigError, match=r"other/vocab is not the vocabulary of .*run; an ensem"):
+        evaluate(EvaluationRequest(run, others=(other,)))
+    with pytest.raises(ConfigError, match="2 run directories and 3 checkpoints; give one of them"):
+        evaluate(EvaluationRequest(run, "100,200,300", others=(run,)))
+    with pytest.raises(ConfigError, match=r"--weights=1\.0,-1\.0 must be"):
+        evaluate(EvaluationRequest(run, others=(run,), weights=(1.0, -1.0)))
 
 
 def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:

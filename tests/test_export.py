@@ -14,6 +14,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
 from t2t.decoding.translation import clean_line
+from t2t.evaluation.load_models import ModelRequest
 from t2t.export import export
 from t2t.training.run_directory import RunError
 from t2t.translate import translate_lines
@@ -47,7 +48,7 @@ def test_exported_model_translates_as_the_run_does(
 ) -> None:
     export(run, checkpoint, tmp_path / "models" / "toy")
     [[expected]] = translate_lines(
-        run, checkpoint, iter([LINE.encode()]), decoding={"beam_size": 1}
+        ModelRequest((run,), checkpoint), iter([LINE.encode()]), decoding={"beam_size": 1}
     )
     assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
 

@@ -14,8 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t.data.corpus import DataError, TextFile
+from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
-from t2t.translate import decode_lines, format_lines, translate_lines
+from t2t.evaluation.load_models import ModelRequest
+from t2t.translate import decode_lines, translate_lines
 from tests.tiny_run import make_run
 
 LINES = [
@@ -44,7 +46,12 @@ def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Po
 
 def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
     together, apart = (
-        [found.text for found, *_ in translate_lines(run, "best", iter(LINES), read_ahead=size)]
+        [
+            found.text
+            for found, *_ in translate_lines(
+                ModelRequest((run,), "best"), iter(LINES), read_ahead=size
+            )
+        ]
         for size in (None, 2)
     )
     assert together == apart
@@ -54,7 +61,12 @@ def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
 @pytest.mark.parametrize("checkpoint", ["last", "avg:2"])
 def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
     expected, found = (
-        [best.text for best, *_ in translate_lines(run, checkpoint, iter(LINES), backend=backend)]
+        [
+            best.text
+            for best, *_ in translate_lines(
+                ModelRequest((run,), checkpoint), iter(LINES), backend=backend
+            )
+        ]
         for backend in ("jax", "ctranslate2")
     )
     assert found == expected
@@ -62,7 +74,7 @@ def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
 
 def test_lines_are_read_only_as_they_are_needed(run: Path) -> None:
     lines = iter(LINES)
-    translations = translate_lines(run, "best", lines, read_ahead=1)
+    translations = translate_lines(ModelRequest((run,), "best"), lines, read_ahead=1)
     next(translations)
     assert next(lines) == LINES[1]
 
@@ -151,7 +163,11 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
 def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> None:
     decoding: dict[str, float | str] = {"strategy": "sampling", "num_samples": 2}
     together, apart = (
-        list(translate_lines(run, "best", iter(LINES), decoding=decoding, read_ahead=size))
+        list(
+            translate_lines(
+                ModelRequest((run,), "best"), iter(LINES), decoding=decoding, read_ahead=size
+            )
+        )
         for size in (None, 2)
     )
     assert [[x.text for x in found] for found in together] == [
@@ -184,7 +200,7 @@ def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message:
 def test_prefixes_are_one_for_each_line(run: Path, count: int) -> None:
     lines, prefixes = iter(LINES[:2]), iter([b"Hunde\n"] * count)
     with pytest.raises(DataError, match="prefixes"):
-        list(translate_lines(run, "best", lines, prefixes=prefixes))
+        list(translate_lines(ModelRequest((run,), "best"), lines, prefixes=prefixes))
 
 
 def test_prefixes_come_from_a_file(run: Path, tmp_path: Path) -> None:

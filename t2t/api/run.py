@@ -11,49 +11,58 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from t2t.config.fields import Config, MeshConfig
-from t2t.config.files import load_config, override
-from t2t.data.batch import PAD_ID, pad_sentences
-from t2t.data.batch_sharding import put_batch
+from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.files import override
+from t2t.data.batch import PAD_ID
 from t2t.data.corpus import DataError
-from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.scoring import DTYPE, PairScorer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import describe_model, merge
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.model.build import merge
+from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import restore_params
-from t2t.training.step import make_eval_step
-from t2t.training.validation import DTYPE
 
 _NO_LIMIT = 2**30  # positions
 
 
-def open_run(workdir: Path, checkpoint: str) -> "Run":
-    """Reads a run directory; see `t2t.load`."""
-    config = load_config(workdir / "config.json")
-    vocabulary = Vocabulary.load(workdir / "vocab")
-    params, label = restore_params(workdir, checkpoint)
-    return Run(workdir, label, config, vocabulary, params)
+def open_run(
+    workdirs: tuple[Path, ...], checkpoint: str, weights: tuple[float, ...], mean: str
+) -> "Run":
+    """Reads run directories; see `t2t.load`."""
+    if mean not in ("probabilities", "log_probs"):
+        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
+    request = ModelRequest(workdirs, checkpoint, weights, mean)
+    config, vocabulary, members = describe_models(request)
+    params, labels = restore_models(request, members)
+    return Run(workdirs[0], ",".join(labels), config, vocabulary, params, members)
 
 
 class Run:
-    """A run's model with the parameters of one checkpoint.
+    """A run's model with the parameters of one checkpoint, or an ensemble.
 
     Compiled functions are kept: a second call with sentences of similar lengths compiles nothing.
 
     Attributes:
-        workdir: the run directory.
-        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP".
+        workdir: the run directory; the first one of an ensemble.
+        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP"; those of an ensemble
+            joined by commas.
         config: the run's config.
         vocabulary: the run's tokenizers, `src` and `tgt`.
-        params: nested dictionaries of float32 arrays, on the default device.
+        params: nested dictionaries of float32 arrays, on the default device; of an ensemble
+            {"models": {0: ..., 1: ...}}.
     """
 
     def __init__(
-        self, workdir: Path, checkpoint: str, config: Config, vocabulary: Vocabulary, params: Params
+        self,
+        workdir: Path,
+        checkpoint: str,
+        config: Config,
+        vocabulary: Vocabulary,
+        params: Params,
+        members: Members | None = None,
     ):
         """Places a copy of the parameters on the mesh of all devices.
 
@@ -62,20 +71,22 @@ class Run:
         """
         self.workdir, self.checkpoint = workdir, checkpoint
         self.config, self.vocabulary, self.params = config, vocabulary, params
+        self._members = members = members or Members((config.model,))
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
             self._placed = self._find_translator(config).place(params)
-        limit = config.model.position_limit
+        limit = members.position_limit
         self._limit = _NO_LIMIT if limit is None else limit
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
-        self._eval_step = make_eval_step(structure)
+        structure, _ = members.with_dtype(DTYPE).describe(*sizes)
+        self._scorer = PairScorer(members, vocabulary, config.decoding.batch_size)
 
         def compute_logits(
             params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
         ) -> Float[Array, "B T V"]:
-            return merge(structure, params)(src, tgt).astype(jnp.float32)
+            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt)
+            return logits.astype(jnp.float32)
 
         self._compute_logits = jax.jit(compute_logits)
 
@@ -152,23 +163,22 @@ class Run:
             DataError: an element is not a pair, or a sentence has more sub-words than the model
                 has positions.
         """
+        tokens = self.score_tokens(pairs)
+        return np.array([np.sum(each, dtype=np.float64) for each in tokens])
+
+    def score_tokens(self, pairs: Sequence[Sequence[str]]) -> list[Float[np.ndarray, "T"]]:
+        """Computes the log-probability of each sub-word of the targets, EOS included, in nats.
+
+        Raises:
+            DataError: as in `score`.
+        """
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
                 raise DataError(f"{pair!r} is not a pair (source, target) of sentences")
         src = self._encode(self.vocabulary.src, [src for src, _ in pairs])
         tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in pairs])
-        lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
-        log_probs = np.zeros(len(pairs))
         with jax.set_mesh(self._mesh):
-            batches = group_by_length(lengths, self._limit, self.config.decoding.batch_size)
-            for length, rows, indices in batches:
-                sides = (
-                    pad_sentences([side[i] for i in indices], rows, length) for side in (src, tgt)
-                )
-                batch = put_batch(make_batch(*sides), self._mesh)
-                nats, _ = self._eval_step(self._placed, batch)
-                log_probs[indices] = -np.asarray(nats)[: len(indices)]
-        return log_probs
+            return self._scorer.score(self._placed, list(zip(src, tgt, strict=True)))
 
     def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
         """Computes the model's logits in float32, without dropout, on the default device.
@@ -194,7 +204,7 @@ class Run:
     def _find_translator(self, config: Config) -> Translator:
         key = dataclasses.astuple(config.decoding)
         if key not in self._translators:
-            self._translators[key] = Translator(config, self.vocabulary)
+            self._translators[key] = Translator(config, self.vocabulary, self._members)
         return self._translators[key]
 
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:

@@ -20,7 +20,8 @@ from t2t.decoding.long_sources import cut
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import Piece, Translation, clean_line, join_pieces
-from t2t.model.build import describe_model
+from t2t.model.build import check_params
+from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
@@ -40,18 +41,19 @@ class Translator:
     everything else is the same for both engines, JAX and CTranslate2.
     """
 
-    def __init__(self, config: Config, vocabulary: Vocabulary):
-        """`config.model` and `vocabulary` are those of training."""
+    def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
+        """`config.model` and `vocabulary` are those of training; `members` form an ensemble."""
         self.config = config.decoding
         self.vocabulary = vocabulary
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        self._describe_model = functools.partial(describe_model, config.model, *sizes)
+        members = members or Members((config.model,))
+        self._describe_model = functools.partial(members.describe, *sizes)
         self.structure, self._expected = self._describe_model()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
         self.max_source_length = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
         self._max_hypothesis_length = 2**30  # of a hypothesis, in sub-words with EOS
-        if (longest := config.model.position_limit) is not None:
+        if (longest := members.position_limit) is not None:
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
 
@@ -72,7 +74,7 @@ class Translator:
         A search that fails or runs out of memory does so here. A later `translate` only compiles
         stages that these batches did not reach.
         """
-        self._check(params)
+        check_params(self._expected, params)
         sources = self.vocabulary.src.encode(sentences)
         pieces = [Piece(ids) for source in sources for ids in self._cut(source)]
         by_shape: dict[tuple[int, int], list[int]] = {}
@@ -176,7 +178,7 @@ class Translator:
         progress: bool,
     ) -> list[list[list[Translation]]]:
         """The translations that `search` finds for each piece of each sentence."""
-        self._check(params)
+        check_params(self._expected, params)
         flat = [piece for parts in pieces for piece in parts]
         found = iter(self.search(params, flat, n_best, penalties, progress))
         return [[next(found) for _ in parts] for parts in pieces]
@@ -190,7 +192,7 @@ class Translator:
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
-        self._check(params)
+        check_params(self._expected, params)
         _, declared = self._describe_model()
         placed: Params = put_like(params, declared)
         return placed
@@ -205,21 +207,6 @@ class Translator:
             "compute_type": dtype,
             "products": policy.describe_products(),
         }
-
-    def _check(self, params: Params) -> None:
-        """Raises `ConfigError` if the parameters do not fit the config and vocabulary."""
-        expected, found = (
-            {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
-            for x in map(jax.tree_util.tree_leaves_with_path, (self._expected, params))
-        )
-        for name in expected | found:
-            if expected.get(name) != found.get(name):
-                raise ConfigError(
-                    f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
-                    f"shape {found.get(name)} instead of {expected.get(name)} (source vocabulary "
-                    f"{self.vocabulary.src.vocab_size}, target {self.vocabulary.tgt.vocab_size}); "
-                    "use the config.json and the vocab/ that were written with it"
-                )
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""

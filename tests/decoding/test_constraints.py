@@ -13,7 +13,7 @@ from t2t.decoding.constraints import Constraints
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream
 from tests.decoding.reference_search import search_all
-from tests.decoding.test_beam_search import BATCH, ToyModel, tokens_of
+from tests.decoding.toy_model import BATCH, ToyModel, tokens_of
 
 LIMIT = 4
 PREFIXES = [(), (4,), (5,), (4, 5), (3, 3), (5, 4, 3), (), (3,)]  # one for each sentence

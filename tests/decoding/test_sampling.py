@@ -16,7 +16,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import Hypotheses, continue_search, start_search
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream, draw_noise
-from tests.decoding.test_beam_search import BATCH, LENGTH, VOCABULARY, ToyModel
+from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel
 
 EVERYTHING = Sampler(1.0, 0, 1.0)
 
