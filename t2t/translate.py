@@ -6,21 +6,24 @@ once; lines from a pipe or file are read ahead and translated in batches (--read
 With --n_best=3 each input line gives up to three output lines, best first, which begin with the
 number of the input line and a tab; with --strategy=sampling --num_samples=3 they are samples. With
 --scores the score (log-probability divided by the length penalty) and a tab precede the text. With
-both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
+both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert." With --alignments a tab and the links of source and
+target words in Pharaoh format follow the text.
 """
 
 import codecs
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
 from absl import flags
 
+from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError, MeshConfig
 from t2t.config.flags import define_decoding, read_decoding
 from t2t.data.corpus import DataError
@@ -28,6 +31,7 @@ from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.model.interface import Params
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.mesh import make_mesh
@@ -46,6 +50,7 @@ def translate_lines(
     backend: str = "jax",
     compute_type: str | None = None,
     prefixes: Iterator[bytes] | None = None,
+    alignment_layer: int | None = None,
 ) -> Iterator[list[Translation]]:
     """Yields up to `n_best` translations of each line, or samples, in the order of the lines.
 
@@ -58,6 +63,7 @@ def translate_lines(
         backend: jax or ctranslate2.
         compute_type: of ctranslate2; None: float32.
         prefixes: with which the translations begin, as many as lines.
+        alignment_layer: of the decoder, to align words by; 0: the last but one; None: no alignment.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: something is missing or inconsistent.
@@ -68,10 +74,15 @@ def translate_lines(
             raise ConfigError(f"--n_best={n_best} is for beam search; use --num_samples={n_best}")
         n_best = config.decoding.num_samples
     translator = make_translator(backend, compute_type, config, vocabulary, members)
-    params, _ = restore_models(request, members)
+    aligner = None
+    if alignment_layer is not None:
+        if len(members.configs) > 1:
+            raise ConfigError("--alignments need one model; give one run and checkpoint")
+        aligner = WordAligner(config, vocabulary, alignment_layer or None)
+    restored, _ = restore_models(request, members)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        params = translator.place(params)
+        params = translator.place(restored)
     text, first = decode_lines(lines), 0
     starts = None if prefixes is None else decode_lines(prefixes)
     size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
@@ -83,10 +94,31 @@ def translate_lines(
             translations = translator.translate_n_best(
                 params, chunk, n_best, prefixes=given, first=first
             )
+        if aligner:
+            translations = align(aligner, restored, chunk, translations)
         first += len(chunk)
         yield from translations
     if starts is not None and next(starts, None) is not None:
         raise DataError(f"more prefixes than the {first} lines; give one for each line")
+
+
+def align(
+    aligner: WordAligner,
+    params: Params,
+    sentences: Sequence[str],
+    translations: Sequence[list[Translation]],
+) -> list[list[Translation]]:
+    """Returns the translations with their alignments."""
+    pairs = [
+        (sentence, each.text)
+        for sentence, found in zip(sentences, translations, strict=True)
+        for each in found
+    ]
+    links = iter(aligner.align(params, pairs))
+    return [
+        [dataclasses.replace(each, alignment=format_links(next(links))) for each in found]
+        for found in translations
+    ]
 
 
 def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
@@ -142,6 +174,7 @@ def main() -> int:
             backend=values.backend,
             compute_type=values.compute_type,
             prefixes=prefixes or None,
+            alignment_layer=values.alignment_layer or 0 if values.alignments else None,
         )
         return write(translations, numbered, values.scores)
 
@@ -181,6 +214,12 @@ if __name__ == "__main__":
         "Lines that are read before they are translated together; 1: each line from a pipe is "
         f"answered at once. Default: {BATCHES_READ_AHEAD} batches, or 1 on a terminal.",
         lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "alignments", False, "Print a tab and the links of words after the text: 0-0 1-2 ..."
+    )
+    flags.DEFINE_integer(
+        "alignment_layer", None, "With --alignments: decoder layer, from 1; default: last but one."
     )
     define_decoding()
     program.run(main)

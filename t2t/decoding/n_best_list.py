@@ -9,11 +9,14 @@ from t2t.decoding.translation import Translation
 def format_lines(
     number: int, translations: Sequence[Translation], numbered: bool, scored: bool
 ) -> str:
-    """Formats the translations of source line `number`: number, score and text, with tabs."""
-    return "".join(
-        f"{number}\t" * numbered + f"{found.score:.4f}\t" * scored + f"{found.text}\n"
-        for found in translations
-    )
+    """Formats the translations of source line `number`: number, score, text and alignment."""
+
+    def format_line(found: Translation) -> str:
+        columns = [str(number)] * numbered + [f"{found.score:.4f}"] * scored + [found.text]
+        columns += [] if found.alignment is None else [found.alignment]
+        return "\t".join(columns) + "\n"
+
+    return "".join(map(format_line, translations))
 
 
 def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, float, str]]:

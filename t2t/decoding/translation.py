@@ -21,6 +21,7 @@ class Translation:
     log_prob: float  # natural logarithm of the model's probability
     length: int  # sub-words, EOS included
     num_pieces: int = 1  # number of pieces into which the sentence was cut for translation
+    alignment: str | None = None  # links of words as "0-0 1-2", if they were asked for
 
 
 class Piece(NamedTuple):
