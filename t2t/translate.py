@@ -1,4 +1,4 @@
-"""Translates standard input: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
+"""Translates text: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
 
 Each input line, even an empty one, gives one output line. On a terminal each line is translated at
 once; lines from a pipe or file are read ahead and translated in batches (--read_ahead).
@@ -8,139 +8,59 @@ number of the input line and a tab; with --strategy=sampling --num_samples=3 the
 --scores the score (log-probability divided by the length penalty) and a tab precede the text. With
 both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert." With --alignments a tab and the links of source and
 target words in Pharaoh format follow the text.
+
+--input=FILES --output=DIR translates files, plain or .gz, in shards. A process that was killed goes
+on where it was if it is started again.
 """
 
-import codecs
 import contextlib
-import dataclasses
 import itertools
-import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 from absl import flags
 
-from t2t.analysis.word_alignments import WordAligner, format_links
-from t2t.config.fields import ConfigError, MeshConfig
+from t2t.api.line_translator import BATCHES_TOGETHER, LineOptions, LineTranslator, decode_lines
+from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
 from t2t.data.corpus import DataError
-from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.bulk import Part, find_inputs, translate_files
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
-from t2t.model.interface import Params
+from t2t.evaluation.load_models import ModelRequest
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.mesh import make_mesh
-
-_log = logging.getLogger(__name__)
-
-BATCHES_READ_AHEAD = 16  # their sentences are sorted by length, then batched
 
 
 def translate_lines(
-    request: ModelRequest,
+    translator: LineTranslator,
     lines: Iterator[bytes],
-    n_best: int = 1,
-    decoding: Mapping[str, float | str] | None = None,
     read_ahead: int | None = None,
-    backend: str = "jax",
-    compute_type: str | None = None,
     prefixes: Iterator[bytes] | None = None,
-    alignment_layer: int | None = None,
 ) -> Iterator[list[Translation]]:
-    """Yields up to `n_best` translations of each line, or samples, in the order of the lines.
+    """Yields the translations of each line, in the order of the lines.
 
     Args:
-        request: the model or the models of an ensemble.
+        translator: the models and how they translate.
         lines: UTF-8, each with its line ending.
-        n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
-        decoding: overrides fields of config.decoding.
-        read_ahead: lines translated together; None: `BATCHES_READ_AHEAD` batches.
-        backend: jax or ctranslate2.
-        compute_type: of ctranslate2; None: float32.
+        read_ahead: lines translated together; None: `BATCHES_TOGETHER` batches.
         prefixes: with which the translations begin, as many as lines.
-        alignment_layer: of the decoder, to align words by; 0: the last but one; None: no alignment.
 
     Raises:
-        ConfigError, DataError, RunError, VocabularyError: something is missing or inconsistent.
+        ConfigError, DataError: a prefix is too long, or there is not one for each line.
     """
-    config, vocabulary, members = describe_models(request, decoding)
-    if config.decoding.strategy == "sampling":
-        if n_best > 1:
-            raise ConfigError(f"--n_best={n_best} is for beam search; use --num_samples={n_best}")
-        n_best = config.decoding.num_samples
-    translator = make_translator(backend, compute_type, config, vocabulary, members)
-    aligner = None
-    if alignment_layer is not None:
-        if len(members.configs) > 1:
-            raise ConfigError("--alignments need one model; give one run and checkpoint")
-        aligner = WordAligner(config, vocabulary, alignment_layer or None)
-    restored, _ = restore_models(request, members)
-    mesh = make_mesh(MeshConfig())
-    with jax.set_mesh(mesh):
-        params = translator.place(restored)
     text, first = decode_lines(lines), 0
     starts = None if prefixes is None else decode_lines(prefixes)
-    size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
-    while chunk := list(itertools.islice(text, size)):
+    while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
         given = None if starts is None else list(itertools.islice(starts, len(chunk)))
         if given is not None and len(given) < len(chunk):
             raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
-        with jax.set_mesh(mesh):
-            translations = translator.translate_n_best(
-                params, chunk, n_best, prefixes=given, first=first
-            )
-        if aligner:
-            translations = align(aligner, restored, chunk, translations)
+        yield from translator.translate(chunk, given, first)
         first += len(chunk)
-        yield from translations
     if starts is not None and next(starts, None) is not None:
         raise DataError(f"more prefixes than the {first} lines; give one for each line")
-
-
-def align(
-    aligner: WordAligner,
-    params: Params,
-    sentences: Sequence[str],
-    translations: Sequence[list[Translation]],
-) -> list[list[Translation]]:
-    """Returns the translations with their alignments."""
-    pairs = [
-        (sentence, each.text)
-        for sentence, found in zip(sentences, translations, strict=True)
-        for each in found
-    ]
-    links = iter(aligner.align(params, pairs))
-    return [
-        [dataclasses.replace(each, alignment=format_links(next(links))) for each in found]
-        for found in translations
-    ]
-
-
-def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
-    """Decodes lines and removes their endings.
-
-    Invalid UTF-8 is replaced by U+FFFD, and reported after the last line.
-    """
-    damaged = []
-    for number, line in enumerate(lines, start=1):
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:  # a byte order mark is not part of the sentence; training removes it, too
-            text = text.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield text.decode()
-        except UnicodeDecodeError:
-            damaged.append(number)
-            yield text.decode(errors="replace")
-    if damaged:
-        _log.warning(
-            "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
-            len(damaged), damaged[0],
-        )  # fmt: skip
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -157,26 +77,72 @@ def prompt_lines() -> Iterator[bytes]:
         yield line
 
 
+def read_part(text: str) -> Part:
+    """Parses --part: "2/4" is the second of four parts.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
+    return Part(int(number) - 1, int(count))
+
+
+def translate_bulk(request: ModelRequest, options: LineOptions) -> None:
+    """Translates the files that the flags name.
+
+    Raises:
+        ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+    """
+    values = flags.FLAGS
+    if not values.output:
+        raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
+    for name in ("prefixes", "read_ahead"):
+        if values[name].value:
+            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
+    part = read_part(values.part)
+    inputs = find_inputs(values.input, Path(values.output).expanduser())
+    translator = LineTranslator(request, options)
+
+    def translate(lines: list[bytes], first: int) -> str:
+        found = translator.translate([*decode_lines(iter(lines), first)], first=first)
+        return "".join(
+            format_lines(number, each, translator.is_numbered, values.scores)
+            for number, each in enumerate(found, start=first + 1)
+        )
+
+    settings = translator.settings | {
+        "n_best": values.n_best,
+        "scores": values.scores,
+        "alignment_layer": options.alignment_layer,
+    }
+    translate_files(inputs, settings, translate, values.shard_lines, part)
+
+
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
     values = flags.FLAGS
     enable_compilation_cache()
+    request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
+    options = LineOptions(
+        values.n_best, read_decoding(), values.backend, values.compute_type,
+        values.alignment_layer or 0 if values.alignments else None,
+    )  # fmt: skip
+    if values.input:
+        translate_bulk(request, options)
+        return 0
     interactive = sys.stdin.isatty()
-    numbered = max(values.n_best, values.num_samples or 1) > 1
     with contextlib.ExitStack() as files:
         prefixes = values.prefixes and files.enter_context(Path(values.prefixes).open("rb"))
+        translator = LineTranslator(request, options)
         translations = translate_lines(
-            ModelRequest(checkpoint=values.checkpoint, **program.read_models()),
+            translator,
             prompt_lines() if interactive else iter(sys.stdin.buffer),
-            values.n_best,
-            read_decoding(),
             read_ahead=1 if interactive else values.read_ahead,
-            backend=values.backend,
-            compute_type=values.compute_type,
             prefixes=prefixes or None,
-            alignment_layer=values.alignment_layer or 0 if values.alignments else None,
         )
-        return write(translations, numbered, values.scores)
+        return write(translations, translator.is_numbered, values.scores)
 
 
 def write(translations: Iterator[list[Translation]], numbered: bool, scored: bool) -> int:
@@ -191,6 +157,18 @@ def write(translations: Iterator[list[Translation]], numbered: bool, scored: boo
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def define_bulk() -> None:
+    """Defines the flags of translation in bulk."""
+    flags.DEFINE_list("input", [], "Files to translate, plain or .gz; patterns such as 'in/*.gz'.")
+    flags.DEFINE_string("output", "", "With --input: the folder of the translated files.")
+    flags.DEFINE_integer(
+        "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
+    )
 
 
 if __name__ == "__main__":
@@ -212,7 +190,7 @@ if __name__ == "__main__":
         "read_ahead",
         None,
         "Lines that are read before they are translated together; 1: each line from a pipe is "
-        f"answered at once. Default: {BATCHES_READ_AHEAD} batches, or 1 on a terminal.",
+        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
         lower_bound=1,
     )
     flags.DEFINE_bool(
@@ -221,5 +199,6 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "alignment_layer", None, "With --alignments: decoder layer, from 1; default: last but one."
     )
+    define_bulk()
     define_decoding()
     program.run(main)

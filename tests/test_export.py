@@ -10,6 +10,7 @@ from pathlib import Path
 import ctranslate2
 import pytest
 
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
@@ -47,9 +48,10 @@ def test_exported_model_translates_as_the_run_does(
     run: Path, tmp_path: Path, checkpoint: str
 ) -> None:
     export(run, checkpoint, tmp_path / "models" / "toy")
-    [[expected]] = translate_lines(
-        ModelRequest((run,), checkpoint), iter([LINE.encode()]), decoding={"beam_size": 1}
+    translator = LineTranslator(
+        ModelRequest((run,), checkpoint), LineOptions(decoding={"beam_size": 1})
     )
+    [[expected]] = translate_lines(translator, iter([LINE.encode()]))
     assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import t2t
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.decoding.n_best_list import format_lines
 from t2t.evaluation.load_models import ModelRequest
 from t2t.score import TextScorer, rerank
@@ -30,7 +31,8 @@ def list_path(run: Path) -> Path:
     sources = [src for src, _ in PAIRS if src]
     (run / "in.txt").write_text("".join(f"{src}\n" for src in sources), "utf-8")
     lines = io.BytesIO((run / "in.txt").read_bytes())
-    found = translate_lines(ModelRequest((run,)), iter(lines), 3, BEAM)
+    translator = LineTranslator(ModelRequest((run,)), LineOptions(3, BEAM))
+    found = translate_lines(translator, iter(lines))
     path = run / "list.txt"
     text = (format_lines(n, each, True, True) for n, each in enumerate(found, start=1))
     path.write_text("".join(text), "utf-8")

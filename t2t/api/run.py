@@ -20,6 +20,7 @@ from t2t.decoding.scoring import DTYPE, PairScorer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.model.build import merge
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
@@ -117,8 +118,16 @@ class Run:
             DataError: `sentences` is a single string, or there are not as many prefixes.
         """
         decoding |= {"beam_size": beam_size, "alpha": alpha}
-        found = self._translate(sentences, 1, prefixes, decoding)
-        return [best.text for best, *_ in found]
+        translator = self._prepare(sentences, prefixes, decoding)
+        with jax.set_mesh(self._mesh):
+            if translator.config.mbr == "none":
+                found = translator.translate_n_best(self._placed, sentences, 1, prefixes=prefixes)
+                return [best.text for best, *_ in found]
+            language = self.config.data.tgt_language
+            chosen = translate_by_utility(
+                translator, self._placed, sentences, language, prefixes=prefixes
+            )
+        return [translation.text for translation in chosen]
 
     def translate_n_best(
         self,
@@ -133,15 +142,17 @@ class Run:
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
         other arguments and errors see `translate`.
         """
-        return self._translate(sentences, n_best, prefixes, decoding)
+        translator = self._prepare(sentences, prefixes, decoding)
+        with jax.set_mesh(self._mesh):
+            return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
 
-    def _translate(
+    def _prepare(
         self,
         sentences: Sequence[str],
-        n_best: int,
         prefixes: Sequence[str] | None,
         decoding: Mapping[str, float | str | None],
-    ) -> list[list[Translation]]:
+    ) -> Translator:
+        """Checks the arguments of a translation, and returns the translator for these options."""
         if isinstance(sentences, str):  # it would be treated as a list of characters
             raise DataError(f"sentences is one string, {sentences[:40]!r}; give a list of them")
         if prefixes is not None and len(prefixes) != len(sentences):
@@ -150,9 +161,7 @@ class Run:
                 '"" for none'
             )
         given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
-        translator = self._find_translator(override(self.config, given))
-        with jax.set_mesh(self._mesh):
-            return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
+        return self._find_translator(override(self.config, given))
 
     def score(self, pairs: Sequence[Sequence[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.

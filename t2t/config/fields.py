@@ -210,6 +210,9 @@ class DecodingConfig:
     # probability (after temperature and top_k); 1: all
     top_p: float = 1.0
     sampling_seed: int = 0  # strategy="sampling": of the random numbers
+    # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
+    # expected utility: none | chrf | bleu (of sentences)
+    mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; a device searches two batches at a time
     batch_size: int = 64
@@ -226,6 +229,8 @@ class DecodingConfig:
         for name in [*names, "min_length"]:
             if (value := getattr(self, name)) != getattr(default, name):
                 parts.append(f"{name}{value:g}" if isinstance(value, float) else f"{name}{value}")
+        if self.mbr != "none":
+            parts.append(f"{self.mbr}{self.num_samples}" if self.num_samples > 1 else self.mbr)
         return "-".join(parts)
 
 

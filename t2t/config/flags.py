@@ -87,6 +87,13 @@ def define_decoding() -> None:
         "probability.",
     )
     flags.DEFINE_integer("sampling_seed", None, "With --strategy=sampling: seed of the numbers.")
+    flags.DEFINE_enum(
+        "mbr",
+        None,
+        CHOICES["decoding.mbr"],
+        "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
+        "chrF or BLEU against all.",
+    )
     flags.DEFINE_integer(
         "batch_size",
         None,

@@ -212,6 +212,12 @@ def _decoding_problems(decoding: DecodingConfig) -> list[str]:
             f"{decoding.max_extra_length}, so outputs of short sentences could not be that long; "
             f"raise decoding.max_extra_length to {decoding.min_length} or more"
         )
+    candidates = "num_samples" if decoding.strategy == "sampling" else "beam_size"
+    if decoding.mbr != "none" and getattr(decoding, candidates) == 1:
+        problems.append(
+            f"decoding.mbr={decoding.mbr!r} chooses among several candidates, but decoding."
+            f"{candidates} is 1; raise it"
+        )
     if decoding.sampling_seed >= 2**31:
         problems.append(f"decoding.sampling_seed={decoding.sampling_seed} must be below 2**31")
     return problems

@@ -33,6 +33,7 @@ CHOICES = {
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),
+    "decoding.mbr": ("none", "chrf", "bleu"),
     "decoding.length_penalty": ("gnmt", "length", "none"),
 }
 

@@ -21,6 +21,7 @@ from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.evaluation.reference_scores import ReferenceScorer
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -78,10 +79,11 @@ class Evaluator:
         """
         config, self._vocabulary, self._members = describe_models(request.models)
         self.config = override_decoding(config, request.decoding)
-        if (count := self.config.decoding.num_samples) > 1:
+        count = self.config.decoding.num_samples
+        if count > 1 and self.config.decoding.mbr == "none":
             raise ConfigError(
                 f"decoding.num_samples={count}, but an evaluation scores one translation of each "
-                "sentence; leave it at 1"
+                "sentence; leave it at 1, or set decoding.mbr"
             )
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
@@ -197,12 +199,14 @@ class Evaluator:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
-        found = translator.translate_with_alphas(
-            params,
-            [src for src, _ in self._corpus],
-            alphas,
-            progress=is_first() and sys.stderr.isatty(),
-        )
+        sentences, progress = [src for src, _ in self._corpus], is_first() and sys.stderr.isatty()
+        if self.config.decoding.mbr == "none":
+            found = translator.translate_with_alphas(params, sentences, alphas, progress)
+        elif len(alphas) == 1:
+            language = self.config.data.tgt_language
+            found = [translate_by_utility(translator, params, sentences, language, progress)]
+        else:
+            raise ConfigError("--alphas ranks hypotheses, but decoding.mbr chooses by utility")
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
         timing: dict[str, Any] = {

@@ -12,6 +12,7 @@ from t2t.analysis.word_alignments import (
     link_words,
     number_words,
 )
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError
 from t2t.config.files import override
@@ -96,8 +97,14 @@ def test_translations_have_links_for_all_words(run: Run) -> None:
 
     request = ModelRequest((run.workdir,))
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
-    plain = [*translate_lines(request, iter(lines), 2)]
-    found = [*translate_lines(request, iter(lines), 2, alignment_layer=0)]
+    plain, found = (
+        [
+            *translate_lines(
+                LineTranslator(request, LineOptions(2, alignment_layer=layer)), iter(lines)
+            )
+        ]
+        for layer in (None, 0)
+    )
     for one, other, (src, _) in zip(plain, found, PAIRS, strict=True):
         assert [x.text for x in one] == [x.text for x in other]
         for translation in other:

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError
 from t2t.config.files import override
@@ -57,7 +58,8 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
     lines = [f"{src}\n".encode() for src in sources]
     for beam_size in (None, 2):
         given = {} if beam_size is None else {"beam_size": beam_size}
-        found = translate_lines(ModelRequest((workdir,), "last"), iter(lines), decoding=given)
+        translator = LineTranslator(ModelRequest((workdir,), "last"), LineOptions(decoding=given))
+        found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
 
 
