@@ -68,6 +68,8 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
     if result["strategy"] == "sampling":
         search = f"sampling at temperature {result['temperature']:g}"
+    if result["mbr"] != "none":
+        search += f", chosen by {result['mbr']}"
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
         f"{result['num_sentences']} sentences in "
