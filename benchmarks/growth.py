@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from benchmarks.contestants.decode_t2t import (
+    PENALTY,
     ForcedSource,
     ForcedTranslator,
     draw_params,
@@ -29,6 +30,7 @@ from benchmarks.workload import FIRST_WORD, Size
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch
 from t2t.data.batch_sharding import put_batch
+from t2t.decoding.translation import Piece
 from t2t.model.flops import train_flops
 from t2t.runtime.mesh import make_mesh
 from t2t.training.optimizer import make_optimizer
@@ -107,10 +109,10 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
     params = draw_params(size)
     shape = sentences, length
     rows = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape)
-    sources = [ForcedSource(ids, length) for ids in rows]
+    pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:
-        translator.search(params, sources, 1, (0.6,), progress=False)
+        translator.search(params, pieces, 1, (PENALTY,), progress=False)
 
     seconds = time_once(search, repeats)
     return {"seconds": seconds, "tokens": sentences * length}

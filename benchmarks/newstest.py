@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.contest import write
 from benchmarks.contestants.decode_t2t import (
+    PENALTY,
     ForcedSource,
     ForcedTranslator,
     draw_params,
@@ -23,6 +24,7 @@ from benchmarks.contestants.decode_t2t import (
     make_vocabulary,
 )
 from benchmarks.workload import SIZES, draw_pairs
+from t2t.decoding.translation import Piece
 from t2t.model.interface import Params
 from t2t.training.provenance import find_versions
 
@@ -34,7 +36,8 @@ def measure(
 ) -> dict[str, float]:
     """Measures one search over all sources."""
     compiled, started = translator.compile_seconds, time.perf_counter()
-    translator.search(params, sources, 1, (0.6,), progress=sys.stderr.isatty())
+    pieces = [Piece(source) for source in sources]
+    translator.search(params, pieces, 1, (PENALTY,), progress=sys.stderr.isatty())
     compiling = translator.compile_seconds - compiled
     seconds = time.perf_counter() - started - compiling
     tokens = sum(source.output_length for source in sources)

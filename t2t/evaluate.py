@@ -17,6 +17,7 @@ import jax
 from absl import flags
 
 from t2t.config.fields import ConfigError
+from t2t.config.flags import define_decoding, read_decoding
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
@@ -28,7 +29,7 @@ from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.checkpoint import save_params
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
             not exist, does not fit the run, or cannot be written.
     """
     evaluator = Evaluator(request)
-    params, label = restore_params(request.workdir, request.checkpoint)
+    params, label = evaluator.restore()
     evaluator.prepare_output(label)
     if request.save_params:
         process_0_first(lambda: save_run(request, params, label))
@@ -64,9 +65,14 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
     """Returns a summary of the evaluation as text."""
+    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
+    if result["strategy"] == "sampling":
+        search = f"sampling at temperature {result['temperature']:g}"
+    if result["mbr"] != "none":
+        search += f", chosen by {result['mbr']}"
     lines = [
-        f"{result['split']}, checkpoint {result['checkpoint']}, beam {result['beam_size']}, "
-        f"alpha {result['alpha']:g}: {result['num_sentences']} sentences in "
+        f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
+        f"{result['num_sentences']} sentences in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compilation"
@@ -84,7 +90,7 @@ def watch(request: EvaluationRequest, measure: str, patience: int, timeout: floa
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return program.INTERRUPTED
-    evaluator = Evaluator(request)
+    evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
@@ -151,11 +157,16 @@ def main() -> int:
     check_flags(values)
     is_selection = any(values[name] for name in _MODES)
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
-    decoding = {name: values[name] for name in ("beam_size", "alpha", "batch_size")}
-    given = {name: values[name] for name in fields - {"workdir", "decoding"}}
+    models = program.read_models()
+    workdir, *others = models.pop("workdirs")
+    given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
+    given |= {name: values[name] for name in fields - given.keys()}
     given["split"] = given["split"] or ("validation" if is_selection else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
-    request = EvaluationRequest(program.read_workdir(), decoding=decoding, **given)
+    request = EvaluationRequest(**given)
+    is_ensemble = bool(request.others) or (not is_selection and "," in request.checkpoint)
+    if is_ensemble and (is_selection or request.save_params):
+        raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)
@@ -183,7 +194,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "last, best, a step, or avg:5 for the mean of the last 5; default: best. With --watch: "
+        "last, best, a step, or avg:5 for the mean of the last 5; default: best. Several form an "
+        "ensemble. With --watch: "
         "last (the default), avg:5, or several joined by commas, each scored for every new "
         "checkpoint.",
     )
@@ -197,14 +209,6 @@ def define_flags() -> None:
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
         "save_params", "", "Save the evaluated parameters as this new run directory."
-    )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
-    flags.DEFINE_integer(
-        "batch_size",
-        None,
-        "Sentences searched together. Default: the config's. Rounding depends on the batch shape "
-        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
     )
 
 
@@ -255,9 +259,10 @@ def define_modes() -> None:
 
 
 if __name__ == "__main__":
-    program.define_workdir()
+    program.define_models()
     program.define_hosts()
     program.define_backend()
     define_flags()
     define_modes()
+    define_decoding()
     program.run(main)

@@ -1,107 +1,67 @@
-"""Translates standard input: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
+"""Translates text: `python -m t2t.translate --workdir=RUN < in.txt > out.txt`.
 
 Each input line, even an empty one, gives one output line. On a terminal each line is translated at
-once; lines from a pipe or file are read ahead and translated in batches.
+once; lines from a pipe or file are read ahead and translated in batches (--read_ahead).
 
 With --n_best=3 each input line gives up to three output lines, best first, which begin with the
-number of the input line and a tab. With --scores the score (log-probability divided by the length
-penalty) and a tab precede the text. With both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert."
+number of the input line and a tab; with --strategy=sampling --num_samples=3 they are samples. With
+--scores the score (log-probability divided by the length penalty) and a tab precede the text. With
+both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert." With --alignments a tab and the links of source and
+target words in Pharaoh format follow the text.
+
+--input=FILES --output=DIR translates files, plain or .gz, in shards. A process that was killed goes
+on where it was if it is started again.
 """
 
-import codecs
+import contextlib
 import itertools
-import logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 from absl import flags
 
-from t2t.config.fields import MeshConfig
-from t2t.config.files import load_config
-from t2t.config.rules import validate
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.translator import Translation
+from t2t.api.line_translator import BATCHES_TOGETHER, LineOptions, LineTranslator, decode_lines
+from t2t.config.fields import ConfigError
+from t2t.config.flags import define_decoding, read_decoding
+from t2t.data.corpus import DataError
+from t2t.decoding.bulk import Part, find_inputs, translate_files
+from t2t.decoding.n_best_list import format_lines
+from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import ModelRequest
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import restore_params
-
-_log = logging.getLogger(__name__)
-
-BATCHES_READ_AHEAD = 16  # their sentences are sorted by length, then batched
+from t2t.storage.paths import is_bucket, make_path
 
 
 def translate_lines(
-    workdir: Path,
-    checkpoint: str,
+    translator: LineTranslator,
     lines: Iterator[bytes],
-    n_best: int = 1,
-    beam_size: int | None = None,
     read_ahead: int | None = None,
-    backend: str = "jax",
-    compute_type: str | None = None,
+    prefixes: Iterator[bytes] | None = None,
 ) -> Iterator[list[Translation]]:
-    """Yields up to `n_best` translations of each line, in the order of the lines.
+    """Yields the translations of each line, in the order of the lines.
 
     Args:
-        workdir: a run directory.
-        checkpoint: last, best, a step, or avg:COUNT.
+        translator: the models and how they translate.
         lines: UTF-8, each with its line ending.
-        n_best: at most the beam size.
-        beam_size: None: the config's.
-        read_ahead: lines translated together; None: `BATCHES_READ_AHEAD` batches.
-        backend: jax or ctranslate2.
-        compute_type: of ctranslate2; None: float32.
+        read_ahead: lines translated together; None: `BATCHES_TOGETHER` batches.
+        prefixes: with which the translations begin, as many as lines.
+
+    Raises:
+        ConfigError, DataError: a prefix is too long, or there is not one for each line.
     """
-    config = load_config(workdir / "config.json")
-    if beam_size is not None:
-        config.decoding.beam_size = beam_size
-    vocabulary = Vocabulary.load(workdir / "vocab")
-    translator = make_translator(backend, compute_type, validate(config), vocabulary)
-    params, _ = restore_params(workdir, checkpoint)
-    mesh = make_mesh(MeshConfig())
-    with jax.set_mesh(mesh):
-        params = translator.place(params)
-    text = decode_lines(lines)
-    size = read_ahead or config.decoding.batch_size * BATCHES_READ_AHEAD
-    while chunk := list(itertools.islice(text, size)):
-        with jax.set_mesh(mesh):
-            translations = translator.translate_n_best(params, chunk, n_best)
-        yield from translations
-
-
-def decode_lines(lines: Iterator[bytes]) -> Iterator[str]:
-    """Decodes lines and removes their endings.
-
-    Invalid UTF-8 is replaced by U+FFFD, and reported after the last line.
-    """
-    damaged = []
-    for number, line in enumerate(lines, start=1):
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:  # a byte order mark is not part of the sentence; training removes it, too
-            text = text.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield text.decode()
-        except UnicodeDecodeError:
-            damaged.append(number)
-            yield text.decode(errors="replace")
-    if damaged:
-        _log.warning(
-            "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
-            len(damaged), damaged[0],
-        )  # fmt: skip
-
-
-def format_lines(number: int, translations: list[Translation], numbered: bool, scored: bool) -> str:
-    """Formats the output lines of one input line as the module's docstring describes."""
-    return "".join(
-        f"{number}\t" * numbered + f"{found.score:.4f}\t" * scored + f"{found.text}\n"
-        for found in translations
-    )
+    text, first = decode_lines(lines), 0
+    starts = None if prefixes is None else decode_lines(prefixes)
+    while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
+        given = None if starts is None else list(itertools.islice(starts, len(chunk)))
+        if given is not None and len(given) < len(chunk):
+            raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
+        yield from translator.translate(chunk, given, first)
+        first += len(chunk)
+    if starts is not None and next(starts, None) is not None:
+        raise DataError(f"more prefixes than the {first} lines; give one for each line")
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -118,24 +78,84 @@ def prompt_lines() -> Iterator[bytes]:
         yield line
 
 
+def read_part(text: str) -> Part:
+    """Parses --part: "2/4" is the second of four parts.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
+    return Part(int(number) - 1, int(count))
+
+
+def translate_bulk(request: ModelRequest, options: LineOptions) -> None:
+    """Translates the files that the flags name.
+
+    Raises:
+        ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+    """
+    values = flags.FLAGS
+    if not values.output:
+        raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
+    for name in ("prefixes", "read_ahead"):
+        if values[name].value:
+            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
+    part = read_part(values.part)
+    for name in (*values.input, values.output):
+        if is_bucket(name):
+            raise ConfigError(
+                f"{name}: --input and --output are local or shared folders; copy them"
+            )
+    inputs = find_inputs(values.input, Path(values.output).expanduser())
+    translator = LineTranslator(request, options)
+
+    def translate(lines: list[bytes], first: int) -> str:
+        found = translator.translate([*decode_lines(iter(lines), first)], first=first)
+        return "".join(
+            format_lines(number, each, translator.is_numbered, values.scores)
+            for number, each in enumerate(found, start=first + 1)
+        )
+
+    settings = translator.settings | {
+        "n_best": values.n_best,
+        "scores": values.scores,
+        "alignment_layer": options.alignment_layer,
+    }
+    translate_files(inputs, settings, translate, values.shard_lines, part)
+
+
 def main() -> int:
-    """Translates as the flags say; returns 1 if the reader of the output closed the pipe."""
+    """Translates as the flags say; returns the exit status."""
     values = flags.FLAGS
     enable_compilation_cache()
+    request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
+    options = LineOptions(
+        values.n_best, read_decoding(), values.backend, values.compute_type,
+        values.alignment_layer or 0 if values.alignments else None,
+    )  # fmt: skip
+    if values.input:
+        translate_bulk(request, options)
+        return 0
     interactive = sys.stdin.isatty()
-    translations = translate_lines(
-        program.read_workdir(),
-        values.checkpoint,
-        prompt_lines() if interactive else iter(sys.stdin.buffer),
-        values.n_best,
-        values.beam_size,
-        read_ahead=1 if interactive else None,
-        backend=values.backend,
-        compute_type=values.compute_type,
-    )
+    with contextlib.ExitStack() as files:
+        prefixes = values.prefixes and files.enter_context(make_path(values.prefixes).open("rb"))
+        translator = LineTranslator(request, options)
+        translations = translate_lines(
+            translator,
+            prompt_lines() if interactive else iter(sys.stdin.buffer),
+            read_ahead=1 if interactive else values.read_ahead,
+            prefixes=prefixes or None,
+        )
+        return write(translations, translator.is_numbered, values.scores)
+
+
+def write(translations: Iterator[list[Translation]], numbered: bool, scored: bool) -> int:
+    """Writes the lines to standard output; returns 1 if its reader closed the pipe."""
     try:
         for number, found in enumerate(translations, start=1):
-            text = format_lines(number, found, values.n_best > 1, values.scores)
+            text = format_lines(number, found, numbered, scored)
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -145,8 +165,20 @@ def main() -> int:
     return 0
 
 
+def define_bulk() -> None:
+    """Defines the flags of translation in bulk."""
+    flags.DEFINE_list("input", [], "Files to translate, plain or .gz; patterns such as 'in/*.gz'.")
+    flags.DEFINE_string("output", "", "With --input: the folder of the translated files.")
+    flags.DEFINE_integer(
+        "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
+    )
+
+
 if __name__ == "__main__":
-    program.define_workdir()
+    program.define_models()
     program.define_backend()
     flags.DEFINE_string(
         "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
@@ -157,5 +189,22 @@ if __name__ == "__main__":
     flags.DEFINE_bool(
         "scores", False, "Print log-probability divided by length penalty before the text."
     )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
-    program.run(main, alone="it reads one standard input; translate parts of a file side by side")
+    flags.DEFINE_string(
+        "prefixes", "", "A file of prefixes: line n is the beginning of the translation of line n."
+    )
+    flags.DEFINE_integer(
+        "read_ahead",
+        None,
+        "Lines that are read before they are translated together; 1: each line from a pipe is "
+        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "alignments", False, "Print a tab and the links of words after the text: 0-0 1-2 ..."
+    )
+    flags.DEFINE_integer(
+        "alignment_layer", None, "With --alignments: decoder layer, from 1; default: last but one."
+    )
+    define_bulk()
+    define_decoding()
+    program.run(main, alone="each of several processes translates a --part")

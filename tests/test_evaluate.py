@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,14 +13,19 @@ from typing import Any
 
 import pytest
 
+import t2t
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.evaluate import describe, evaluate
 from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.minimum_bayes_risk import choose, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.scores import MEASURES
 from t2t.training.run_directory import RunError, list_steps
+from t2t.translate import translate_lines
 from tests.tiny_run import PAIRS, make_run
 
 
@@ -206,6 +212,63 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
         evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
 
 
+@pytest.mark.parametrize(
+    ("decoding", "name"),
+    [
+        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-bleu"),
+        (
+            {"strategy": "sampling", "num_samples": 5, "mbr": "chrf", "temperature": 0.5},
+            "test-best-200-sampling-seed0-temperature0.5-chrf5",
+        ),
+    ],
+)
+def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], name: str) -> None:
+    result, path = evaluate(EvaluationRequest(run, decoding=decoding))
+    assert path.stem == name
+    assert result["num_sentences"] == len(PAIRS)
+    assert {name: result[name] for name in decoding} == decoding
+    count = decoding.get("num_samples", 4)
+    options = {k: v for k, v in decoding.items() if k != "mbr"}
+    loaded = t2t.load(run, "best")
+    found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
+    metric = make_utility(decoding["mbr"], "de")
+    chosen = [choose(each, metric, "strategy" in decoding).text for each in found]
+    assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
+    assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
+    lines = [f"{src}\n".encode() for src, _ in PAIRS]
+    translator = LineTranslator(ModelRequest((run,)), LineOptions(decoding=decoding))
+    translated = translate_lines(translator, iter(lines))
+    assert [each.text for [each] in translated] == chosen
+
+
+def test_ensemble_of_a_model_with_itself_scores_as_the_model(
+    run: Path, evaluation: tuple[dict[str, Any], Path]
+) -> None:
+    expected, path = evaluation
+    result, ensemble = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
+    assert re.fullmatch(r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6", ensemble.stem)
+    text = ensemble.with_suffix(".txt").read_text("utf-8")
+    assert text == path.with_suffix(".txt").read_text("utf-8")
+    assert result["ensemble"]["mean"] == "probabilities"
+    assert [m["checkpoint"] for m in result["ensemble"]["members"]] == ["best-200", "200"]
+    assert result["measures"].keys() == expected["measures"].keys()
+    for name, score in expected["measures"].items():
+        assert result["measures"][name]["value"] == pytest.approx(score["value"], rel=1e-5)
+
+
+def test_runs_with_other_vocabularies_are_no_ensemble(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    train_vocabulary(
+        [ListCorpus("toy", PAIRS[:3])], TokenizerConfig(vocab_size=400), other / "vocab"
+    )
+    with pytest.raises(ConfigError, match=r"other/vocab is not the vocabulary of .*run; an ensem"):
+        evaluate(EvaluationRequest(run, others=(other,)))
+    with pytest.raises(ConfigError, match="2 run directories and 3 checkpoints; give one of them"):
+        evaluate(EvaluationRequest(run, "100,200,300", others=(run,)))
+    with pytest.raises(ConfigError, match=r"--weights=1\.0,-1\.0 must be"):
+        evaluate(EvaluationRequest(run, others=(run,), weights=(1.0, -1.0)))
+
+
 def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     smaller = TokenizerConfig(vocab_size=380)
@@ -234,6 +297,11 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
         ({"src": "a.en"}, ConfigError, "--src='a.en' and --ref='' go together"),
         ({"src": "no.en", "ref": "no.de"}, DataError, "no.en does not exist"),
         ({"output": "scores.txt"}, ConfigError, "must end in .json"),
+        (
+            {"decoding": {"strategy": "sampling", "num_samples": 2}},
+            ConfigError,
+            "an evaluation scores one translation of each sentence",
+        ),
         ({"decoding": {"beam_size": 0}}, ConfigError, "decoding.beam_size=0 must be positive"),
     ],
 )

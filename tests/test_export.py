@@ -10,10 +10,12 @@ from pathlib import Path
 import ctranslate2
 import pytest
 
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
-from t2t.decoding import translator as translator_module
+from t2t.decoding.translation import clean_line
+from t2t.evaluation.load_models import ModelRequest
 from t2t.export import export
 from t2t.training.run_directory import RunError
 from t2t.translate import translate_lines
@@ -38,7 +40,7 @@ def translate(directory: Path, **options: str) -> str:
     )
     known = {vocabulary.tgt.pieces([i])[0]: i for i in range(vocabulary.tgt.vocab_size)}
     [text] = vocabulary.tgt.decode([[known[piece] for piece in result.hypotheses[0]]])
-    return translator_module._CONTROL_CHARACTERS.sub(" ", text).strip()
+    return clean_line(text)
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "300", "avg:3"])
@@ -46,7 +48,10 @@ def test_exported_model_translates_as_the_run_does(
     run: Path, tmp_path: Path, checkpoint: str
 ) -> None:
     export(run, checkpoint, tmp_path / "models" / "toy")
-    [[expected]] = translate_lines(run, checkpoint, iter([LINE.encode()]), beam_size=1)
+    translator = LineTranslator(
+        ModelRequest((run,), checkpoint), LineOptions(decoding={"beam_size": 1})
+    )
+    [[expected]] = translate_lines(translator, iter([LINE.encode()]))
     assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
 
 

@@ -1,21 +1,27 @@
 """t2t.translate: one line of output for each line of input."""
 
+import gzip
 import io
 import logging
 import os
 import pty
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.data.corpus import TextFile
-from t2t.decoding.translator import Translation
-from t2t.translate import decode_lines, format_lines, translate_lines
+from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines
+from t2t.data.corpus import DataError, TextFile
+from t2t.decoding.n_best_list import format_lines
+from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import ModelRequest
+from t2t.translate import translate_lines
 from tests.tiny_run import make_run
 
 LINES = [
@@ -42,10 +48,16 @@ def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Po
     )
 
 
+def translate(
+    run: Path, checkpoint: str = "best", read_ahead: int | None = None, **options: Any
+) -> Any:
+    translator = LineTranslator(ModelRequest((run,), checkpoint), LineOptions(**options))
+    return translate_lines(translator, iter(LINES), read_ahead)
+
+
 def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
     together, apart = (
-        [found.text for found, *_ in translate_lines(run, "best", iter(LINES), read_ahead=size)]
-        for size in (None, 2)
+        [found.text for found, *_ in translate(run, read_ahead=size)] for size in (None, 2)
     )
     assert together == apart
     assert [bool(text) for text in together] == [True, False, True, True, True]
@@ -54,7 +66,7 @@ def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
 @pytest.mark.parametrize("checkpoint", ["last", "avg:2"])
 def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
     expected, found = (
-        [best.text for best, *_ in translate_lines(run, checkpoint, iter(LINES), backend=backend)]
+        [best.text for best, *_ in translate(run, checkpoint, backend=backend)]
         for backend in ("jax", "ctranslate2")
     )
     assert found == expected
@@ -62,7 +74,7 @@ def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
 
 def test_lines_are_read_only_as_they_are_needed(run: Path) -> None:
     lines = iter(LINES)
-    translations = translate_lines(run, "best", lines, read_ahead=1)
+    translations = translate_lines(LineTranslator(ModelRequest((run,))), lines, read_ahead=1)
     next(translations)
     assert next(lines) == LINES[1]
 
@@ -146,3 +158,136 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         stream.close()
     os.close(stdin)
     os.close(terminal)
+
+
+def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> None:
+    decoding = {"strategy": "sampling", "num_samples": 2}
+    together, apart = (
+        [[x.text for x in found] for found in translate(run, read_ahead=size, decoding=decoding)]
+        for size in (None, 2)
+    )
+    assert together == apart
+    assert [len(found) for found in together] == [2, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num_samples=2"], b"decoding.num_samples=2 is not used by decoding.strategy='beam'"),
+        (["--strategy=sampling", "--top_p=0"], b"decoding.top_p=0.0 must be more than 0"),
+        (["--strategy=sampling", "--n_best=2"], b"use --num_samples=2"),
+        (
+            ["--strategy=sampling", "--backend=ctranslate2"],
+            b"decoding.strategy='sampling' needs --backend=jax",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: bytes) -> None:
+    process = start(run, *flags)
+    output, errors = process.communicate(b"Dogs climb.\n")
+    assert (process.returncode, output) == (2, b"")
+    assert message in errors
+    assert errors.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_prefixes_are_one_for_each_line(run: Path, count: int) -> None:
+    lines, prefixes = iter(LINES[:2]), iter([b"Hunde\n"] * count)
+    with pytest.raises(DataError, match="prefixes"):
+        list(translate_lines(LineTranslator(ModelRequest((run,))), lines, prefixes=prefixes))
+
+
+def test_prefixes_come_from_a_file(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "prefixes.txt"
+    path.write_text("Zwei\n\n", "utf-8")
+    process = start(run, f"--prefixes={path}", "--read_ahead=1")
+    output, _ = process.communicate(b"".join(LINES[:2]))
+    assert process.returncode == 0
+    first, second = output.decode().splitlines()
+    assert first.startswith("Zwei")
+    assert not second
+
+
+def test_pipe_gets_each_answer_at_once_without_reading_ahead(run: Path) -> None:
+    process = start(run, "--read_ahead=1", "--beam_size=1")
+    assert process.stdin
+    assert process.stdout
+    for line in LINES[:2]:
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
+    run: Path, tmp_path: Path
+) -> None:
+    plain, packed, output = tmp_path / "a.txt", tmp_path / "b.txt.gz", tmp_path / "out"
+    plain.write_bytes(b"".join(LINES))
+    packed.write_bytes(gzip.compress(b"".join(LINES[::-1])))
+    flags = ["--strategy=sampling", "--num_samples=2", "--scores", "--shard_lines=2"]
+    bulk = [*flags, f"--input={tmp_path}/*.txt*", f"--output={output}"]
+    errors = [start(run, *bulk).communicate()[1] for _ in range(2)]
+    assert b"a.txt, shard 3: 5 lines translated, " in errors[0]
+    assert b"shard" not in errors[1]
+    for path in (plain, packed):
+        result = (output / path.name).read_bytes()
+        text, lines = (
+            (gzip.decompress(result), gzip.decompress(path.read_bytes()))
+            if path is packed
+            else (result, path.read_bytes())
+        )
+        expected, _ = start(run, *flags[:-1]).communicate(lines)
+        assert text == expected
+    assert sorted(path.name for path in output.iterdir()) == ["a.txt", "b.txt.gz", "settings.json"]
+    refused = start(run, *bulk[:-2], f"--input={plain}", f"--output={output}", "--temperature=0.5")
+    assert b"temperature: 1.0 -> 0.5" in refused.communicate()[1]
+    assert refused.returncode == 2
+
+
+@pytest.mark.slow
+def test_any_generated_lines_give_a_line_each(run: Path, tmp_path: Path) -> None:
+    """100,000 lines of arbitrary bytes and characters, translated greedily."""
+    rng = random.Random(0)
+    alphabet = [*"ab .,\t\0\r\x0b\x1c\x85\u2028\ufeff", "日", "🙂", "Hund ", "dogs "]
+    lines = []
+    for _ in range(100_000):
+        if rng.random() < 0.2:
+            line = rng.randbytes(rng.randrange(12)).replace(b"\n", b"")
+        else:
+            line = "".join(rng.choices(alphabet, k=rng.randrange(8))).encode()
+        lines.append(line + b"\n")
+    (tmp_path / "hostile.txt").write_bytes(b"".join(lines))
+    flags = [f"--input={tmp_path}/hostile.txt", f"--output={tmp_path}/out", "--beam_size=1"]
+    process = start(run, *flags, "--max_extra_length=1")
+    process.communicate()
+    assert process.returncode == 0
+    assert (tmp_path / "out" / "hostile.txt").read_bytes().count(b"\n") == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--input=no.txt", "--output=out"], b"--input=no.txt is no file"),
+        (["--input=in.txt"], b"--input=in.txt needs --output=DIR"),
+        (["--input=in.txt", "--output=."], b"is the folder of"),
+        (["--input=in.txt", "--output=out", "--part=3/2"], b"--part=3/2 must be I/N"),
+        (["--input=in.txt,sub/in.txt", "--output=out"], b"would both become"),
+        (["--input=in.txt", "--output=out", "--read_ahead=1"], b"--read_ahead is for standard"),
+    ],
+)
+def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: bytes) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("in.txt", "sub/in.txt"):
+        (tmp_path / name).write_text("Dogs.\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "t2t.translate", f"--workdir={run}", *flags],
+        cwd=tmp_path,
+        env=os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(Path(__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors.count(b"\n")) == (2, b"", 1)
+    assert message in errors

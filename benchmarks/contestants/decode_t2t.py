@@ -20,9 +20,13 @@ from benchmarks.workload import (
 )
 from t2t.config.fields import Config, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.translation import Piece
 from t2t.decoding.translator import Translator
 from t2t.model.build import init_model
 from t2t.model.interface import Params
+
+PENALTY = LengthPenalty("gnmt", 0.6)
 
 
 def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
@@ -92,7 +96,8 @@ def main() -> None:
 
     def translate(batches: Sequence[Outputs]) -> None:
         sources = [ForcedSource(ids, length) for length, group in batches for ids in group]
-        found = translator.search(params, sources, 1, (0.6,), progress=False)
+        pieces = [Piece(source) for source in sources]
+        found = translator.search(params, pieces, 1, (PENALTY,), progress=False)
         for source, [best] in zip(sources, found, strict=True):
             assert best.length == source.output_length
 

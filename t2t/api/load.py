@@ -3,6 +3,7 @@
 Its imports are inside the function, because every program imports `t2t`.
 """
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,28 @@ if TYPE_CHECKING:
     import t2t.api.run
 
 
-def load(workdir: str | PathLike[str], checkpoint: str | int = "last") -> "t2t.api.run.Run":
-    """Loads the model of a run with the parameters of one checkpoint.
+def load(
+    workdir: str | PathLike[str] | Sequence[str | PathLike[str]],
+    checkpoint: str | int = "last",
+    weights: Sequence[float] = (),
+    mean: str = "probabilities",
+) -> "t2t.api.run.Run":
+    """Loads the model of a run with the parameters of one checkpoint, or an ensemble of several.
 
     Args:
-        workdir: the run directory.
+        workdir: the run directory, or those of an ensemble.
         checkpoint: "last", "best" (by the run's validation metric), a step, or "avg:COUNT", the
-            mean of the last COUNT checkpoints.
+            mean of the last COUNT checkpoints; several joined by commas form an ensemble.
+        weights: of an ensemble's models; by default they are equal.
+        mean: what an ensemble averages, "probabilities" or "log_probs".
 
     Raises:
-        ConfigError, VocabularyError, RunError: the run or the checkpoint does not exist, or its
-            config, vocabulary and parameters do not fit together.
+        ConfigError, VocabularyError, RunError: a run or checkpoint does not exist, or config,
+            vocabulary and parameters do not fit together.
     """
     from t2t.api.run import open_run
     from t2t.storage.paths import make_run_path
 
-    return open_run(make_run_path(workdir), str(checkpoint))
+    given = [workdir] if isinstance(workdir, str | PathLike) else workdir
+    workdirs = tuple(map(make_run_path, given))
+    return open_run(workdirs, str(checkpoint), tuple(weights), mean)

@@ -1,8 +1,9 @@
 """`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,48 +11,59 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from t2t.config.fields import Config, MeshConfig
-from t2t.config.files import load_config, override
-from t2t.data.batch import PAD_ID, pad_sentences
-from t2t.data.batch_sharding import put_batch
+from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.files import override
+from t2t.data.batch import PAD_ID
 from t2t.data.corpus import DataError
-from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.scoring import DTYPE, PairScorer
+from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import describe_model, merge
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.minimum_bayes_risk import translate_by_utility
+from t2t.model.build import merge
+from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import restore_params
-from t2t.training.step import make_eval_step
-from t2t.training.validation import DTYPE
 
 _NO_LIMIT = 2**30  # positions
 
 
-def open_run(workdir: Path, checkpoint: str) -> "Run":
-    """Reads a run directory; see `t2t.load`."""
-    config = load_config(workdir / "config.json")
-    vocabulary = Vocabulary.load(workdir / "vocab")
-    params, label = restore_params(workdir, checkpoint)
-    return Run(workdir, label, config, vocabulary, params)
+def open_run(
+    workdirs: tuple[Path, ...], checkpoint: str, weights: tuple[float, ...], mean: str
+) -> "Run":
+    """Reads run directories; see `t2t.load`."""
+    if mean not in ("probabilities", "log_probs"):
+        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
+    request = ModelRequest(workdirs, checkpoint, weights, mean)
+    config, vocabulary, members = describe_models(request)
+    params, labels = restore_models(request, members)
+    return Run(workdirs[0], ",".join(labels), config, vocabulary, params, members)
 
 
 class Run:
-    """A run's model with the parameters of one checkpoint.
+    """A run's model with the parameters of one checkpoint, or an ensemble.
 
     Compiled functions are kept: a second call with sentences of similar lengths compiles nothing.
 
     Attributes:
-        workdir: the run directory.
-        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP".
+        workdir: the run directory; the first one of an ensemble.
+        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP"; those of an ensemble
+            joined by commas.
         config: the run's config.
         vocabulary: the run's tokenizers, `src` and `tgt`.
-        params: nested dictionaries of float32 arrays, on the default device.
+        params: nested dictionaries of float32 arrays, on the default device; of an ensemble
+            {"models": {0: ..., 1: ...}}.
     """
 
     def __init__(
-        self, workdir: Path, checkpoint: str, config: Config, vocabulary: Vocabulary, params: Params
+        self,
+        workdir: Path,
+        checkpoint: str,
+        config: Config,
+        vocabulary: Vocabulary,
+        params: Params,
+        members: Members | None = None,
     ):
         """Places a copy of the parameters on the mesh of all devices.
 
@@ -60,20 +72,22 @@ class Run:
         """
         self.workdir, self.checkpoint = workdir, checkpoint
         self.config, self.vocabulary, self.params = config, vocabulary, params
-        self._translators: dict[int, Translator] = {}  # by beam size
+        self._members = members = members or Members((config.model,))
+        self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
             self._placed = self._find_translator(config).place(params)
-        limit = config.model.position_limit
+        limit = members.position_limit
         self._limit = _NO_LIMIT if limit is None else limit
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
-        self._eval_step = make_eval_step(structure)
+        structure, _ = members.with_dtype(DTYPE).describe(*sizes)
+        self._scorer = PairScorer(members, vocabulary, config.decoding.batch_size)
 
         def compute_logits(
             params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
         ) -> Float[Array, "B T V"]:
-            return merge(structure, params)(src, tgt).astype(jnp.float32)
+            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt)
+            return logits.astype(jnp.float32)
 
         self._compute_logits = jax.jit(compute_logits)
 
@@ -85,28 +99,69 @@ class Run:
         sentences: Sequence[str],
         beam_size: int | None = None,
         alpha: float | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        **decoding: float | str | None,
     ) -> list[str]:
-        """Translates each sentence by beam search, like the program `t2t.translate`.
+        """Translates each sentence, like the program `t2t.translate`.
 
         Args:
             sentences: raw text.
             beam_size: by default the config's; 1 is greedy search.
             alpha: exponent of the length penalty; by default the config's.
+            prefixes: text with which each translation begins, "" for none.
+            decoding: other fields of `config.decoding`, for example strategy="sampling".
 
         Raises:
-            ConfigError: `beam_size` or `alpha` is out of range.
-            DataError: `sentences` is a single string.
+            ConfigError: a field of `config.decoding` is unknown or out of range, or a prefix is too
+                long.
+            DataError: `sentences` is a single string, or there are not as many prefixes.
         """
+        decoding |= {"beam_size": beam_size, "alpha": alpha}
+        translator = self._prepare(sentences, prefixes, decoding)
+        with jax.set_mesh(self._mesh):
+            if translator.config.mbr == "none":
+                found = translator.translate_n_best(self._placed, sentences, 1, prefixes=prefixes)
+                return [best.text for best, *_ in found]
+            language = self.config.data.tgt_language
+            chosen = translate_by_utility(
+                translator, self._placed, sentences, language, prefixes=prefixes
+            )
+        return [translation.text for translation in chosen]
+
+    def translate_n_best(
+        self,
+        sentences: Sequence[str],
+        n_best: int,
+        *,
+        prefixes: Sequence[str] | None = None,
+        **decoding: float | str | None,
+    ) -> list[list[Translation]]:
+        """Finds `n_best` translations of each sentence, best first, with scores and lengths.
+
+        With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
+        other arguments and errors see `translate`.
+        """
+        translator = self._prepare(sentences, prefixes, decoding)
+        with jax.set_mesh(self._mesh):
+            return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
+
+    def _prepare(
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str] | None,
+        decoding: Mapping[str, float | str | None],
+    ) -> Translator:
+        """Checks the arguments of a translation, and returns the translator for these options."""
         if isinstance(sentences, str):  # it would be treated as a list of characters
             raise DataError(f"sentences is one string, {sentences[:40]!r}; give a list of them")
-        given = {"decoding.beam_size": beam_size, "decoding.alpha": alpha}
-        config = override(self.config, {k: v for k, v in given.items() if v is not None})
-        translator = self._find_translator(config)
-        with jax.set_mesh(self._mesh):
-            [found] = translator.translate_with_alphas(
-                self._placed, sentences, [config.decoding.alpha]
+        if prefixes is not None and len(prefixes) != len(sentences):
+            raise DataError(
+                f"{len(prefixes)} prefixes for {len(sentences)} sentences; give one for each, or "
+                '"" for none'
             )
-        return [translation.text for translation in found]
+        given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
+        return self._find_translator(override(self.config, given))
 
     def score(self, pairs: Sequence[Sequence[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
@@ -117,23 +172,22 @@ class Run:
             DataError: an element is not a pair, or a sentence has more sub-words than the model
                 has positions.
         """
+        tokens = self.score_tokens(pairs)
+        return np.array([np.sum(each, dtype=np.float64) for each in tokens])
+
+    def score_tokens(self, pairs: Sequence[Sequence[str]]) -> list[Float[np.ndarray, "T"]]:
+        """Computes the log-probability of each sub-word of the targets, EOS included, in nats.
+
+        Raises:
+            DataError: as in `score`.
+        """
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
                 raise DataError(f"{pair!r} is not a pair (source, target) of sentences")
         src = self._encode(self.vocabulary.src, [src for src, _ in pairs])
         tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in pairs])
-        lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
-        log_probs = np.zeros(len(pairs))
         with jax.set_mesh(self._mesh):
-            batches = group_by_length(lengths, self._limit, self.config.decoding.batch_size)
-            for length, rows, indices in batches:
-                sides = (
-                    pad_sentences([side[i] for i in indices], rows, length) for side in (src, tgt)
-                )
-                batch = put_batch(make_batch(*sides), self._mesh)
-                nats, _ = self._eval_step(self._placed, batch)
-                log_probs[indices] = -np.asarray(nats)[: len(indices)]
-        return log_probs
+            return self._scorer.score(self._placed, list(zip(src, tgt, strict=True)))
 
     def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
         """Computes the model's logits in float32, without dropout, on the default device.
@@ -157,10 +211,10 @@ class Run:
         return logits
 
     def _find_translator(self, config: Config) -> Translator:
-        size = config.decoding.beam_size
-        if size not in self._translators:
-            self._translators[size] = Translator(config, self.vocabulary)
-        return self._translators[size]
+        key = dataclasses.astuple(config.decoding)
+        if key not in self._translators:
+            self._translators[key] = Translator(config, self.vocabulary, self._members)
+        return self._translators[key]
 
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, ending in EOS."""

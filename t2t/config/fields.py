@@ -193,14 +193,45 @@ class MeshConfig:
 
 @dataclasses.dataclass
 class DecodingConfig:
-    """Beam search, section 6.1 of the paper."""
+    """Beam search, section 6.1 of the paper, or sampling."""
 
+    strategy: str = "beam"  # beam (beam search) | sampling (draws from the model's distribution)
     beam_size: int = 4  # hypotheses per sentence
-    alpha: float = 0.6  # exponent of the length penalty ((5 + length) / 6) ** alpha
+    alpha: float = 0.6  # exponent of the length penalty, by which log P is divided
+    # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
+    # mean log P per sub-word if alpha is 1) | none (log P alone)
+    length_penalty: str = "gnmt"
+    min_length: int = 0  # least number of sub-words of an output, without EOS
     max_extra_length: int = 50  # an output has at most source length + this many sub-words
-    # sentences per batch of beam search if they have up to 64 sub-words, half as many for twice the
+    num_samples: int = 1  # strategy="sampling": samples per sentence
+    temperature: float = 1.0  # strategy="sampling": divides the logits
+    top_k: int = 0  # strategy="sampling": draw from this many most probable sub-words; 0: all
+    # strategy="sampling": draw from the most probable sub-words that together have this
+    # probability (after temperature and top_k); 1: all
+    top_p: float = 1.0
+    sampling_seed: int = 0  # strategy="sampling": of the random numbers
+    # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
+    # expected utility: none | chrf | bleu (of sentences)
+    mbr: str = "none"
+    # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; a device searches two batches at a time
     batch_size: int = 64
+
+    @property
+    def label(self) -> str:
+        """The search in file names: "beam4-alpha0.6", and other values than the defaults."""
+        if self.strategy == "sampling":
+            parts, names = ["sampling"], ["temperature", "top_k", "top_p"]
+            parts.append(f"seed{self.sampling_seed}")
+        else:
+            parts, names = [f"beam{self.beam_size}", f"alpha{self.alpha:g}"], ["length_penalty"]
+        default = DecodingConfig()
+        for name in [*names, "min_length"]:
+            if (value := getattr(self, name)) != getattr(default, name):
+                parts.append(f"{name}{value:g}" if isinstance(value, float) else f"{name}{value}")
+        if self.mbr != "none":
+            parts.append(f"{self.mbr}{self.num_samples}" if self.num_samples > 1 else self.mbr)
+        return "-".join(parts)
 
 
 @dataclasses.dataclass

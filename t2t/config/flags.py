@@ -1,4 +1,4 @@
-"""The `--config` flag, which names a recipe and overrides its fields."""
+"""The `--config` flag, which names a recipe and overrides its fields, and the flags of decoding."""
 
 import dataclasses
 import sys
@@ -9,10 +9,11 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.type_checks import build_config
+from t2t.config.variants import CHOICES
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
@@ -55,6 +56,60 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
     """Returns the recipe and the overridden fields, as given on the command line."""
     flag = flags.FLAGS["config"]
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
+
+
+def define_decoding() -> None:
+    """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
+    flags.DEFINE_enum(
+        "strategy", None, CHOICES["decoding.strategy"], "Beam search, or sampling from the model."
+    )
+    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
+    flags.DEFINE_enum(
+        "length_penalty",
+        None,
+        CHOICES["decoding.length_penalty"],
+        "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by nothing.",
+    )
+    flags.DEFINE_integer("min_length", None, "Least number of sub-words of an output.")
+    flags.DEFINE_integer(
+        "max_extra_length", None, "An output has at most source length + this many sub-words."
+    )
+    flags.DEFINE_integer("num_samples", None, "With --strategy=sampling: samples per sentence.")
+    flags.DEFINE_float("temperature", None, "With --strategy=sampling: divides the logits.")
+    flags.DEFINE_integer(
+        "top_k", None, "With --strategy=sampling: draw from this many most probable sub-words."
+    )
+    flags.DEFINE_float(
+        "top_p",
+        None,
+        "With --strategy=sampling: draw from the most probable sub-words that together have this "
+        "probability.",
+    )
+    flags.DEFINE_integer("sampling_seed", None, "With --strategy=sampling: seed of the numbers.")
+    flags.DEFINE_enum(
+        "mbr",
+        None,
+        CHOICES["decoding.mbr"],
+        "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
+        "chrF or BLEU against all.",
+    )
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Sentences searched together. Default: the config's. Rounding depends on the batch shape "
+        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
+    )
+    for field in dataclasses.fields(DecodingConfig):
+        show_in_help(field.name)
+
+
+def read_decoding() -> dict[str, Any]:
+    """Returns the fields of `config.decoding` that flags override."""
+    values = {
+        field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(DecodingConfig)
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def show_in_help(name: str) -> None:

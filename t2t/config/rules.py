@@ -5,7 +5,14 @@ Each error message names the field, the value, the rule and the remedy.
 
 import dataclasses
 
-from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, flatten
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    flatten,
+)
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
 # Fields that only one kind of model reads; setting one for another kind is an error.
@@ -24,15 +31,18 @@ _POSITIVE = """
     training.adam_eps tokenizer.character_coverage training.accumulation_steps
     training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
+    decoding.num_samples decoding.temperature
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha data.packed_length seed
+    checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
+    decoding.sampling_seed data.packed_length seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.adam_b1 training.adam_b2
 """.split()
+_SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
 def validate(config: Config) -> Config:
@@ -66,7 +76,7 @@ def validate(config: Config) -> Config:
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model) + _data_problems(config.data)
-    problems += _combination_problems(config)
+    problems += _decoding_problems(config.decoding) + _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
@@ -179,6 +189,37 @@ def _text_problems(data: DataConfig) -> list[str]:
             problems.append(
                 f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
             )
+    return problems
+
+
+def _decoding_problems(decoding: DecodingConfig) -> list[str]:
+    problems = []
+    if not 0 < decoding.top_p <= 1:
+        problems.append(
+            f"decoding.top_p={decoding.top_p} must be more than 0, or no sub-word could be drawn, "
+            "and at most 1, which draws from all"
+        )
+    default = DecodingConfig()
+    problems += [
+        f"decoding.{name}={getattr(decoding, name)!r} is not used by decoding.strategy='beam'; "
+        f"leave it at {getattr(default, name)!r}, or set decoding.strategy='sampling'"
+        for name in _SAMPLING_FIELDS
+        if decoding.strategy == "beam" and getattr(decoding, name) != getattr(default, name)
+    ]
+    if decoding.min_length > decoding.max_extra_length:
+        problems.append(
+            f"decoding.min_length={decoding.min_length} is more than decoding.max_extra_length="
+            f"{decoding.max_extra_length}, so outputs of short sentences could not be that long; "
+            f"raise decoding.max_extra_length to {decoding.min_length} or more"
+        )
+    candidates = "num_samples" if decoding.strategy == "sampling" else "beam_size"
+    if decoding.mbr != "none" and getattr(decoding, candidates) == 1:
+        problems.append(
+            f"decoding.mbr={decoding.mbr!r} chooses among several candidates, but decoding."
+            f"{candidates} is 1; raise it"
+        )
+    if decoding.sampling_seed >= 2**31:
+        problems.append(f"decoding.sampling_seed={decoding.sampling_seed} must be below 2**31")
     return problems
 
 

@@ -32,6 +32,9 @@ CHOICES = {
     "training.optimizer": ("adam",),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
+    "decoding.strategy": ("beam", "sampling"),
+    "decoding.mbr": ("none", "chrf", "bleu"),
+    "decoding.length_penalty": ("gnmt", "length", "none"),
 }
 
 # Fields that accept registered variants, with the signature that the function must have.

@@ -1,4 +1,4 @@
-"""Beam search (section 6.1 of the paper); a beam of one is greedy search.
+"""Beam search (section 6.1 of the paper); a beam of one is greedy search, or sampling.
 
 The functions are pure, run under `jit`, and know the model only as a function from tokens to logits
 (`DecodeStep`). A slot is one of the W places of a sentence's beam. The search never reorders
@@ -19,7 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.decoding.constraints import Constraints, constrain
 from t2t.decoding.grouped_top_k import grouped_top_k
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.sampling import Sampler, Stream
 from t2t.runtime.mesh import spec
 
 
@@ -43,7 +46,7 @@ class Hypotheses(NamedTuple):
 
     tokens: Int[Array, "B R L"]  # w1 ... wn EOS PAD ...
     lengths: Int[Array, "B R"]  # tokens, EOS included; 0 if missing
-    scores: Float[Array, "B R"]  # log_probs / length_penalty(lengths)
+    scores: Float[Array, "B R"]  # log_probs / penalty(lengths)
     log_probs: Float[Array, "B R"]  # natural logarithm of the model's probability
 
 
@@ -62,16 +65,13 @@ class Search(NamedTuple):
     length: Int[Array, ""]  # number of tokens of every unfinished hypothesis
     limits: Int[Array, "B 1"]  # largest number of tokens of a hypothesis, EOS included
     alive: Beam  # unfinished hypotheses
-    finished: tuple[Hypotheses, ...]  # one for each alpha
+    finished: tuple[Hypotheses, ...]  # one for each length penalty
     cache: Any  # the model's: scalars, and arrays with one row per sentence
+    constraints: Constraints | None = None
+    stream: Stream | None = None  # of a search that samples
 
 
 Slots = TypeVar("Slots", Beam, Hypotheses)
-
-
-def length_penalty(length: Int[Array, "..."] | int, alpha: float) -> Float[Array, "..."] | float:
-    """lp(Y) = ((5 + |Y|) / 6)^alpha (Wu et al. 2016, equation 14); |Y| counts EOS."""
-    return ((5 + length) / 6) ** alpha
 
 
 def beam_search(
@@ -81,45 +81,23 @@ def beam_search(
     max_lengths: Int[Array, "B"],
     max_length: int,
     beam_size: int,
-    alpha: float,
-    n_best: int | None = None,
-) -> Hypotheses:
-    """Runs a whole search; for the arguments see `start_search` and `continue_search`.
-
-    `max_lengths` are limited to `max_length`, the cache's capacity; n_best=None means `beam_size`.
-    """
-    [found] = search_with_alphas(
-        decode_step,
-        cache,
-        max_lengths=max_lengths,
-        max_length=max_length,
-        beam_size=beam_size,
-        alphas=(alpha,),
-        n_best=n_best,
-    )
-    return found
-
-
-def search_with_alphas(
-    decode_step: DecodeStep,
-    cache: Any,
-    *,
-    max_lengths: Int[Array, "B"],
-    max_length: int,
-    beam_size: int,
-    alphas: Sequence[float],
+    penalties: Sequence[LengthPenalty],
     n_best: int | None = None,
 ) -> tuple[Hypotheses, ...]:
-    """Runs one search for several alphas; returns the hypotheses ranked by each."""
+    """Runs a whole search; returns the hypotheses ranked by each length penalty.
+
+    For the arguments see `start_search` and `continue_search`. `max_lengths` are limited to
+    `max_length`, the cache's capacity; n_best=None means `beam_size`.
+    """
     search = start_search(
         cache,
         max_lengths=jnp.minimum(max_lengths, max_length),
         capacity=max_length,
         beam_size=beam_size,
         n_best=n_best or beam_size,
-        num_alphas=len(alphas),
+        num_penalties=len(penalties),
     )
-    return continue_search(decode_step, search, alphas).finished
+    return continue_search(decode_step, search, penalties).finished
 
 
 def start_search(
@@ -129,7 +107,9 @@ def start_search(
     capacity: int,
     beam_size: int,
     n_best: int,
-    num_alphas: int = 1,
+    num_penalties: int = 1,
+    constraints: Constraints | None = None,
+    stream: Stream | None = None,
 ) -> Search:
     """The initial state: an empty hypothesis in slot 0 of each sentence, none finished.
 
@@ -140,7 +120,9 @@ def start_search(
         capacity: L, the number of tokens for which the arrays have space; see `extend_search`.
         beam_size: W.
         n_best: R, the number of hypotheses to return. With a smaller R the search ends sooner.
-        num_alphas: the number of length penalties to rank by.
+        num_penalties: the number of length penalties to rank by.
+        constraints: of the hypotheses' tokens.
+        stream: of random numbers, for a search that samples with a beam of one.
     """
     limits = max_lengths[:, None]
 
@@ -163,33 +145,37 @@ def start_search(
         scores=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
         log_probs=fill((n_best,), -jnp.inf, jnp.dtype(jnp.float32)),
     )
-    return Search(jnp.zeros((), jnp.int32), limits, alive, (finished,) * num_alphas, cache)
+    start, ranked = jnp.zeros((), jnp.int32), (finished,) * num_penalties
+    return Search(start, limits, alive, ranked, cache, constraints, stream)
 
 
 def continue_search(
     decode_step: DecodeStep,
     search: Search,
-    alphas: Sequence[float],
+    penalties: Sequence[LengthPenalty],
     pause_at: Int[Array, ""] | int = 0,
+    sampler: Sampler | None = None,
 ) -> Search:
     """Searches for the Y with the highest log P(Y) / lp(Y); pauses when the capacity is full.
 
     Each step takes the 2W most probable continuations of a sentence. Those with EOS are finished
-    hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy).
+    hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy), or
+    the one that the sampler draws.
 
     The search of a sentence ends when no alive hypothesis can overtake its R-th best finished one.
-    log P is at most 0, and no token raises it; no hypothesis is longer than the limit; alpha >= 0.
-    So no continuation of an alive hypothesis can score more than its log P / lp(limit). Once this
-    bound is no better than the R-th best finished score, ending the search changes no result.
+    log P is at most 0, and no token raises it; no hypothesis is longer than the limit; lp does not
+    fall. So no continuation of an alive hypothesis can score more than its log P / lp(limit). Once
+    this bound is no better than the R-th best finished score, ending the search changes no result.
 
-    Alpha only ranks finished hypotheses; log P alone decides which ones stay alive. So one search,
-    continued until it ends for every alpha, finds the same as a separate search for each.
+    Penalties only rank finished hypotheses; log P alone decides which ones stay alive. So one
+    search, continued until it ends for every penalty, finds the same as a separate search for each.
 
     Args:
         decode_step: the model.
         search: the result of `start_search`, or of an earlier call.
-        alphas: exponents of the length penalty, at least 0; 0 ranks by log P.
+        penalties: each ranks hypotheses by log P / lp(Y).
         pause_at: the search pauses once this many sentences, or fewer, are unfinished.
+        sampler: for a search that samples; the beam size must be 1.
     """
     beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
@@ -198,23 +184,23 @@ def continue_search(
         return (is_unfinished(search).sum() > pause_at) & (search.length < capacity)
 
     def advance(search: Search) -> Search:
-        length, limits, beam, finished, cache = search
-        logits, cache = decode_step(beam.last, beam.parents, cache)
-        candidates = _find_candidates(beam, logits, length, length + 1 >= limits, num_candidates)
+        length = search.length + 1
+        logits, cache = decode_step(search.alive.last, search.alive.parents, search.cache)
+        candidates = _find_candidates(search, logits, num_candidates, sampler)
         finished = tuple(
-            _finish(found, candidates, length + 1, alpha)
-            for found, alpha in zip(finished, alphas, strict=True)
+            _finish(found, candidates, length, penalty)
+            for found, penalty in zip(search.finished, penalties, strict=True)
         )
         log_probs = jnp.where(candidates.last == EOS_ID, -jnp.inf, candidates.log_probs)
         beam = _select(candidates._replace(log_probs=log_probs), log_probs, beam_size)
         best = beam.log_probs[:, :1]
-        ended_by_alpha = [
-            found.scores[:, -1:] >= best / length_penalty(limits, alpha)
-            for found, alpha in zip(finished, alphas, strict=True)
+        ended_by_penalty = [
+            found.scores[:, -1:] >= best / penalty(search.limits)
+            for found, penalty in zip(finished, penalties, strict=True)
         ]
-        has_ended = functools.reduce(jnp.logical_and, ended_by_alpha)
+        has_ended = functools.reduce(jnp.logical_and, ended_by_penalty)
         beam = beam._replace(log_probs=jnp.where(has_ended, -jnp.inf, beam.log_probs))
-        return Search(length + 1, limits, beam, finished, cache)
+        return search._replace(length=length, alive=beam, finished=finished, cache=cache)
 
     return jax.lax.while_loop(should_continue, advance, search)
 
@@ -250,23 +236,28 @@ def take_rows(search: Search, rows: Int[Array, "_"]) -> Search:
 
 
 def _find_candidates(
-    beam: Beam,
+    search: Search,
     logits: Float[Array, "B W V"],
-    length: Int[Array, ""],
-    at_limit: Bool[Array, "B 1"],
     num_candidates: int,
+    sampler: Sampler | None,
 ) -> Beam:
-    """The C most probable hypotheses with one more token.
+    """The C most probable hypotheses with one more token, or the one with a drawn token.
 
     At its limit, a sentence's candidates are its W hypotheses, each continued by EOS.
     """
     logits = _gather_vocabulary(logits).astype(jnp.float32)
-    beam_size = logits.shape[1]
+    beam, length, beam_size = search.alive, search.length, logits.shape[1]
+    at_limit = length + 1 >= search.limits
     # Normalised over all tokens, banned ones included: log P is the model's own probability.
     offsets = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
-    log_probs, parents, last = grouped_top_k(logits, offsets, num_candidates)
     padding = (0, 0), (0, num_candidates - beam_size)
     eos_log_probs = jnp.pad(offsets + logits[..., EOS_ID], padding, constant_values=-jnp.inf)
+    if search.constraints is not None:
+        logits = constrain(logits, search.constraints, length)
+    if search.stream is None or sampler is None:
+        log_probs, parents, last = grouped_top_k(logits, offsets, num_candidates)
+    else:
+        log_probs, parents, last = sampler.draw(logits, offsets, search.stream, length)
     log_probs = jnp.where(at_limit, eos_log_probs, log_probs)
     parents = jnp.where(at_limit, jnp.arange(num_candidates) % beam_size, parents)
     last = jnp.where(at_limit, EOS_ID, last)
@@ -282,7 +273,7 @@ def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
 
 
 def _finish(
-    finished: Hypotheses, candidates: Beam, length: Int[Array, ""], alpha: float
+    finished: Hypotheses, candidates: Beam, length: Int[Array, ""], penalty: LengthPenalty
 ) -> Hypotheses:
     """The R best of the hypotheses finished before and of the candidates that end in EOS."""
     is_new = (candidates.last == EOS_ID) & (candidates.log_probs > -jnp.inf)
@@ -290,7 +281,7 @@ def _finish(
     new = Hypotheses(
         tokens=jnp.where(is_new[..., None], candidates.tokens, PAD_ID),
         lengths=jnp.where(is_new, length, 0),
-        scores=log_probs / length_penalty(length, alpha),
+        scores=log_probs / penalty(length),
         log_probs=log_probs,
     )
     both = Hypotheses(*(jnp.concatenate(pair, axis=1) for pair in zip(finished, new, strict=True)))

@@ -7,12 +7,19 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.model.ensemble import Members
 
 
 def make_translator(
-    backend: str, compute_type: str | None, config: Config, vocabulary: Vocabulary
+    backend: str,
+    compute_type: str | None,
+    config: Config,
+    vocabulary: Vocabulary,
+    members: Members | None = None,
 ) -> Translator:
     """Creates the translator for `backend`: jax or ctranslate2.
+
+    `members` form an ensemble; without them the model is that of the config.
 
     Raises:
         ConfigError: the backend is unknown or not installed, or does not support the model or
@@ -25,9 +32,11 @@ def make_translator(
                     f"--compute_type={compute_type} is for --backend=ctranslate2; "
                     "with JAX, set model.dtype instead"
                 )
-            return Translator(config, vocabulary)
+            return Translator(config, vocabulary, members)
         case "ctranslate2":
             require_ctranslate2()
+            if members and len(members.configs) > 1:
+                raise ConfigError("an ensemble needs --backend=jax; give one run and checkpoint")
             if jax.process_count() > 1:
                 raise ConfigError("--backend=ctranslate2 works in one process; start only one")
             from t2t.decoding.ctranslate2_engine import CTranslate2Translator

@@ -14,9 +14,10 @@ import tqdm
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import length_penalty
 from t2t.decoding.grouped_top_k import BANNED_TOKENS
-from t2t.decoding.translator import Translation, Translator
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translator import Translator
 from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
 from t2t.model.interface import Params
 
@@ -38,9 +39,16 @@ class CTranslate2Translator(Translator):
         """`compute_type` is the number format of matrix products: int8, int16, float32, ...
 
         Raises:
-            ConfigError: CTranslate2 cannot run the model, or this CPU cannot use `compute_type`.
+            ConfigError: CTranslate2 cannot run the model, or this CPU cannot use `compute_type`, or
+                the config asks for sampling or a minimum length.
         """
         check_support(config.model)
+        for name, default in (("strategy", "beam"), ("min_length", 0)):
+            if (value := getattr(config.decoding, name)) != default:
+                raise ConfigError(
+                    f"decoding.{name}={value!r} needs --backend=jax; "
+                    f"leave it at {default!r} for ctranslate2"
+                )
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
         if compute_type not in supported:
             raise ConfigError(
@@ -77,12 +85,15 @@ class CTranslate2Translator(Translator):
     def search(
         self,
         params: Params,
-        sources: Sequence[list[int]],
+        pieces: Sequence[Piece],
         n_best: int,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
         progress: bool,
     ) -> list[list[Translation]]:
-        """As `Translator.search`; alpha only ranks the hypotheses that CTranslate2 finds."""
+        """As `Translator.search`; penalties only rank the hypotheses that CTranslate2 finds."""
+        if any(piece.prefix for piece in pieces):
+            raise ConfigError("forced prefixes need --backend=jax; leave out one of them")
+        sources = [piece.ids for piece in pieces]
         if self._params is not params:
             self._load(params)
         spelled = [[self._pieces[0][i] for i in source] for source in sources]
@@ -102,7 +113,9 @@ class CTranslate2Translator(Translator):
                 # it, so it is searched again alone.
                 result = self._start([spelled[index]], limit)[0].result()
             scored = self._score(spelled[index], result)
-            found[index] = [best for alpha in alphas for best in self._rank(scored, alpha)[:n_best]]
+            found[index] = [
+                best for penalty in penalties for best in self._rank(scored, penalty)[:n_best]
+            ]
         return found
 
     def _load(self, params: Params) -> None:
@@ -154,12 +167,14 @@ class CTranslate2Translator(Translator):
                 hypotheses.append((ids, log_prob))
         return hypotheses
 
-    def _rank(self, hypotheses: list[tuple[list[int], float]], alpha: float) -> list[Translation]:
+    def _rank(
+        self, hypotheses: list[tuple[list[int], float]], penalty: LengthPenalty
+    ) -> list[Translation]:
         """Translations of scored hypotheses (ids, log-probability), best first."""
         translations = [
             Translation(
                 self._detokenize(ids),
-                log_prob / float(length_penalty(len(ids), alpha)),
+                log_prob / float(penalty(len(ids))),
                 log_prob,
                 len(ids),
             )

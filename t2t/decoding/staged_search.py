@@ -1,4 +1,4 @@
-"""Beam search of one batch in stages, each a compiled program.
+"""Search of one batch in stages, each a compiled program.
 
 Between stages the host decides whether to extend the capacity of the search or to shrink its batch.
 """
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,17 +25,30 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
+from t2t.decoding.constraints import Constraints
 from t2t.decoding.length_batching import find_smaller_batch_size
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.sampling import Sampler, Stream
 from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import spec
 
-# (state, whether each sentence is unfinished, finished hypotheses for all alphas)
+# (state, whether each sentence is unfinished, finished hypotheses for all length penalties)
 StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
+
+
+class Sources(NamedTuple):
+    """A batch of sources, and what their hypotheses must satisfy."""
+
+    ids: Any  # int B S: each row ends in EOS, then padding
+    # int B: each sentence's limit in tokens, EOS included; 0 for a row without a sentence
+    limits: Any
+    constraints: Constraints | None = None
+    stream: Stream | None = None  # if the search samples
 
 
 class BatchSearch:
@@ -48,7 +61,10 @@ class BatchSearch:
     def __init__(self, structure: Any, config: DecodingConfig):
         """`structure` is the model without its parameters, as `describe_model` returns it."""
         self._structure = structure
-        self._beam_size = config.beam_size
+        self._beam_size, self._sampler = config.beam_size, None
+        if config.strategy == "sampling":
+            self._beam_size = 1
+            self._sampler = Sampler(config.temperature, config.top_k, config.top_p)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._compiling = threading.Lock()
         self.compile_seconds = 0.0  # total so far
@@ -56,16 +72,15 @@ class BatchSearch:
     def search(
         self,
         params: Params,
-        src: Int[np.ndarray, "B S"],
-        limits: Int[np.ndarray, "B"],
+        sources: Sources,
         max_length: int,
         n_best: int,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
     ) -> Hypotheses:
-        """Finds the `n_best` hypotheses of each source for each alpha.
+        """Finds the `n_best` hypotheses of each source for each length penalty.
 
         Returns NumPy arrays with all sources, the same in every process. The dimension R has
-        n_best * len(alphas) hypotheses: those for the first alpha, then those for the second, etc.
+        n_best * len(penalties) hypotheses: those for the first penalty, then for the second, etc.
 
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
@@ -74,13 +89,13 @@ class BatchSearch:
 
         Args:
             params: of the model.
-            src: source ids, each row ending in EOS, then padding.
-            limits: each sentence's limit in tokens, EOS included; 0 for a row without a sentence.
-            max_length: an upper bound of `limits`.
-            n_best: at most the beam size.
-            alphas: exponents of the length penalty.
+            sources: NumPy arrays.
+            max_length: an upper bound of the limits.
+            n_best: at most the beam size; 1 if the search samples.
+            penalties: by which hypotheses are ranked.
         """
-        shape = len(src), n_best * len(alphas)
+        src = sources.ids
+        shape = len(src), n_best * len(penalties)
         arrays: list[Any] = [
             np.full((*shape, max_length), PAD_ID, np.int32),
             np.zeros(shape, np.int32),
@@ -89,12 +104,13 @@ class BatchSearch:
         ]
         found = Hypotheses(*arrays)
         capacity = min(src.shape[1], max_length)
-        placed = jax.device_put(src, spec("batch", None)), jax.device_put(limits, spec("batch"))
+        placed = jax.tree.map(_place, sources)
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         smaller = np.int32(find_smaller_batch_size(len(src)))
         search, *outputs = self._run(
-            self._start, params, *placed, smaller, n_best=n_best, alphas=alphas, capacity=capacity
-        )
+            self._start, params, placed, smaller,
+            n_best=n_best, penalties=penalties, capacity=capacity,
+        )  # fmt: skip
         while True:
             unfinished, finished = jax.device_get(outputs)
             found.tokens[src_rows, :, :capacity] = finished.tokens
@@ -110,7 +126,7 @@ class BatchSearch:
             else:
                 capacity = min(2 * capacity, max_length)
             search, *outputs = self._run(
-                self._resume, params, search, smaller, alphas=alphas, capacity=capacity
+                self._resume, params, search, smaller, penalties=penalties, capacity=capacity
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -131,26 +147,28 @@ class BatchSearch:
     def _start(
         self,
         params: Params,
-        src: Int[Array, "B S"],
-        limits: Int[Array, "B"],
+        sources: Sources,
         pause_at: Int[Array, ""],
         *,
         n_best: int,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
         capacity: int,
     ) -> StageResult:
         """Encodes the sources and runs the first stage."""
         model = merge(self._structure, params)
-        cache = model.init_cache(model.encode(src), src, self._beam_size, capacity)
+        src = sources.ids
         search = start_search(
-            cache,
-            max_lengths=limits,
+            model.init_cache(model.encode(src), src, self._beam_size, capacity),
+            max_lengths=sources.limits,
             capacity=capacity,
             beam_size=self._beam_size,
             n_best=n_best,
-            num_alphas=len(alphas),
+            num_penalties=len(penalties),
+            constraints=sources.constraints,
+            stream=sources.stream,
         )
-        return _make_result(continue_search(model.decode_step, search, alphas, pause_at))
+        step = model.decode_step
+        return _make_result(continue_search(step, search, penalties, pause_at, self._sampler))
 
     def _resume(
         self,
@@ -158,13 +176,14 @@ class BatchSearch:
         search: Search,
         pause_at: Int[Array, ""],
         *,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
         capacity: int,
     ) -> StageResult:
         """Extends the capacity to `capacity`, unless it is that already, and runs another stage."""
         model = merge(self._structure, params)
         search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
-        return _make_result(continue_search(model.decode_step, search, alphas, pause_at))
+        step = model.decode_step
+        return _make_result(continue_search(step, search, penalties, pause_at, self._sampler))
 
 
 def search_concurrently(
@@ -185,6 +204,13 @@ def search_concurrently(
         yield from pool.map(search, tasks)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _place(x: np.ndarray) -> jax.Array:
+    """Puts an array with one row per sentence, or a scalar, onto the mesh."""
+    names = ("batch", *[None] * (x.ndim - 1)) if x.ndim else ()
+    placed: jax.Array = jax.device_put(x, spec(*names))
+    return placed
 
 
 def _make_result(search: Search) -> StageResult:

@@ -1,10 +1,8 @@
 """Translates text: tokenises, groups by length, searches, detokenises and restores the order."""
 
-import dataclasses
 import functools
 import logging
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -14,11 +12,16 @@ import tqdm
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID, pad_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import Hypotheses, length_penalty
+from t2t.decoding.beam_search import Hypotheses
+from t2t.decoding.constraints import Constraints
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.long_sources import cut, join_translations
-from t2t.decoding.staged_search import BatchSearch, search_concurrently
-from t2t.model.build import describe_model
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.long_sources import cut
+from t2t.decoding.sampling import Stream
+from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
+from t2t.decoding.translation import Piece, Translation, clean_line, join_pieces
+from t2t.model.build import check_params
+from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
@@ -27,18 +30,7 @@ _log = logging.getLogger(__name__)
 
 MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and line separators
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One translation of one sentence."""
-
-    text: str  # one line
-    score: float  # log_prob / length penalty, by which translations are ranked
-    log_prob: float  # natural logarithm of the model's probability
-    length: int  # sub-words, EOS included
-    num_pieces: int = 1  # number of pieces into which the sentence was cut for translation
+_MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 
 
 class Translator:
@@ -49,18 +41,19 @@ class Translator:
     everything else is the same for both engines, JAX and CTranslate2.
     """
 
-    def __init__(self, config: Config, vocabulary: Vocabulary):
-        """`config.model` and `vocabulary` are those of training."""
+    def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
+        """`config.model` and `vocabulary` are those of training; `members` form an ensemble."""
         self.config = config.decoding
         self.vocabulary = vocabulary
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        self._describe_model = functools.partial(describe_model, config.model, *sizes)
+        members = members or Members((config.model,))
+        self._describe_model = functools.partial(members.describe, *sizes)
         self.structure, self._expected = self._describe_model()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
         self.max_source_length = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
         self._max_hypothesis_length = 2**30  # of a hypothesis, in sub-words with EOS
-        if (longest := config.model.position_limit) is not None:
+        if (longest := members.position_limit) is not None:
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
 
@@ -81,37 +74,57 @@ class Translator:
         A search that fails or runs out of memory does so here. A later `translate` only compiles
         stages that these batches did not reach.
         """
-        self._check(params)
+        check_params(self._expected, params)
         sources = self.vocabulary.src.encode(sentences)
-        pieces = [piece for source in sources for piece in self._cut(source)]
+        pieces = [Piece(ids) for source in sources for ids in self._cut(source)]
         by_shape: dict[tuple[int, int], list[int]] = {}
-        for length, rows, indices in self._group(pieces):
+        for length, rows, indices in self._group([piece.ids for piece in pieces]):
             by_shape.setdefault((length, rows), indices)
         # `search` groups the chosen pieces again, into the same batches: only the last batch is not
         # full, and the pieces are still in order of length.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
-        self.search(params, chosen, 1, (self.config.alpha,), progress=False)
+        self.search(params, chosen, 1, (self._penalty(self.config.alpha),), progress=False)
 
     def translate_n_best(
-        self, params: Params, sentences: Sequence[str], n_best: int, progress: bool = False
+        self,
+        params: Params,
+        sentences: Sequence[str],
+        n_best: int,
+        progress: bool = False,
+        *,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, best first.
+        """The `n_best` translations of each sentence, best first, or that many samples in order.
 
         A sentence may have fewer than `n_best`, but has at least one. The only translation of an
-        empty sentence is the empty string.
+        empty sentence is its prefix.
+
+        Args:
+            params: of the model.
+            sentences: raw text.
+            n_best: at most the beam size; with sampling, any number of samples.
+            progress: whether to show a progress bar.
+            prefixes: text with which each sentence's translations begin.
+            first: number of the first sentence in the whole input, for the random numbers.
 
         Raises:
-            ConfigError: `params` do not fit the config and vocabulary, or `n_best` is not between 1
-                and the beam size.
+            ConfigError: `params` do not fit the config and vocabulary, `n_best` is not between 1
+                and the beam size, or a prefix is too long.
         """
-        if not 1 <= n_best <= self.config.beam_size:
+        if n_best < 1 or (self.config.strategy == "beam" and n_best > self.config.beam_size):
             raise ConfigError(
                 f"n_best={n_best} does not fit decoding.beam_size={self.config.beam_size}; "
                 f"use 1 to {self.config.beam_size}, or a wider beam"
             )
-        alpha = self.config.alpha
-        pieces = self._translate_pieces(params, sentences, n_best, (alpha,), progress)
-        translations = [_join(found, alpha) for found in pieces]
+        penalty = self._penalty(self.config.alpha)
+        pieces = self._cut_all(sentences, prefixes, first)
+        found = self._search_all(params, pieces, n_best, (penalty,), progress)
+        texts = prefixes or [""] * len(sentences)
+        translations = [
+            join_pieces(each, penalty, clean_line(text))
+            for each, text in zip(found, texts, strict=True)
+        ]
         self._warn(translations)
         return translations
 
@@ -123,28 +136,55 @@ class Translator:
         progress: bool = False,
     ) -> list[list[Translation]]:
         """Returns, for each alpha, the list of each sentence's best translation; searches once."""
-        pieces = self._translate_pieces(params, sentences, 1, tuple(alphas), progress)
+        penalties = tuple(map(self._penalty, alphas))
+        pieces = self._cut_all(sentences, None, 0)
+        found = self._search_all(params, pieces, 1, penalties, progress)
         translations = [
-            [_join([ranked[number : number + 1] for ranked in found], alpha) for found in pieces]
-            for number, alpha in enumerate(alphas)
+            [
+                join_pieces([ranked[number : number + 1] for ranked in each], penalty)
+                for each in found
+            ]
+            for number, penalty in enumerate(penalties)
         ]
         self._warn(translations[0])
         return [[best for best, *_ in found] for found in translations]
 
-    def _translate_pieces(
+    def _cut_all(
+        self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
+    ) -> list[list[Piece]]:
+        """The pieces of each sentence; a prefix belongs to the first piece."""
+        sources = self.vocabulary.src.encode(sentences)
+        given = self.vocabulary.tgt.encode(prefixes or [""] * len(sentences))
+        cut_sentences = []
+        for number, (ids, prefix) in enumerate(zip(sources, given, strict=True), start=first):
+            pieces = [Piece(part, (), number, n) for n, part in enumerate(self._cut(ids))]
+            if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
+                raise ConfigError(
+                    f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
+                    f"translation may have at most {limit - 1} (source length + "
+                    f"decoding.max_extra_length={self.config.max_extra_length}, within the model's "
+                    "positions); shorten the prefix, or raise decoding.max_extra_length"
+                )
+            pieces[:1] = [piece._replace(prefix=prefix[:-1]) for piece in pieces[:1]]
+            cut_sentences.append(pieces)
+        return cut_sentences
+
+    def _search_all(
         self,
         params: Params,
-        sentences: Sequence[str],
+        pieces: list[list[Piece]],
         n_best: int,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
         progress: bool,
     ) -> list[list[list[Translation]]]:
         """The translations that `search` finds for each piece of each sentence."""
-        self._check(params)
-        pieces = [self._cut(ids) for ids in self.vocabulary.src.encode(sentences)]
+        check_params(self._expected, params)
         flat = [piece for parts in pieces for piece in parts]
-        found = iter(self.search(params, flat, n_best, alphas, progress))
+        found = iter(self.search(params, flat, n_best, penalties, progress))
         return [[next(found) for _ in parts] for parts in pieces]
+
+    def _penalty(self, alpha: float) -> LengthPenalty:
+        return LengthPenalty(self.config.length_penalty, alpha)
 
     def place(self, params: Params) -> Params:
         """Puts the parameters on the current mesh with the sharding that the model declares.
@@ -152,7 +192,7 @@ class Translator:
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
-        self._check(params)
+        check_params(self._expected, params)
         _, declared = self._describe_model()
         placed: Params = put_like(params, declared)
         return placed
@@ -168,21 +208,6 @@ class Translator:
             "products": policy.describe_products(),
         }
 
-    def _check(self, params: Params) -> None:
-        """Raises `ConfigError` if the parameters do not fit the config and vocabulary."""
-        expected, found = (
-            {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
-            for x in map(jax.tree_util.tree_leaves_with_path, (self._expected, params))
-        )
-        for name in expected | found:
-            if expected.get(name) != found.get(name):
-                raise ConfigError(
-                    f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
-                    f"shape {found.get(name)} instead of {expected.get(name)} (source vocabulary "
-                    f"{self.vocabulary.src.vocab_size}, target {self.vocabulary.tgt.vocab_size}); "
-                    "use the config.json and the vocab/ that were written with it"
-                )
-
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""
         without_eos, size = ids[:-1], self.max_source_length - 1
@@ -194,39 +219,59 @@ class Translator:
     def search(
         self,
         params: Params,
-        sources: Sequence[list[int]],
+        pieces: Sequence[Piece],
         n_best: int,
-        alphas: tuple[float, ...],
+        penalties: tuple[LengthPenalty, ...],
         progress: bool,
     ) -> list[list[Translation]]:
-        """Searches for the `n_best` translations of each source, best first.
+        """Searches for the `n_best` translations of each piece, best first, or samples as many.
 
         Args:
             params: of the model.
-            sources: ids of each source, ending in EOS, at most `max_source_length`.
-            n_best: at most the beam size.
-            alphas: exponents of the length penalty. If there are several, a source's list holds its
-                `n_best` translations by the first, then those by the second, and so on.
+            pieces: of sentences.
+            n_best: at most the beam size, or the number of samples.
+            penalties: by which translations are ranked. If there are several, a piece's list holds
+                its `n_best` translations by the first, then those by the second, and so on.
             progress: whether to show a progress bar.
         """
+        samples = n_best if self.config.strategy == "sampling" else 1  # each is a row of its own
+        rows = [(piece, sample) for piece in pieces for sample in range(samples)]
 
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
-            length, rows, indices = batch
-            src = pad_sentences([sources[index] for index in indices], rows, length)
-            limits = np.zeros(rows, np.int32)
-            for row, index in enumerate(indices):
-                limits[row] = self._find_max_tokens(sources[index])
+            length, num_rows, indices = batch
+            sources = self._make_batch([rows[index] for index in indices], num_rows, length)
             longest = min(length + self.config.max_extra_length, self._max_hypothesis_length)
-            return indices, self._batches.search(params, src, limits, longest, n_best, alphas)
+            search = self._batches.search
+            return indices, search(params, sources, longest, n_best // samples, penalties)
 
-        found: list[list[Translation]] = [[] for _ in sources]
-        batches = self._group(sources)
-        with tqdm.tqdm(total=len(sources), unit="sentence", disable=not progress) as bar:
+        found: list[list[Translation]] = [[] for _ in rows]
+        batches = self._group([piece.ids for piece, _ in rows])
+        with tqdm.tqdm(total=len(rows), unit="sentence", disable=not progress) as bar:
             for indices, hypotheses in search_concurrently(search_batch, batches):
                 for row, index in enumerate(indices):
                     found[index] = self._convert(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
-        return found
+        parts = (found[start : start + samples] for start in range(0, len(rows), samples))
+        return [[each for row in part for each in row] for part in parts]
+
+    def _make_batch(self, rows: Sequence[tuple[Piece, int]], num_rows: int, length: int) -> Sources:
+        """The arrays of a batch; a row is a piece and the number of the sample."""
+        limits = np.zeros(num_rows, np.int32)
+        limits[: len(rows)] = [self._find_max_tokens(piece.ids) for piece, _ in rows]
+        constraints, stream = None, None
+        longest = max(len(piece.prefix) for piece, _ in rows)
+        if longest or self.config.min_length:
+            width = max(_MIN_PREFIX_LENGTH, 1 << (longest - 1).bit_length())
+            prefixes = pad_sentences([piece.prefix for piece, _ in rows], num_rows, width)
+            constraints = Constraints(prefixes, np.asarray(self.config.min_length, np.int32))
+        if self.config.strategy == "sampling":
+            numbers = np.zeros((4, num_rows), np.int32)
+            seed = self.config.sampling_seed
+            for row, (piece, sample) in enumerate(rows):
+                numbers[:, row] = seed, piece.sentence, piece.number, sample
+            stream = Stream(*numbers)
+        ids = pad_sentences([piece.ids for piece, _ in rows], num_rows, length)
+        return Sources(ids, limits, constraints, stream)
 
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices of the sources) of each batch."""
@@ -249,7 +294,7 @@ class Translator:
     def _detokenize(self, ids: list[int]) -> str:
         """The text of a hypothesis, as one line without control characters."""
         [text] = self.vocabulary.tgt.decode([ids])
-        return _CONTROL_CHARACTERS.sub(" ", text).strip()
+        return clean_line(text)
 
     def _warn(self, translations: list[list[Translation]]) -> None:
         """Logs how many sentences were cut or could not be translated."""
@@ -263,16 +308,3 @@ class Translator:
                 "%d of %d sentences have no translation: the model's output is not finite",
                 failed, len(translations),
             )  # fmt: skip
-
-
-def _join(pieces: list[list[Translation]], alpha: float) -> list[Translation]:
-    """Joins the translations of a sentence's pieces: the best ones, the second best, and so on."""
-    if not pieces:
-        return [Translation("", 0.0, 0.0, 0)]
-    joined = []
-    for ranked in zip(*pieces, strict=False):
-        log_prob, length = sum(x.log_prob for x in ranked), sum(x.length for x in ranked)
-        score = log_prob / float(length_penalty(length, alpha))
-        text = join_translations([x.text for x in ranked])
-        joined.append(Translation(text, score, log_prob, length, len(ranked)))
-    return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]

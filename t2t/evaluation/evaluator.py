@@ -2,27 +2,26 @@
 
 import dataclasses
 import functools
-import logging
-import math
+import hashlib
+import json
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import load_config, overrides
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
+from t2t.config.files import overrides
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
-from t2t.data.token_cache import tokenize_corpus
-from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.translator import Translation
+from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.minimum_bayes_risk import translate_by_utility
+from t2t.evaluation.reference_scores import ReferenceScorer
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,
@@ -38,9 +37,7 @@ from t2t.storage.atomic_files import check_writable, explain_write_errors, make_
 from t2t.storage.paths import find_name, make_path
 from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
 from t2t.training.run_directory import RunError
-from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
-
-_log = logging.getLogger(__name__)
+from t2t.training.validation import NatsAndTokens
 
 PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # may affect the scores
 _ENGINE = ("name", "compute_type", "products")  # fields of a backend that affect its results
@@ -51,24 +48,24 @@ class EvaluationRequest:
     """The run, checkpoint, test set and search of an evaluation, as on the command line."""
 
     workdir: Path
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT; several: an ensemble
     split: str = "test"
     src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
     ref: str = ""
-    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-beamN-alphaA.json
+    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-SEARCH.json
     save_params: str = ""  # a new run directory for the evaluated parameters
     backend: str = "jax"  # jax | ctranslate2
     compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    decoding: Mapping[str, float | str | None] = dataclasses.field(default_factory=dict)
     # `decoding` overrides fields of config.decoding; None keeps the config's value.
+    others: tuple[Path, ...] = ()  # further run directories of an ensemble
+    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
+    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
 
-
-class ReferenceScorer(NamedTuple):
-    """Computes the loss of the references that the model can take."""
-
-    scorer: CorpusScorer
-    num_words: int
-    num_skipped: int  # pairs that are too long for the model
+    @property
+    def models(self) -> ModelRequest:
+        """The models; the evaluation is kept in the run directory of the first one."""
+        return ModelRequest((self.workdir, *self.others), self.checkpoint, self.weights, self.mean)
 
 
 class Evaluator:
@@ -80,15 +77,40 @@ class Evaluator:
         Raises:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
-        config = load_config(request.workdir / "config.json")
+        config, self._vocabulary, self._members = describe_models(request.models)
         self.config = override_decoding(config, request.decoding)
+        count = self.config.decoding.num_samples
+        if count > 1 and self.config.decoding.mbr == "none":
+            raise ConfigError(
+                f"decoding.num_samples={count}, but an evaluation scores one translation of each "
+                "sentence; leave it at 1, or set decoding.mbr"
+            )
         self._request = request
-        self._vocabulary = Vocabulary.load(request.workdir / "vocab")
+        self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self._translator = make_translator(
-            request.backend, request.compute_type, self.config, self._vocabulary
+            request.backend, request.compute_type, self.config, self._vocabulary, self._members
         )
         self.split, self._corpus = open_corpus(self.config, request)
         self._mesh = make_mesh(MeshConfig())
+
+    def restore(self) -> tuple[Params, str]:
+        """Restores the parameters that the request names; returns them and their label.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
+        """
+        params, labels = restore_models(self._request.models, self._members)
+        if len(labels) == 1:
+            return params, labels[0]
+        members = [
+            {"workdir": workdir.resolve().name, "checkpoint": label, "weight": weight}
+            for (workdir, _), label, weight in zip(
+                self._request.models.members, labels, self._members.weights, strict=True
+            )
+        ]
+        self._ensemble = {"members": members, "mean": self._members.mean}
+        digest = hashlib.sha256(json.dumps(self._ensemble).encode()).hexdigest()
+        return params, f"ensemble{len(members)}-x{digest[:8]}"
 
     def evaluate(
         self, params: Params, label: str, alphas: Sequence[float] = ()
@@ -107,7 +129,7 @@ class Evaluator:
         with jax.set_mesh(self._mesh):
             params = self._translator.place(params)
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            reference_scores = self._measure_perplexity(params)
+            reference_scores = self._reference_scorer.measure(params)
         return [
             self._save(label, config, translations, reference_scores, timing, output)
             for config, translations, output in zip(configs, found, outputs, strict=True)
@@ -116,8 +138,9 @@ class Evaluator:
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
         """Returns the path of the scores; raises early if it cannot be written."""
         request, decoding = self._request, self.config.decoding
-        alpha = decoding.alpha if alpha is None else alpha
-        name = f"{self.split}-{label}-beam{decoding.beam_size}-alpha{alpha:g}"
+        if alpha is not None:
+            decoding = dataclasses.replace(decoding, alpha=alpha)
+        name = f"{self.split}-{label}-{decoding.label}"
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
         path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
@@ -150,13 +173,18 @@ class Evaluator:
             **dataclasses.asdict(config.decoding),
             "devices": [device.device_kind for device in jax.devices()],
         }
+        # Of fields that the version which wrote an evaluation did not have.
+        defaults = dataclasses.asdict(DecodingConfig())
         starts = read_ledger(self._request.workdir)
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
             step = result["checkpoint"].rpartition("-")[-1]
             return step.isdecimal() and (
-                all(result.get(name) == value for name, value in expected.items())
+                all(
+                    result.get(name, defaults.get(name)) == value
+                    for name, value in expected.items()
+                )
                 and {name: result.get("backend", {}).get(name) for name in _ENGINE} == engine
                 and result["measures"].get(measure, {}).get("definition") == definition
                 and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
@@ -171,12 +199,14 @@ class Evaluator:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
-        found = translator.translate_with_alphas(
-            params,
-            [src for src, _ in self._corpus],
-            alphas,
-            progress=is_first() and sys.stderr.isatty(),
-        )
+        sentences, progress = [src for src, _ in self._corpus], is_first() and sys.stderr.isatty()
+        if self.config.decoding.mbr == "none":
+            found = translator.translate_with_alphas(params, sentences, alphas, progress)
+        elif len(alphas) == 1:
+            language = self.config.data.tgt_language
+            found = [translate_by_utility(translator, params, sentences, language, progress)]
+        else:
+            raise ConfigError("--alphas ranks hypotheses, but decoding.mbr chooses by utility")
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
         timing: dict[str, Any] = {
@@ -193,53 +223,11 @@ class Evaluator:
         }
 
     @functools.cached_property
-    def _reference_scorer(self) -> ReferenceScorer | None:
-        """The scorer of the references; None if the model can take no pair with a word in it."""
-        limit = self._translator.max_source_length
-        with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
-            tokenized = tokenize_corpus(
-                self._corpus, self._vocabulary, Path(folder), progress=False
-            )
-        fits = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths) <= limit
-        pairs = zip(self._corpus, fits, strict=True)
-        words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
-        if not words:
-            _log.warning("no perplexity: no pair of at most %d sub-words has a word", limit)
-            return None
-        scorer = CorpusScorer(self.config, self._vocabulary, tokenized, self._mesh, limit)
-        return ReferenceScorer(scorer, words, int((~fits).sum()))
-
-    def _measure_perplexity(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
-        """Computes the references' perplexity, per sub-word and per word, and each one's loss.
-
-        There is no perplexity if the model can take none of them or its loss is not finite.
-        """
-        if self._reference_scorer is None:
-            return {}, np.full((len(self._corpus), 2), (math.nan, 0.0))
-        scorer, words, num_skipped = self._reference_scorer
-        sentences = scorer.score_sentences(params)
-        loss = sum_losses(sentences)
-        if not math.isfinite(loss.perplexity(words)):
-            _log.warning("no perplexity: the model's loss is not finite, or very large")
-            return {}, sentences
-        definition = (
-            f"teacher forcing in JAX in {DTYPE} on the raw references, EOS included, no smoothing"
-        )
-        if num_skipped:
-            limit = self._translator.max_source_length
-            definition += f"; {num_skipped} pairs of more than {limit} sub-words left out"
-        if not self.config.tokenizer.byte_fallback:
-            definition += "; an unknown piece counts as one sub-word"
-        detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
-        vocabulary = self._vocabulary.fingerprint()[:8]
-        counts = {
-            "perplexity": (loss.tokens, f"exp(nats / sub-words), vocabulary {vocabulary}"),
-            "perplexity_word": (words, "exp(nats / words separated by white space)"),
-        }
-        return {
-            name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
-            for name, (count, formula) in counts.items()
-        }, sentences
+    def _reference_scorer(self) -> ReferenceScorer:
+        return ReferenceScorer(
+            self.config, self._members, self._vocabulary, self._corpus, self._mesh,
+            self._translator.max_source_length,
+        )  # fmt: skip
 
     def _save(
         self,
@@ -276,6 +264,7 @@ class Evaluator:
             "run": summarize_ledger(workdir),
             "config": overrides(config),
             "checkpoint": label,
+            **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
             "tgt_language": config.data.tgt_language,
             "corpus": corpus,
@@ -297,7 +286,7 @@ class Evaluator:
         return Evaluation(output, result)
 
 
-def override_decoding(config: Config, values: Mapping[str, float | None]) -> Config:
+def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {name: value for name, value in values.items() if value is not None}
     decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]

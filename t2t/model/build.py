@@ -5,14 +5,18 @@ parameters are a nested dict. `init_model` returns this pair, and `describe_mode
 shapes instead of arrays.
 """
 
+from typing import TypeVar
+
 import jax
 from flax import nnx
 
-from t2t.config.fields import ModelConfig
+from t2t.config.fields import ConfigError, ModelConfig
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.choose import choose_policy
+
+Model = TypeVar("Model", bound=nnx.Module)
 
 
 def make_model(
@@ -60,6 +64,21 @@ def describe_model(
     return structure, nnx.to_pure_dict(state)
 
 
-def merge(structure: nnx.GraphDef[EncoderDecoder], params: Params) -> EncoderDecoder:
+def merge(structure: nnx.GraphDef[Model], params: Params) -> Model:
     """Returns the model with these parameters; called inside pure functions such as a step."""
     return nnx.merge(structure, nnx.State(params))
+
+
+def check_params(expected: Params, params: Params) -> None:
+    """Raises `ConfigError` if the parameters do not have the names and shapes of `expected`."""
+    wanted, found = (
+        {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
+        for x in map(jax.tree_util.tree_leaves_with_path, (expected, params))
+    )
+    for name in wanted | found:
+        if wanted.get(name) != found.get(name):
+            raise ConfigError(
+                f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
+                f"shape {found.get(name)} instead of {wanted.get(name)}; use the config.json and "
+                "the vocab/ that were written with it"
+            )

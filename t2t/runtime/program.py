@@ -32,6 +32,26 @@ def define_workdir() -> None:
     show_in_help("workdir")
 
 
+def define_models() -> None:
+    """Adds `--workdir=RUN`, or several runs that form an ensemble, and how it is combined."""
+    flags.DEFINE_list(
+        "workdir",
+        None,
+        "The run directory. Several, joined by commas, form an ensemble; so do several values of "
+        "--checkpoint.",
+        required=True,
+    )
+    flags.DEFINE_list("weights", [], "Weights of an ensemble's models; default: equal.")
+    flags.DEFINE_enum(
+        "mean",
+        "probabilities",
+        ["probabilities", "log_probs"],
+        "What an ensemble averages; the mean of log-probabilities is normalised again.",
+    )
+    for name in ("workdir", "weights", "mean"):
+        show_in_help(name)
+
+
 def define_backend() -> None:
     """Adds the flags that choose the translation engine."""
     flags.DEFINE_enum(
@@ -83,6 +103,24 @@ def read_workdir() -> Path:
         PathError: it cannot be one.
     """
     return make_run_path(flags.FLAGS.workdir)
+
+
+def read_models() -> dict[str, Any]:
+    """Returns run directories, weights and mean of an ensemble, or of one model.
+
+    Raises:
+        ConfigError: a weight is no number.
+        PathError: a path cannot be a run directory.
+    """
+    values = flags.FLAGS
+    try:
+        weights = tuple(map(float, values.weights))
+    except ValueError:
+        raise ConfigError(
+            f"--weights={','.join(values.weights)} is not a list of numbers"
+        ) from None
+    workdirs = tuple(map(make_run_path, values.workdir))
+    return {"workdirs": workdirs, "weights": weights, "mean": values.mean}
 
 
 def run(

@@ -8,13 +8,14 @@ be copied elsewhere. Loading it executes no code from it.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, DecodingConfig
 from t2t.config.files import differences, load_config, save_config
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, make_folder
@@ -47,7 +48,11 @@ _EXTENDABLE_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
 # since "best" would compare scores of different searches.
-_BLEU_FIELDS = ("decoding.beam_size", "decoding.alpha", "decoding.max_extra_length")
+_BLEU_FIELDS = tuple(
+    f"decoding.{field.name}"
+    for field in dataclasses.fields(DecodingConfig)
+    if field.name != "batch_size"
+)
 
 # Prefixes of the fields that the vocabulary depends on. In a run without a checkpoint, all other
 # fields may change.

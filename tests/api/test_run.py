@@ -12,13 +12,16 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
+from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
+from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.load_models import ModelRequest
 from t2t.model.build import init_model, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
@@ -54,7 +57,9 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
     sources = [src for src, _ in PAIRS]
     lines = [f"{src}\n".encode() for src in sources]
     for beam_size in (None, 2):
-        found = translate_lines(workdir, "last", iter(lines), beam_size=beam_size)
+        given = {} if beam_size is None else {"beam_size": beam_size}
+        translator = LineTranslator(ModelRequest((workdir,), "last"), LineOptions(decoding=given))
+        found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
 
 
@@ -70,7 +75,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(BatchSearch, "search", note)
     for alpha in (None, 0.0, 1):
         run.translate(["Dogs climb."], alpha=alpha)
-    assert given == [(0.6,), (0.0,), (1.0,)]
+    assert given == [(LengthPenalty("gnmt", alpha),) for alpha in (0.6, 0.0, 1.0)]
 
 
 def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
@@ -97,6 +102,34 @@ def test_logits_are_those_of_the_model(run: Run) -> None:
         found = run.logits(kind(SRC), kind(TGT))
         assert found.dtype == jnp.float32
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_ensemble_is_the_mean_of_its_models(workdir: Path) -> None:
+    runs = [t2t.load(workdir, step) for step in (100, 300)]
+    ensemble = t2t.load([workdir, workdir], "100,300", weights=(3, 1))
+    assert ensemble.checkpoint == "100,300"
+    one, other = (jax.nn.softmax(run.logits(SRC, TGT)) for run in runs)
+    found = jax.nn.softmax(ensemble.logits(SRC, TGT))
+    np.testing.assert_allclose(found, 0.75 * one + 0.25 * other, rtol=1e-4)
+    assert len(ensemble.translate(["Dogs climb."], beam_size=2)) == 1
+    tokens = ensemble.score_tokens(PAIRS)
+    np.testing.assert_allclose(ensemble.score(PAIRS), [each.sum() for each in tokens], rtol=1e-5)
+    with pytest.raises(ConfigError, match="mean='median' is unknown"):
+        t2t.load([workdir, workdir], mean="median")
+
+
+def test_options_of_decoding_are_keywords(run: Run) -> None:
+    sentences, prefixes = ["Dogs climb.", "A girl climbs."], ["Hunde", ""]
+    [first, second] = run.translate_n_best(
+        sentences, 3, strategy="sampling", temperature=0.5, prefixes=prefixes
+    )
+    assert len(first) == len(second) == 3
+    assert all(sample.text.startswith("Hunde") for sample in first)
+    assert run.translate(sentences, prefixes=prefixes, min_length=2)[0].startswith("Hunde")
+    with pytest.raises(DataError, match="1 prefixes for 2 sentences; give one for each"):
+        run.translate(sentences, prefixes=["Hunde"])
+    with pytest.raises(ConfigError, match=r"decoding\.beams=3: no such field"):
+        run.translate(sentences, beams=3)
 
 
 def test_no_sentence_gives_no_result(run: Run) -> None:

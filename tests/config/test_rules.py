@@ -39,7 +39,8 @@ def test_defaults_are_valid() -> None:
 CHOICES = """
     model.kind model.position model.norm model.norm_position model.feed_forward model.rnn_cell
     model.tie_embeddings model.dtype data.source tokenizer.kind training.schedule
-    training.optimizer checkpoints.best_metric
+    training.optimizer checkpoints.best_metric decoding.strategy decoding.length_penalty
+    decoding.mbr
 """.split()
 NUMBERS = {
     name: value
@@ -257,3 +258,22 @@ def test_all_problems_are_named_at_once() -> None:
         "model.d_model",
         "seed",
     ]
+
+
+def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meaning_always() -> None:
+    for name, value in {"num_samples": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.5}.items():
+        assert rejection(change(decoding={name: value})) == (
+            f"decoding.{name}={value} is not used by decoding.strategy='beam'; leave it at "
+            f"{flatten(Config())[f'decoding.{name}']}, or set decoding.strategy='sampling'"
+        )
+        validate(change(decoding={"strategy": "sampling", name: value}))
+    for top_p in (0.0, 1.5, math.nan):
+        message = rejection(change(decoding={"strategy": "sampling", "top_p": top_p}))
+        assert message.startswith(f"decoding.top_p={top_p} must be more than 0, or no sub-word")
+    for strategy, field in (("beam", "beam_size"), ("sampling", "num_samples")):
+        message = rejection(change(decoding={"strategy": strategy, "mbr": "chrf", field: 1}))
+        assert message.endswith(f"several candidates, but decoding.{field} is 1; raise it")
+    message = rejection(change(decoding={"min_length": 60}))
+    assert message.endswith("raise decoding.max_extra_length to 60 or more")
+    message = rejection(change(decoding={"strategy": "sampling", "sampling_seed": 2**31}))
+    assert message == f"decoding.sampling_seed={2**31} must be below 2**31"

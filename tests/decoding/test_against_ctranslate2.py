@@ -16,6 +16,7 @@ import pytest
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import Hypotheses, beam_search
+from t2t.decoding.length_penalty import LengthPenalty
 from t2t.interop.ctranslate2_export import write_model
 from t2t.model.build import init_model, merge
 from t2t.model.interface import Params
@@ -86,7 +87,7 @@ def search(model: Any, beam_size: int) -> Hypotheses:
     _, structure, params = model
 
     @jax.jit
-    def run(params: Params, src: jax.Array) -> Hypotheses:
+    def run(params: Params, src: jax.Array) -> tuple[Hypotheses, ...]:
         transformer = merge(structure, params)
 
         def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
@@ -100,12 +101,12 @@ def search(model: Any, beam_size: int) -> Hypotheses:
             max_lengths=jnp.full(len(src), MAX_LENGTH + 1),
             max_length=MAX_LENGTH + 1,
             beam_size=beam_size,
-            alpha=0.0,
+            penalties=[LengthPenalty("none", 0.0)],
             n_best=1,
         )
 
-    found: Hypotheses = jax.device_get(run(params, pad(SOURCES)))
-    return found
+    found: list[Hypotheses] = jax.device_get(run(params, pad(SOURCES)))
+    return found[0]
 
 
 def test_teacher_forced_probabilities_agree(model: Any, translator: ctranslate2.Translator) -> None:

@@ -1,6 +1,5 @@
 """Beam search against searches that are too slow to be wrong."""
 
-import functools
 from typing import Any
 
 import jax
@@ -18,50 +17,12 @@ from t2t.decoding.beam_search import (
     continue_search,
     extend_search,
     is_unfinished,
-    search_with_alphas,
     start_search,
     take_rows,
 )
 from t2t.model.build import init_model, merge
-from tests.decoding.reference_search import NextLogProbs, search_all, search_beam
-
-BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
-
-
-class ToyModel:
-    """Logits that depend on the sentence and on every token before, each in its place.
-
-    The cache is the prefix itself, gathered by parents: a wrong parent gives wrong logits.
-    """
-
-    def __init__(self, seed: int, scale: float = 1.5, vocabulary: int = VOCABULARY):
-        keys = jax.random.split(jax.random.key(seed), 2)
-        self.start = scale * jax.random.normal(keys[0], (BATCH, vocabulary))
-        self.table = scale * jax.random.normal(keys[1], (LENGTH, vocabulary, vocabulary))
-
-    def init_cache(self, rows: Any, beam_size: int) -> Any:
-        start = self.start[rows][:, None] + jnp.zeros((beam_size, 1))
-        return start, jnp.zeros((), jnp.int32)
-
-    def decode_step(self, tokens: Any, parents: Any, cache: Any) -> Any:
-        logits, step = cache
-        logits = jnp.take_along_axis(logits, parents[..., None], axis=1)
-        rolled = jnp.roll(logits, 1, axis=-1) * 0.7  # order matters: no sum of independent parts
-        rows = jax.nn.one_hot(tokens, self.table.shape[-1]) @ self.table[step]
-        logits = jnp.where(step == 0, logits, rolled + rows)
-        return logits, (logits, step + 1)
-
-    def next_log_probs(self, row: int) -> NextLogProbs:
-        start, table = np.asarray(self.start, np.float64), np.asarray(self.table, np.float64)
-
-        @functools.cache
-        def log_probs(prefix: tuple[int, ...]) -> np.ndarray:
-            logits = start[row]
-            for step, token in enumerate(prefix, start=1):
-                logits = np.roll(logits, 1) * 0.7 + table[step, token]
-            return np.asarray(logits - np.log(np.exp(logits).sum()))
-
-        return log_probs
+from tests.decoding.reference_search import search_all, search_beam
+from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, gnmt, tokens_of
 
 
 def search(
@@ -76,26 +37,21 @@ def search(
     rows = jnp.asarray(rows)
 
     @jax.jit
-    def run(rows: Any, limits: Any) -> Hypotheses:
+    def run(rows: Any, limits: Any) -> tuple[Hypotheses, ...]:
         return beam_search(
             model.decode_step,
             model.init_cache(rows, beam_size),
             max_lengths=limits,
             max_length=LENGTH,
             beam_size=beam_size,
-            alpha=alpha,
+            penalties=(gnmt(alpha),),
             n_best=n_best,
         )
 
     limits = jnp.broadcast_to(jnp.asarray(limits), rows.shape)
-    found: Hypotheses = jax.tree.map(np.asarray, run(rows, limits))
-    return found
-
-
-def tokens_of(found: Hypotheses, row: int, rank: int) -> tuple[int, ...]:
-    length = found.lengths[row, rank]
-    assert (found.tokens[row, rank, length:] == PAD_ID).all()
-    return tuple(int(token) for token in found.tokens[row, rank, :length])
+    [found] = jax.tree.map(np.asarray, run(rows, limits))
+    hypotheses: Hypotheses = found
+    return hypotheses
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
@@ -125,7 +81,7 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
     src = jnp.array([[4, 5, 3, EOS_ID], [5, EOS_ID, PAD_ID, PAD_ID]])
 
     @jax.jit
-    def run(params: Any) -> Hypotheses:
+    def run(params: Any) -> tuple[Hypotheses, ...]:
         model = merge(structure, params)
         return beam_search(
             model.decode_step,
@@ -133,11 +89,11 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
             max_lengths=jnp.array([4, 4]),
             max_length=4,
             beam_size=32,
-            alpha=0.6,
+            penalties=(gnmt(0.6),),
         )
 
     forward = jax.jit(lambda *ids: jax.nn.log_softmax(merge(structure, params)(*ids)))
-    found = jax.tree.map(np.asarray, run(params))
+    [found] = jax.tree.map(np.asarray, run(params))
     for row in range(len(src)):
 
         def next_log_probs(prefix: tuple[int, ...], row: int = row) -> np.ndarray:
@@ -152,13 +108,13 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_one_search_finds_for_each_alpha_what_its_own_would(beam_size: int) -> None:
     alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), jnp.arange(BATCH)
-    found = search_with_alphas(
+    found = beam_search(
         model.decode_step,
         model.init_cache(rows, beam_size),
         max_lengths=jnp.full_like(rows, LENGTH),
         max_length=LENGTH,
         beam_size=beam_size,
-        alphas=alphas,
+        penalties=[gnmt(alpha) for alpha in alphas],
         n_best=1,
     )
     for together, alpha in zip(found, alphas, strict=True):
@@ -192,10 +148,10 @@ def test_the_search_stops_as_soon_as_the_result_is_certain() -> None:
         jax.debug.callback(lambda: calls.append(1))
         return jnp.full((*tokens.shape, VOCABULARY), -9.0).at[..., EOS_ID].set(9.0), cache
 
-    found = jax.jit(
+    [found] = jax.jit(
         lambda: beam_search(
             decode_step, (), max_lengths=jnp.array([LENGTH, 0, 1]), max_length=LENGTH,
-            beam_size=4, alpha=0.6, n_best=1,
+            beam_size=4, penalties=(gnmt(0.6),), n_best=1,
         )
     )()  # fmt: skip
     jax.effects_barrier()
@@ -237,7 +193,7 @@ def start(model: ToyModel, limits: np.ndarray, capacity: int, n_best: int) -> Se
 def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     wanted = search(model, limits=limits, n_best=n_best)
-    resume = jax.jit(lambda state: continue_search(model.decode_step, state, (0.6,)))
+    resume = jax.jit(lambda state: continue_search(model.decode_step, state, (gnmt(0.6),)))
     state = start(model, limits, capacity=1, n_best=n_best)
     owners, unfinished = np.arange(BATCH), np.ones(BATCH, bool)
     for capacity in (1, 2, 4, 6):
@@ -257,11 +213,11 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
 
 def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (0.6,), 3)
+    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (gnmt(0.6),), 3)
     rows = jnp.flatnonzero(is_unfinished(paused))
     assert 0 < len(rows) <= 3
     assert 0 < paused.length < LENGTH
-    [found] = continue_search(model.decode_step, take_rows(paused, rows), (0.6,)).finished
+    [found] = continue_search(model.decode_step, take_rows(paused, rows), (gnmt(0.6),)).finished
     for part, whole in zip(found, search(model, limits=limits), strict=True):
         np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
 
@@ -285,8 +241,13 @@ def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability
         logits = jnp.zeros((*tokens.shape, VOCABULARY))
         return logits.at[..., jnp.array([PAD_ID, BOS_ID])].set(5.0), cache
 
-    found = beam_search(
-        decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=2, alpha=0.0
+    [found] = beam_search(
+        decode_step,
+        (),
+        max_lengths=jnp.array([2]),
+        max_length=2,
+        beam_size=2,
+        penalties=(gnmt(0.0),),
     )
     assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [EOS_ID + 1, EOS_ID]]
     log_prob = -np.log(2 * np.exp(5) + 4)
@@ -298,8 +259,13 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
         del parents
         return jnp.zeros((*tokens.shape, VOCABULARY)), cache
 
-    found = beam_search(
-        decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=4, alpha=0.0
+    [found] = beam_search(
+        decode_step,
+        (),
+        max_lengths=jnp.array([2]),
+        max_length=2,
+        beam_size=4,
+        penalties=(gnmt(0.0),),
     )
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
 
@@ -316,16 +282,21 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> No
         return jax.sharding.reshard(logits, PartitionSpec(*rows, None, "tensor")), cache
 
     @jax.jit
-    def run(start: Any, limits: Any) -> Hypotheses:
+    def run(start: Any, limits: Any) -> tuple[Hypotheses, ...]:
         cache = start[:, None] + jnp.zeros((4, 1)), jnp.zeros((), jnp.int32)
         return beam_search(
-            decode_step, cache, max_lengths=limits, max_length=LENGTH, beam_size=4, alpha=0.6
+            decode_step,
+            cache,
+            max_lengths=limits,
+            max_length=LENGTH,
+            beam_size=4,
+            penalties=(gnmt(0.6),),
         )
 
     with jax.set_mesh(mesh):
         model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
         start = jax.device_put(np.asarray(model.start), rows)
-        found = run(start, jax.device_put(np.full(BATCH, LENGTH), rows))
+        [found] = run(start, jax.device_put(np.full(BATCH, LENGTH), rows))
     assert jax.typeof(found.tokens).sharding.spec == PartitionSpec(*rows, None, None)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)

@@ -13,7 +13,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.long_sources import cut, join_translations
-from t2t.decoding.translator import Translation, Translator
+from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translator import Translator
 from t2t.model.build import init_model
 
 ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."
@@ -128,10 +129,10 @@ def test_engines_cut_alike(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPat
         translator: Translator = make_translator(name, None, config, vocabulary)
 
         def search(
-            _: object, sources: list[list[int]], *__: object, name: str = name
+            _: object, pieces: list[Piece], *__: object, name: str = name
         ) -> list[list[Translation]]:
-            seen[name] = sources
-            return [[Translation("x", -1.0, -1.0, 1)] for _ in sources]
+            seen[name] = [piece.ids for piece in pieces]
+            return [[Translation("x", -1.0, -1.0, 1)] for _ in pieces]
 
         monkeypatch.setattr(translator, "search", search)
         found = translator.translate(params, sentences)

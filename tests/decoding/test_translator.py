@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,10 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding import length_batching
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.staged_search import BatchSearch
-from t2t.decoding.translator import Translation, Translator
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.staged_search import BatchSearch, Sources
+from t2t.decoding.translation import Translation
+from t2t.decoding.translator import Translator
 from t2t.model.build import init_model, merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
@@ -35,10 +38,10 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
 
 
-def make_config(**decoding: float) -> Config:
+def make_config(**decoding: Any) -> Config:
     return Config(
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
-        decoding=DecodingConfig(**({"max_extra_length": 6} | decoding)),  # type: ignore[arg-type]
+        decoding=DecodingConfig(**({"max_extra_length": 6} | decoding)),
     )
 
 
@@ -140,8 +143,9 @@ def test_probability_is_the_models_under_teacher_forcing(
     config = make_config(alpha=1.0)
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     src, limit = np.array(vocabulary.src.encode(SENTENCES[:1])), 12
+    sources = Sources(src.astype(np.int32), np.array([limit], np.int32))
     search = BatchSearch(structure, config.decoding)
-    found = search.search(params, src, np.array([limit]), limit, 4, (1.0,))
+    found = search.search(params, sources, limit, 4, (LengthPenalty("gnmt", 1.0),))
     for rank, length in enumerate(found.lengths[0]):
         tgt_out = found.tokens[0, rank, :length]
         tgt_in = jnp.array([[BOS_ID, *tgt_out[:-1]]])

@@ -15,7 +15,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config, DecodingConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.decoding.staged_search import BatchSearch
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.model.build import describe_model
 from t2t.model.interface import Params
 from t2t.planning.compile_step import compile_step, describe_batch
@@ -88,11 +89,12 @@ def test_stage_of_beam_search_compiles(mesh: Mesh, kind: str) -> None:
     with jax.set_mesh(mesh):
         structure, params = describe_params(mesh, kind)
         search = BatchSearch(structure, DecodingConfig(beam_size=2))
-        start = functools.partial(search._start, n_best=1, alphas=(0.6,), capacity=LENGTH)
+        penalties = (LengthPenalty("gnmt", 0.6),)
+        start = functools.partial(search._start, n_best=1, penalties=penalties, capacity=LENGTH)
         src = describe_batch(mesh, ROWS, LENGTH, LENGTH).src
         rows = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
         limits = jax.ShapeDtypeStruct((ROWS,), jnp.int32, sharding=rows)
-        lowered = jax.jit(start).lower(params, src, limits, np.int32(0))
+        lowered = jax.jit(start).lower(params, Sources(src, limits), np.int32(0))
         assert "while" in str(lowered.compile().as_text())
 
 

@@ -1,0 +1,126 @@
+"""Word alignments from cross-attention, by one pass under teacher forcing after the search.
+
+A target word is aligned to the source word to which its sub-words attend most: in one decoder
+layer, by the mean of the heads, summed over the sub-words of both words. EOS is no word. Every
+target word has one link, if the source has words.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from t2t.analysis.head_weights import capture_weights
+from t2t.config.fields import Config, ConfigError
+from t2t.data.batch import BOS_ID, pad_sentences
+from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.decoding.length_batching import group_by_length
+from t2t.decoding.translator import MAX_SOURCE_LENGTH
+from t2t.model.build import describe_model, merge
+from t2t.model.interface import Params
+from t2t.model.transformer import Transformer
+
+Links = set[tuple[int, int]]  # numbers of a source word and of a target word, from 0
+
+
+class WordAligner:
+    """Aligns the words of sentences and their translations, on one device."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, layer: int | None = None):
+        """`layer` is that of the decoder, from 1; None: the last but one (Garg et al. 2019).
+
+        Raises:
+            ConfigError: the model is no Transformer, or has no such layer.
+        """
+        model = config.model
+        if model.kind != "transformer":
+            raise ConfigError(f"alignments need a transformer, but model.kind={model.kind!r}")
+        depth = model.depth[1]
+        if layer is not None and not 1 <= layer <= depth:
+            raise ConfigError(f"--alignment_layer={layer} does not exist; use 1 to {depth}")
+        self.layer = max(depth - 1, 1) if layer is None else layer
+        self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
+        self._limit = min(MAX_SOURCE_LENGTH, model.position_limit or MAX_SOURCE_LENGTH)
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        structure, _ = describe_model(model, *sizes)
+
+        def weigh(
+            params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+        ) -> Float[Array, "B T S"]:
+            transformer = merge(structure, params)
+            assert isinstance(transformer, Transformer)
+            cross = capture_weights(transformer, src, tgt_in).cross
+            return jnp.mean(cross[self.layer - 1], axis=1)
+
+        self._weigh = jax.jit(weigh)
+
+    def align(self, params: Params, pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        """Returns the links of each pair; none for a pair that is too long for the model."""
+        src = self._vocabulary.src.encode([src for src, _ in pairs])
+        tgt = self._vocabulary.tgt.encode([tgt for _, tgt in pairs])
+        links: list[Links] = [set() for _ in pairs]
+        lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
+        fits = [n for n, length in enumerate(lengths) if length <= self._limit]
+        batches = group_by_length([lengths[n] for n in fits], self._limit, self._batch_size)
+        for length, rows, indices in batches:
+            chosen = [fits[index] for index in indices]
+            tgt_in = [[BOS_ID, *tgt[n][:-1]] for n in chosen]
+            padded = pad_sentences([src[n] for n in chosen], rows, length)
+            weights = np.asarray(self._weigh(params, padded, pad_sentences(tgt_in, rows, length)))
+            for n, own in zip(chosen, weights, strict=False):
+                words = number_words(self._vocabulary.src, src[n][:-1])
+                tgt_words = number_words(self._vocabulary.tgt, tgt[n][:-1])
+                links[n] = link_words(own, words, tgt_words)
+        return links
+
+
+def number_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The number of the word to which each sub-word belongs; -1 for a space alone.
+
+    Words are what stands between spaces.
+    """
+    numbers, word, inside = [], -1, False
+    for token, piece in zip(ids, tokenizer.pieces(ids), strict=True):
+        text = "x" if tokenizer.is_byte(token) else piece.replace("▁", " ")
+        own = -1
+        for character in text:
+            is_space = character == " "
+            word += not is_space and not inside
+            inside = not is_space
+            if inside and own < 0:
+                own = word
+        numbers.append(own)
+    return numbers
+
+
+def link_words(
+    weights: Float[np.ndarray, "T S"], src_words: Sequence[int], tgt_words: Sequence[int]
+) -> Links:
+    """Links each target word to the source word with the largest sum of weights."""
+    totals = np.zeros((max(tgt_words, default=-1) + 1, max(src_words, default=-1) + 1))
+    for t, tgt_word in enumerate(tgt_words):
+        for s, src_word in enumerate(src_words):
+            if src_word >= 0 and tgt_word >= 0:
+                totals[tgt_word, src_word] += weights[t, s]
+    return {(int(row.argmax()), t) for t, row in enumerate(totals) if len(row)}
+
+
+def format_links(links: Iterable[tuple[int, int]]) -> str:
+    """Formats links as Pharaoh and fast_align do: "0-0 1-2", source word first."""
+    return " ".join(f"{s}-{t}" for s, t in sorted(links))
+
+
+def alignment_error_rate(
+    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+) -> float:
+    """1 - (|A and S| + |A and P|) / (|A| + |S|) over all pairs (Och and Ney 2003).
+
+    Possible links include the sure ones; by default there are no others.
+    """
+    hits = total = 0
+    for a, s, p in zip(found, sure, sure if possible is None else possible, strict=True):
+        hits += len(a & s) + len(a & (s | p))
+        total += len(a) + len(s)
+    return 1 - hits / total

@@ -1,0 +1,136 @@
+"""`LineTranslator`: the translation of lines as `t2t.translate` does it."""
+
+import codecs
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from t2t.analysis.word_alignments import WordAligner, format_links
+from t2t.config.fields import ConfigError, MeshConfig
+from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.minimum_bayes_risk import translate_by_utility
+from t2t.runtime.mesh import make_mesh
+
+_log = logging.getLogger(__name__)
+
+BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
+
+
+@dataclasses.dataclass(frozen=True)
+class LineOptions:
+    """How lines are translated, as on the command line."""
+
+    n_best: int = 1  # at most the beam size; 1 with sampling, where `num_samples` says how many
+    decoding: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+    backend: str = "jax"  # jax | ctranslate2
+    compute_type: str | None = None  # of ctranslate2; None: float32
+    alignment_layer: int | None = None  # of the decoder; 0: last but one; None: no alignment
+
+
+class LineTranslator:
+    """Translates lines with the models of a request, which it loads once."""
+
+    def __init__(self, request: ModelRequest, options: LineOptions = LineOptions()):
+        """Loads the models.
+
+        Raises:
+            ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+        """
+        config, vocabulary, members = describe_models(request, options.decoding)
+        decoding, self._count = config.decoding, options.n_best
+        if options.n_best > 1 and decoding.mbr != "none":
+            raise ConfigError(f"--mbr={decoding.mbr} chooses one; leave out --n_best")
+        if decoding.strategy == "sampling":
+            if options.n_best > 1:
+                raise ConfigError(
+                    f"--n_best={options.n_best} is for beam search; use "
+                    f"--num_samples={options.n_best}"
+                )
+            self._count = decoding.num_samples
+        self._aligner = None
+        if options.alignment_layer is not None:
+            if len(members.configs) > 1:
+                raise ConfigError("--alignments need one model; give one run and checkpoint")
+            self._aligner = WordAligner(config, vocabulary, options.alignment_layer or None)
+        self._translator = make_translator(
+            options.backend, options.compute_type, config, vocabulary, members
+        )
+        self._restored, labels = restore_models(request, members)
+        self._mesh = make_mesh(MeshConfig())
+        with jax.set_mesh(self._mesh):
+            self._params = self._translator.place(self._restored)
+        self._config = config
+        self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
+        self.settings: dict[str, Any] = {  # what the translations depend on
+            "runs": [workdir.resolve().name for workdir, _ in request.members],
+            "checkpoints": labels,
+            "weights": members.weights,
+            "mean": members.mean,
+            "vocabulary": vocabulary.fingerprint(),
+            "engine": self._translator.describe(),
+            **dataclasses.asdict(decoding),
+        }
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a line may have several translations, which then begin with its number."""
+        return self._count > 1 and self._config.decoding.mbr == "none"
+
+    def translate(
+        self, sentences: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 0
+    ) -> list[list[Translation]]:
+        """Returns the translations of each sentence; `first` is the number of the first one.
+
+        Raises:
+            ConfigError: a prefix is too long.
+        """
+        translator, language = self._translator, self._config.data.tgt_language
+        with jax.set_mesh(self._mesh):
+            if self._config.decoding.mbr != "none":
+                chosen = translate_by_utility(
+                    translator, self._params, sentences, language, prefixes=prefixes, first=first
+                )
+                found = [[each] for each in chosen]
+            else:
+                found = translator.translate_n_best(
+                    self._params, sentences, self._count, prefixes=prefixes, first=first
+                )
+        if self._aligner is None:
+            return found
+        pairs = [
+            (sentence, each.text)
+            for sentence, own in zip(sentences, found, strict=True)
+            for each in own
+        ]
+        links = iter(self._aligner.align(self._restored, pairs))
+        return [
+            [dataclasses.replace(each, alignment=format_links(next(links))) for each in own]
+            for own in found
+        ]
+
+
+def decode_lines(lines: Iterator[bytes], first: int = 0) -> Iterator[str]:
+    """Decodes lines and removes their endings; `first` is the number of the first line, from 0.
+
+    Invalid UTF-8 is replaced by U+FFFD, and reported after the last line.
+    """
+    damaged = []
+    for number, line in enumerate(lines, start=first + 1):
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:  # a byte order mark is not part of the sentence; training removes it, too
+            text = text.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield text.decode()
+        except UnicodeDecodeError:
+            damaged.append(number)
+            yield text.decode(errors="replace")
+    if damaged:
+        _log.warning(
+            "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
+            len(damaged), damaged[0],
+        )  # fmt: skip

@@ -1,0 +1,226 @@
+"""Translates files in shards, so that a killed process loses at most the shard it was at.
+
+Each input file becomes a file of the same name in the output folder. Until it is complete, its
+shards are in `.NAME.shards/`, each written whole or not at all. Several processes may share the
+work: process i of n translates the shards i, i + n, i + 2n, ... and whoever finishes last joins
+them. The result is the same, byte by byte, however often the work was interrupted.
+"""
+
+import contextlib
+import gzip
+import itertools
+import json
+import logging
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t.config.fields import ConfigError
+from t2t.storage.atomic_files import atomic_path, write_file
+
+_log = logging.getLogger(__name__)
+
+SETTINGS = "settings.json"  # what the files of an output folder were made with
+
+# Maps the lines of a shard and the number of its first line to the text of their output lines.
+TranslateShard = Callable[[list[bytes], int], str]
+
+
+class Part(NamedTuple):
+    """The part of the work that a process does, one of several."""
+
+    number: int = 0
+    total: int = 1
+
+
+class Progress:
+    """Reports lines per second and the time left, by the share of the input's bytes."""
+
+    def __init__(self, files: Sequence[Path], part: Part):
+        """`files` are still to be translated."""
+        self._total = sum(path.stat().st_size for path in files)
+        self._part, self._done, self._position = part, 0, 0
+        self._lines, self._bytes, self._started = 0, 0, time.perf_counter()
+
+    def skip(self, position: int) -> None:
+        """Counts what precedes byte `position` of the current file as not to be translated."""
+        self._position = position
+
+    def add(self, name: str, lines: int, position: int) -> None:
+        """Counts a shard that was translated and ended at byte `position` of the current file."""
+        seconds = time.perf_counter() - self._started
+        self._lines += lines
+        self._bytes += max(position - self._position, 0)
+        self._position = position
+        left = max(self._total - self._done - position, 0) / self._part.total
+        remaining = timedelta(seconds=round(seconds * left / max(self._bytes, 1)))
+        _log.info(
+            "%s: %d lines translated, %.1f lines/s, about %s left",
+            name, self._lines, self._lines / seconds, remaining,
+        )  # fmt: skip
+
+    def finish(self, path: Path) -> None:
+        """Counts the current file as done."""
+        self._done += path.stat().st_size
+        self._position = 0
+
+
+def find_inputs(patterns: Sequence[str], output: Path) -> dict[Path, Path]:
+    """Returns the output file of each input file; a pattern may have wildcards.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or two outputs would be one file.
+    """
+    inputs: dict[Path, Path] = {}
+    for pattern in patterns:
+        path = Path(pattern).expanduser()
+        found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        found = [each for each in found if each.is_file()]
+        if not found:
+            raise ConfigError(f"--input={pattern} is no file; name files, or give a pattern")
+        for each in found:
+            target = output / each.name
+            same = next((old for old, new in inputs.items() if new == target), None)
+            if same is not None and same != each:
+                raise ConfigError(f"--input: {same} and {each} would both become {target}")
+            if target.exists() and target.samefile(each):
+                raise ConfigError(f"--output={output} is the folder of {each}; choose another")
+            inputs[each] = target
+    return inputs
+
+
+def translate_files(
+    inputs: Mapping[Path, Path],
+    settings: Mapping[str, Any],
+    translate: TranslateShard,
+    shard_lines: int,
+    part: Part = Part(),  # noqa: B008  (immutable)
+) -> None:
+    """Translates the files that are not yet complete.
+
+    Args:
+        inputs: the output file of each input file, all in one folder.
+        settings: what the result depends on, as JSON; the folder may not have others.
+        translate: returns the output lines of a shard.
+        shard_lines: lines of a shard, except the last of a file.
+        part: the share of this process.
+
+    Raises:
+        ConfigError: the output folder was made with other settings, or a file is damaged.
+        OSError: a file cannot be read or written.
+    """
+    sizes = {path.name: path.stat().st_size for path in inputs}
+    folder = next(iter(inputs.values())).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    check_settings(folder, {**settings, "shard_lines": shard_lines}, sizes)
+    unfinished = {path: target for path, target in inputs.items() if not target.exists()}
+    for target in inputs.values():
+        if target not in unfinished.values():
+            shutil.rmtree(_shards_of(target), ignore_errors=True)
+    progress = Progress([*unfinished], part)
+    for path, target in unfinished.items():
+        count = _translate_shards(path, target, translate, shard_lines, part, progress)
+        _join_shards(target, count)
+        progress.finish(path)
+
+
+def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Writes the folder's settings, or compares them with those that it has.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    path = folder / SETTINGS
+    old = json.loads(path.read_text("utf-8")) if path.exists() else {"settings": {}, "bytes": {}}
+    settings = json.loads(json.dumps(settings))
+    if path.exists() and old["settings"] != settings:
+        names = old["settings"].keys() | settings.keys()
+        changed = [
+            f"{name}: {old['settings'].get(name)!r} -> {settings.get(name)!r}"
+            for name in sorted(names)
+            if old["settings"].get(name) != settings.get(name)
+        ]
+        raise ConfigError(
+            f"--output={folder} was made with other settings ({', '.join(changed)}); use those, or "
+            "another folder"
+        )
+    for name, size in sizes.items():
+        if old["bytes"].get(name, size) != size:
+            raise ConfigError(
+                f"--input: {name} has {size} bytes, but {old['bytes'][name]} when {folder} was "
+                "begun; use another --output"
+            )
+    new = {"settings": settings, "bytes": {**old["bytes"], **sizes}}
+    if new != old:
+        write_file(path, json.dumps(new, indent=2) + "\n")
+
+
+def _translate_shards(
+    path: Path,
+    target: Path,
+    translate: TranslateShard,
+    shard_lines: int,
+    part: Part,
+    progress: Progress,
+) -> int:
+    """Translates this process's missing shards of a file; returns the number of all shards."""
+    shards = _shards_of(target)
+    shards.mkdir(exist_ok=True)
+    number = 0
+    for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):
+        shard = shards / f"{number:06d}"
+        if number % part.total != part.number or shard.exists():
+            progress.skip(position)
+            continue
+        content = translate(lines, number * shard_lines).encode()
+        if target.suffix == ".gz":
+            content = gzip.compress(content, mtime=0)  # parts of a .gz may follow each other
+        write_file(shard, content)
+        progress.add(f"{path.name}, shard {number + 1}", len(lines), position)
+    return number + 1
+
+
+def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], int]]:
+    """Yields the lines of each shard and the byte of the file up to which was read."""
+    with path.open("rb") as raw, contextlib.ExitStack() as stack:
+        lines: Iterator[bytes] = raw
+        if path.suffix == ".gz":
+            lines = iter(stack.enter_context(gzip.open(raw)))
+        try:
+            shard = list(itertools.islice(lines, shard_lines))
+            while True:
+                yield shard, raw.tell()
+                shard = list(itertools.islice(lines, shard_lines))
+                if not shard:
+                    return
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ConfigError(f"{path} is not a complete gzip file: {error}") from None
+
+
+def _join_shards(target: Path, count: int) -> None:
+    """Joins the shards if all are there; another process may do so at the same time."""
+    shards = _shards_of(target)
+    parts = [shards / f"{number:06d}" for number in range(count)]
+    if not all(part.exists() for part in parts):
+        if not target.exists():
+            _log.info("%s: other processes are still at work", target.name)
+        return
+    whole = shards / "whole"
+    try:
+        with atomic_path(whole) as draft, draft.open("wb") as file:
+            for part in parts:
+                with part.open("rb") as read:
+                    shutil.copyfileobj(read, file)
+        whole.replace(target)
+    except FileNotFoundError:
+        if not target.exists():  # or another process has just joined them
+            raise
+    shutil.rmtree(shards, ignore_errors=True)
+
+
+def _shards_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.shards")

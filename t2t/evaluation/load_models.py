@@ -1,0 +1,89 @@
+"""Loads the model of a run, or several models as an ensemble."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from t2t.config.fields import Config, ConfigError
+from t2t.config.files import load_config, override
+from t2t.data.tokenizer import Vocabulary
+from t2t.model.ensemble import Members
+from t2t.model.interface import Params
+from t2t.training.checkpoint import restore_params
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRequest:
+    """The checkpoints of one run or several, as on the command line."""
+
+    workdirs: tuple[Path, ...]
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT, or several joined by commas
+    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
+    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
+
+    @property
+    def members(self) -> list[tuple[Path, str]]:
+        """Run directory and checkpoint of each model.
+
+        Raises:
+            ConfigError: their numbers or the weights do not fit together.
+        """
+        checkpoints = self.checkpoint.split(",")
+        workdirs = list(self.workdirs)
+        count = max(len(workdirs), len(checkpoints))
+        if len(checkpoints) not in (1, count) or len(workdirs) not in (1, count):
+            raise ConfigError(
+                f"{len(workdirs)} run directories and {len(checkpoints)} checkpoints; give one of "
+                "them, or equally many of both"
+            )
+        if self.weights and len(self.weights) != count:
+            raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
+        if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
+            raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
+        shares = checkpoints * (count // len(checkpoints))
+        return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
+
+
+class ModelDescription(NamedTuple):
+    """Everything about the models of a request except their parameters."""
+
+    config: Config  # of the first run
+    vocabulary: Vocabulary
+    members: Members
+
+
+def describe_models(
+    request: ModelRequest, decoding: Mapping[str, float | str] | None = None
+) -> ModelDescription:
+    """Reads configs and the vocabulary; `decoding` overrides fields of config.decoding.
+
+    Raises:
+        ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
+            different vocabularies.
+    """
+    folders = [workdir for workdir, _ in request.members]
+    configs = [load_config(folder / "config.json") for folder in folders]
+    config = override(configs[0], {f"decoding.{k}": v for k, v in (decoding or {}).items()})
+    vocabulary = Vocabulary.load(folders[0] / "vocab")
+    for folder in dict.fromkeys(folders):
+        if Vocabulary.load(folder / "vocab").fingerprint() != vocabulary.fingerprint():
+            raise ConfigError(
+                f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs models "
+                "that were trained with one vocabulary"
+            )
+    weights = request.weights or (1.0,) * len(folders)
+    shares = tuple(weight / sum(weights) for weight in weights)
+    models = tuple(each.model for each in configs)
+    return ModelDescription(config, vocabulary, Members(models, shares, request.mean))
+
+
+def restore_models(request: ModelRequest, members: Members) -> tuple[Params, list[str]]:
+    """Restores the parameters of all models, and returns them with the checkpoints' labels.
+
+    Raises:
+        RunError: a checkpoint does not exist or cannot be read.
+    """
+    restored = [restore_params(workdir, which) for workdir, which in request.members]
+    return members.join([params for params, _ in restored]), [label for _, label in restored]

@@ -1,0 +1,120 @@
+"""Minimum Bayes risk: chooses the candidate with the highest expected utility.
+
+The candidates of a sentence are its samples or its n best hypotheses, and they are also the
+references. Samples count equally, as often as they were drawn; hypotheses count by the model's
+probability, normalised over the list. The utility is sacreBLEU's chrF or BLEU of a sentence.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+
+from t2t.config.fields import DecodingConfig
+from t2t.decoding.translation import Translation
+from t2t.decoding.translator import Translator
+from t2t.evaluation.scores import make_measure
+from t2t.model.interface import Params
+
+
+def translate_by_utility(
+    translator: Translator,
+    params: Params,
+    sentences: Sequence[str],
+    tgt_language: str,
+    progress: bool = False,
+    *,
+    prefixes: Sequence[str] | None = None,
+    first: int = 0,
+) -> list[Translation]:
+    """Translates, and chooses one candidate of each sentence by `config.decoding.mbr`.
+
+    For the arguments see `Translator.translate_n_best`.
+    """
+    config = translator.config
+    metric = make_utility(config.mbr, tgt_language)  # raises before the search
+    found = translator.translate_n_best(
+        params, sentences, count_candidates(config), progress, prefixes=prefixes, first=first
+    )
+    return [choose(candidates, metric, config.strategy == "sampling") for candidates in found]
+
+
+def count_candidates(config: DecodingConfig) -> int:
+    """Number of candidates of a sentence: the samples, or the whole beam."""
+    return config.num_samples if config.strategy == "sampling" else config.beam_size
+
+
+def make_utility(name: str, tgt_language: str) -> Metric:
+    """sacreBLEU's chrF, or its BLEU with the effective order, as it is meant for sentences.
+
+    Raises:
+        MeasureError: sacreBLEU tokenises this language with a package that is not installed.
+    """
+    metric = make_measure(name, tgt_language).metric
+    if isinstance(metric, BLEU):
+        metric.effective_order = True
+    return metric
+
+
+def choose(candidates: Sequence[Translation], metric: Metric, sampled: bool) -> Translation:
+    """The candidate with the highest expected utility; of equals the first."""
+    first = {candidate.text: number for number, candidate in reversed([*enumerate(candidates)])}
+    texts = sorted(first, key=lambda text: first[text])
+    if len(texts) == 1:
+        return candidates[0]
+    log_probs = np.array([0.0 if sampled else candidate.log_prob for candidate in candidates])
+    share = np.exp(log_probs - log_probs.max())
+    weights = np.zeros(len(texts))
+    places = {text: place for place, text in enumerate(texts)}
+    for candidate, each in zip(candidates, share, strict=True):
+        weights[places[candidate.text]] += each
+    best = int(np.argmax(compute_utilities(texts, metric) @ weights))
+    return candidates[first[texts[best]]]
+
+
+def compute_utilities(texts: Sequence[str], metric: Metric) -> Float[np.ndarray, "n n"]:
+    """The utility of each text (row) with each as its reference (column).
+
+    Equal to `metric.sentence_score`, but each text's n-grams are counted once.
+    """
+    counted = [_count_ngrams(text, metric) for text in texts]
+    orders = range(len(counted[0]))
+    matches = [_count_matches([counts[order] for counts in counted]) for order in orders]
+    totals = [[sum(counts[order].values()) for order in orders] for counts in counted]
+    utilities = np.zeros((len(texts), len(texts)))
+    for row, hypothesis in enumerate(totals):
+        for column, reference in enumerate(totals):
+            common = [int(match[row, column]) for match in matches]
+            if isinstance(metric, BLEU):
+                stats = [hypothesis[0], reference[0], *common, *hypothesis]
+            else:
+                triples = zip(hypothesis, reference, common, strict=True)
+                stats = [x for h, r, m in triples for x in (h if r else 0, r, m)]
+            utilities[row, column] = metric._compute_score_from_stats(stats).score
+    return utilities
+
+
+def _count_ngrams(text: str, metric: Metric) -> list[Mapping[object, int]]:
+    """The n-grams of a text by order, as sacreBLEU counts them."""
+    info = metric._extract_reference_info([metric._preprocess_segment(text)])["ref_ngrams"]
+    if not isinstance(metric, BLEU):
+        return list(info[0])
+    by_order: list[Mapping[object, int]] = []
+    for order in range(1, metric.max_ngram_order + 1):
+        by_order.append(Counter({n: count for n, count in info.items() if len(n) == order}))
+    return by_order
+
+
+def _count_matches(counted: Sequence[Mapping[object, int]]) -> Float[np.ndarray, "n n"]:
+    """The number of n-grams that two texts have in common, for each pair of texts."""
+    columns: dict[object, int] = {}
+    for counts in counted:
+        for ngram in counts:
+            columns.setdefault(ngram, len(columns))
+    table = np.zeros((len(counted), len(columns)))
+    for row, counts in enumerate(counted):
+        table[row, [columns[ngram] for ngram in counts]] = [*counts.values()]
+    return np.stack([np.minimum(own, table).sum(axis=1) for own in table])

@@ -1,0 +1,145 @@
+"""Word alignments from cross-attention."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import t2t
+from benchmarks.alignments import keep_known
+from t2t.analysis.head_importance import compute_pair_weights
+from t2t.analysis.word_alignments import (
+    WordAligner,
+    alignment_error_rate,
+    format_links,
+    link_words,
+    number_words,
+)
+from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.run import Run
+from t2t.config.fields import ConfigError
+from t2t.config.files import override
+from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import ModelRequest
+from t2t.phrasebook import generate
+from t2t.phrasebook.noun_alignments import find_links
+from t2t.translate import translate_lines
+from tests.tiny_run import PAIRS, make_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return t2t.load(make_run(tmp_path_factory.mktemp("runs") / "run"))
+
+
+@pytest.mark.parametrize(
+    "text", ["Two dogs run.", "  a\u00a0b  c ", "🙂 日本語 ﷽ x", "", "Der alte Mann,  der Fisch"]
+)
+def test_sub_words_are_numbered_as_words_are_split(run: Run, text: str) -> None:
+    tokenizer = run.vocabulary.src
+    [ids] = tokenizer.encode([text])
+    numbers = number_words(tokenizer, ids[:-1])
+    words = [word for word in text.split(" ") if word]
+    assert max(numbers, default=-1) + 1 == len(words)
+    for number, word in enumerate(words):
+        [spelled] = tokenizer.decode(
+            [[i for i, own in zip(ids, numbers, strict=False) if own == number]]
+        )
+        assert spelled.strip() == word
+
+
+def test_links_are_those_of_the_naive_sum_of_a_layers_weights(run: Run) -> None:
+    pairs = [pair for pair in PAIRS if pair[0]]
+    translator = Translator(run.config, run.vocabulary)
+    found = WordAligner(run.config, run.vocabulary).align(run.params, pairs)
+    for (src, tgt), weights, links in zip(
+        pairs, compute_pair_weights(translator, run.params, pairs), found, strict=True
+    ):
+        rows = weights.cross[0].mean(axis=0)  # the only layer
+        sides = [run.vocabulary.src.encode([src])[0], run.vocabulary.tgt.encode([tgt])[0]]
+        src_words, tgt_words = (number_words(run.vocabulary.src, ids[:-1]) for ids in sides)
+        expected = set()
+        for target in range(len(tgt.split())):
+            sums = [
+                sum(
+                    float(rows[t, s])
+                    for t, own in enumerate(tgt_words) if own == target
+                    for s, other in enumerate(src_words) if other == source
+                )
+                for source in range(len(src.split()))
+            ]  # fmt: skip
+            expected.add((int(np.argmax(sums)), target))
+        assert links == expected
+
+
+def test_pairs_without_words_or_too_long_have_no_links(run: Run) -> None:
+    pairs = [("", "Nichts."), ("Dogs.", ""), ("Dogs " * 1100, "Hunde"), ("Dogs", "Hunde da")]
+    found = WordAligner(run.config, run.vocabulary).align(run.params, pairs)
+    assert found == [set(), set(), set(), {(0, 0), (0, 1)}]
+
+
+def test_white_space_alone_is_no_word() -> None:
+    weights = np.array([[0.1, 0.9, 0.0], [0.5, 0.4, 0.1]])
+    assert link_words(weights, [0, -1, 1], [0, 0]) == {(0, 0)}
+
+
+def test_error_rate_is_that_of_och_and_ney() -> None:
+    found, sure, possible = {(0, 0), (1, 1), (2, 3)}, {(0, 0), (2, 2)}, {(1, 1)}
+    assert alignment_error_rate([found], [sure], [possible]) == pytest.approx(1 - (1 + 2) / 5)
+    assert alignment_error_rate([sure], [sure]) == 0
+    assert format_links(found) == "0-0 1-1 2-3"
+
+
+def test_models_and_layers_without_heads_are_refused(run: Run) -> None:
+    with pytest.raises(ConfigError, match="--alignment_layer=2 does not exist; use 1 to 1"):
+        WordAligner(run.config, run.vocabulary, 2)
+    changes = {"model.kind": "rnn", "model.d_ff": 2048, "model.num_heads": 8}
+    with pytest.raises(ConfigError, match=r"need a transformer, but model\.kind='rnn'"):
+        WordAligner(override(run.config, changes), run.vocabulary)
+
+
+def test_translations_have_links_for_all_words(run: Run) -> None:
+
+    request = ModelRequest((run.workdir,))
+    lines = [f"{src}\n".encode() for src, _ in PAIRS]
+    plain, found = (
+        [
+            *translate_lines(
+                LineTranslator(request, LineOptions(2, alignment_layer=layer)), iter(lines)
+            )
+        ]
+        for layer in (None, 0)
+    )
+    for one, other, (src, _) in zip(plain, found, PAIRS, strict=True):
+        assert [x.text for x in one] == [x.text for x in other]
+        for translation in other:
+            assert translation.alignment is not None
+            links = [tuple(map(int, x.split("-"))) for x in translation.alignment.split()]
+            count = len(translation.text.split()) if src else 0
+            assert sorted(t for _, t in links) == [*range(count)]
+            assert all(s < len(src.split()) for s, _ in links)
+
+
+@pytest.mark.slow
+def test_trained_model_aligns_nouns_and_adjectives_of_the_phrasebook(tmp_path: Path) -> None:
+    """A small model after two minutes of training; the lexicon knows the truth."""
+    changes = (
+        "model.d_model=64 model.d_ff=256 model.num_layers=2 tokenizer.vocab_size=1500 "
+        "training.steps=750 training.warmup_steps=100"
+    )
+    command = [sys.executable, "-m", "t2t.train", "--config=configs/quickstart.py"]
+    command += [f"--config.{change}" for change in changes.split()]
+    subprocess.run(
+        [*command, f"--workdir={tmp_path}/run"],
+        check=True, capture_output=True, env=os.environ | {"XLA_FLAGS": ""},
+    )  # fmt: skip
+    trained = t2t.load(tmp_path / "run", "best")
+    pairs = generate("validation")
+    sure = [find_links(*pair) for pair in pairs]
+    found = WordAligner(trained.config, trained.vocabulary, 2).align(trained.params, pairs)
+    assert alignment_error_rate(keep_known(found, sure), sure) < 0.4  # 0.24 when it was written
+    crossed = [{(t, s) for s, t in links} for links in found]
+    assert alignment_error_rate(keep_known(crossed, sure), sure) > 0.5

@@ -1,0 +1,146 @@
+"""Translation in shards: resumed after kills, shared between processes, in order."""
+
+import gzip
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import ConfigError
+from t2t.decoding.bulk import Part, find_inputs, translate_files
+
+LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
+
+# Translates with a fake model; kills itself at one of the operations on files.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from t2t.decoding.bulk import find_inputs, translate_files
+
+left = int(sys.argv[2])
+
+def watch(event, arguments):
+    global left
+    changes = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree")
+    name = str(arguments[0]) if arguments else ""
+    if watching and (event in changes or event == "open") and "__pycache__" not in name:
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def translate(lines, first):
+    return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
+
+folder = Path(sys.argv[1])
+watching = False
+sys.addaudithook(watch)
+inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
+watching = True
+translate_files(inputs, {"beam": 4}, translate, 5)
+print(left)
+"""
+
+
+def shout(lines: list[bytes], first: int) -> str:
+    return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
+
+
+def make_inputs(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "a.txt").write_bytes(b"".join(LINES))
+    (folder / "b.txt.gz").write_bytes(gzip.compress(b"".join(LINES[:10])))
+    (folder / "empty.txt").write_bytes(b"")
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    """The files of the output folder; a killed process may leave hidden drafts."""
+    return {path.name: path.read_bytes() for path in sorted((folder / "out").glob("[!.]*"))}
+
+
+def run(folder: Path, **options: object) -> dict[str, bytes]:
+    inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
+    translate_files(inputs, {"beam": 4}, shout, 5, **options)  # type: ignore[arg-type]
+    return read(folder)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    make_inputs(folder)
+    return run(folder)
+
+
+def test_lines_are_in_order_and_packed_as_their_input(expected: dict[str, bytes]) -> None:
+    text = "".join(f"{n} {line.decode().upper()}" for n, line in enumerate(LINES)).encode()
+    assert expected["a.txt"] == text
+    assert gzip.decompress(expected["b.txt.gz"]) == b"".join(text.splitlines(True)[:10])
+    assert expected.keys() == {"a.txt", "b.txt.gz", "empty.txt", "settings.json"}
+    assert expected["empty.txt"] == b""
+
+
+def test_work_killed_at_any_of_twenty_points_gives_the_same_files(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    make_inputs(tmp_path)
+
+    def start(folder: Path, operations: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", KILLED, str(folder), str(operations)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    left = int(start(tmp_path, 10_000).stdout)
+    total = 10_000 - left
+    assert total > 40
+    for point in range(20):
+        folder = tmp_path / str(point)
+        make_inputs(folder)
+        assert start(folder, 1 + point * total // 20).returncode == -9
+        assert run(folder) == expected, point
+
+
+def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) -> None:
+    make_inputs(tmp_path)
+    done: list[int] = []
+
+    def count(lines: list[bytes], first: int) -> str:
+        done.append(first)
+        return shout(lines, first)
+
+    inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
+    for number in (2, 0, 1):
+        assert "a.txt" not in read(tmp_path) if (tmp_path / "out").exists() else True
+        translate_files(inputs, {"beam": 4}, count, 5, Part(number, 3))
+    assert sorted(done) == [0, 0, 0, 5, 5, 10, 15, 20]
+    assert read(tmp_path) == expected
+
+
+def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_inputs(tmp_path)
+    with caplog.at_level(logging.INFO):
+        run(tmp_path)
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 8
+    assert messages[0].startswith("a.txt, shard 1: 5 lines translated, ")
+    assert messages[0].endswith(" left")
+    assert messages[-1].endswith("about 0:00:00 left")
+
+
+def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
+    make_inputs(tmp_path)
+    run(tmp_path)
+    inputs = find_inputs([str(tmp_path / "a.txt")], tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"was made with other settings \(beam: 4 -> 5\)"):
+        translate_files(inputs, {"beam": 5}, shout, 5)
+    with (tmp_path / "a.txt").open("ab") as file:
+        file.write(b"more\n")
+    with pytest.raises(ConfigError, match=r"a\.txt has \d+ bytes, but \d+ when .* was begun"):
+        translate_files(inputs, {"beam": 4}, shout, 5)
+
+
+def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:
+    packed = gzip.compress(b"".join(LINES * 4000))
+    (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(ConfigError, match=r"c\.txt\.gz is not a complete gzip file"):
+        run(tmp_path)
+    assert (tmp_path / "out" / ".c.txt.gz.shards" / "000000").exists()

@@ -1,0 +1,188 @@
+"""Sampling against exact probabilities and against a sampler written as loops."""
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import AxisType, PartitionSpec
+from scipy.stats import chisquare
+
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.decoding.beam_search import Hypotheses, continue_search, start_search
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.sampling import Sampler, Stream, draw_noise
+from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel
+
+EVERYTHING = Sampler(1.0, 0, 1.0)
+
+
+def make_stream(rows: int, seed: int = 0) -> Stream:
+    return Stream(*np.array([[seed] * rows, range(rows), [0] * rows, [0] * rows], np.int32))
+
+
+def restrict_naively(logits: np.ndarray, sampler: Sampler) -> np.ndarray:
+    """The probability of each token: sorts, where `Sampler` bisects."""
+    scaled = {
+        token: float(x) / sampler.temperature
+        for token, x in enumerate(logits)
+        if token not in (PAD_ID, BOS_ID)
+    }
+    order = sorted(scaled, key=lambda token: -scaled[token])
+    order = order[: sampler.top_k or None]
+    total = sum(np.exp(scaled[token]) for token in order)
+    probabilities, mass = np.zeros(len(logits)), 0.0
+    for token in order:
+        if mass >= sampler.top_p:
+            break
+        probabilities[token] = np.exp(scaled[token]) / total
+        mass += probabilities[token]
+    return probabilities / probabilities.sum()
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [EVERYTHING, Sampler(0.5, 0, 1.0), Sampler(2.0, 5, 1.0), Sampler(1.0, 0, 0.7),
+     Sampler(1.5, 6, 0.8), Sampler(1.0, 1, 1.0), Sampler(1.0, 100, 1.0)],
+    ids=str,
+)  # fmt: skip
+def test_tokens_have_their_exact_probabilities(sampler: Sampler) -> None:
+    """Chi-square test on 20,000 draws of a fixed seed from 12 tokens."""
+    draws, vocabulary = 20_000, 12
+    logits = 1.5 * jax.random.normal(jax.random.key(4), (vocabulary,))
+    rows = jnp.broadcast_to(logits, (draws, 1, vocabulary))
+    log_probs, _, tokens = jax.jit(sampler.draw)(
+        rows, jnp.zeros((draws, 1)), make_stream(draws), jnp.int32(0)
+    )
+    expected = restrict_naively(np.asarray(logits, np.float64), sampler)
+    counts = np.bincount(np.asarray(tokens)[:, 0], minlength=vocabulary)
+    assert (counts[expected == 0] == 0).all()
+    possible = expected > 0
+    if possible.sum() > 1:
+        assert chisquare(counts[possible], draws * expected[possible]).pvalue > 0.01
+    np.testing.assert_allclose(log_probs[:, 0], logits[tokens[:, 0]])  # the model's own
+
+
+@given(
+    st.lists(st.integers(-30, 30), min_size=4, max_size=20, unique=True),
+    st.integers(0, 8),
+    st.sampled_from([0.01, 0.3, 0.77, 0.999, 1.0]),
+    st.sampled_from([0.3, 1.0, 4.0]),
+)
+def test_kept_tokens_are_those_of_a_sort(
+    halves: list[int], top_k: int, top_p: float, temperature: float
+) -> None:
+    logits = np.array(halves, np.float32) / 2
+    sampler = Sampler(temperature, top_k, top_p)
+    kept = np.asarray(sampler.restrict(jnp.asarray(logits)[None])[0])
+    expected = restrict_naively(logits.astype(np.float64), sampler)
+    # Probabilities that a float32 cannot add to a sum near 1 do not count.
+    clear = (expected > 1e-5) | (expected == 0)
+    np.testing.assert_array_equal((kept > -np.inf)[clear], (expected > 0)[clear])
+
+
+def sample(model: ToyModel, rows: np.ndarray, stream: Stream, sampler: Sampler) -> Hypotheses:
+    penalties = (LengthPenalty("none", 0.0),)
+
+    @jax.jit
+    def run(rows: Any, stream: Stream) -> tuple[Hypotheses, ...]:
+        search = start_search(
+            model.init_cache(rows, 1), max_lengths=jnp.full(len(rows), LENGTH), capacity=LENGTH,
+            beam_size=1, n_best=1, stream=stream,
+        )  # fmt: skip
+        return continue_search(model.decode_step, search, penalties, sampler=sampler).finished
+
+    [found] = jax.tree.map(np.asarray, run(rows, stream))
+    hypotheses: Hypotheses = found
+    return hypotheses
+
+
+def test_samples_of_a_search_are_those_of_a_loop_with_the_same_noise() -> None:
+    model, sampler = ToyModel(seed=3), Sampler(0.8, 4, 0.9)
+    stream = make_stream(BATCH, seed=5)
+    found = sample(model, np.arange(BATCH), stream, sampler)
+    noise = [np.asarray(draw_noise(stream, jnp.int32(t), VOCABULARY)) for t in range(LENGTH)]
+    for row in range(BATCH):
+        next_log_probs = model.next_log_probs(row)
+        prefix: tuple[int, ...] = ()
+        log_prob = 0.0
+        while not prefix or prefix[-1] != EOS_ID:
+            log_probs = next_log_probs(prefix)
+            with np.errstate(divide="ignore"):
+                kept = np.log(restrict_naively(log_probs, sampler))
+            last = len(prefix) + 1 == LENGTH
+            token = EOS_ID if last else int(np.argmax(kept + noise[len(prefix)][row]))
+            log_prob += log_probs[token]
+            prefix = (*prefix, token)
+        assert found.tokens[row, 0, : found.lengths[row, 0]].tolist() == [*prefix]
+        np.testing.assert_allclose(found.log_probs[row, 0], log_prob, rtol=1e-5)
+
+
+def test_whole_samples_have_the_probabilities_of_the_model() -> None:
+    """Chi-square test over all sentences of at most three tokens, in 20,000 samples."""
+    model, draws = ToyModel(seed=1, scale=0.7), 20_000
+    rows, penalties = jnp.zeros(draws, jnp.int32), (LengthPenalty("none", 0.0),)
+    search = start_search(
+        model.init_cache(rows, 1), max_lengths=jnp.full(draws, 3), capacity=3, beam_size=1,
+        n_best=1, stream=jax.tree.map(jnp.asarray, make_stream(draws)),
+    )  # fmt: skip
+    run = jax.jit(lambda s: continue_search(model.decode_step, s, penalties, sampler=EVERYTHING))
+    [found] = run(search).finished
+    counts = Counter(map(tuple, np.asarray(found.tokens[:, 0]).tolist()))
+    next_log_probs, expected = model.next_log_probs(0), {}
+    allowed = range(EOS_ID, VOCABULARY)  # all but PAD and BOS
+
+    def visit(prefix: tuple[int, ...], probability: float) -> None:
+        if prefix[-1:] == (EOS_ID,):
+            expected[(*prefix, *[PAD_ID] * (3 - len(prefix)))] = probability
+            return
+        p = np.exp(next_log_probs(prefix)[allowed.start :])
+        p = p / p.sum() if len(prefix) < 2 else np.eye(len(allowed))[0]  # at the limit: EOS
+        for token, share in zip(allowed, p, strict=True):
+            if share:
+                visit((*prefix, token), probability * share)
+
+    visit((), 1.0)
+    assert counts.keys() <= expected.keys()
+    observed = [counts[tokens] for tokens in expected]
+    assert chisquare(observed, [draws * p for p in expected.values()]).pvalue > 0.01
+
+
+def test_noise_differs_in_every_number_of_the_stream_and_in_the_step() -> None:
+    numbers = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
+    stream = Stream(*np.array(numbers, np.int32).T)
+    noise = [*draw_noise(stream, jnp.int32(0), 4), *draw_noise(stream, jnp.int32(1), 4)]
+    assert len({row.tobytes() for row in map(np.asarray, noise)}) == 2 * len(numbers)
+
+
+@pytest.mark.equality
+def test_rows_on_several_devices_and_a_divided_vocabulary_change_no_sample() -> None:
+    model, sampler = ToyModel(seed=5), Sampler(1.2, 5, 0.95)
+    expected = sample(model, np.arange(BATCH), make_stream(BATCH), sampler)
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
+    rows = PartitionSpec(("data", "fsdp"))
+
+    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
+        logits, cache = model.decode_step(tokens, parents, cache)
+        return jax.sharding.reshard(logits, PartitionSpec(*rows, None, "tensor")), cache
+
+    @jax.jit
+    def run(start: Any, limits: Any, stream: Stream) -> tuple[Hypotheses, ...]:
+        cache = start[:, None] + jnp.zeros((1, 1)), jnp.zeros((), jnp.int32)
+        search = start_search(
+            cache, max_lengths=limits, capacity=LENGTH, beam_size=1, n_best=1, stream=stream
+        )
+        penalties = (LengthPenalty("none", 0.0),)
+        return continue_search(decode_step, search, penalties, sampler=sampler).finished
+
+    with jax.set_mesh(mesh):
+        model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
+        start = jax.device_put(np.asarray(model.start), rows)
+        placed = jax.tree.map(lambda x: jax.device_put(x, rows), make_stream(BATCH))
+        limits = jax.device_put(np.full(BATCH, LENGTH), rows)
+        [found] = run(start, limits, placed)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)

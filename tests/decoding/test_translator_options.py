@@ -1,0 +1,168 @@
+"""Samples, forced prefixes, a minimum length and ensembles through the whole translator."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import pytest
+
+from t2t.config.fields import ConfigError, MeshConfig, TokenizerConfig
+from t2t.data.batch import EOS_ID
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding.staged_search import BatchSearch
+from t2t.decoding.translation import Translation
+from t2t.decoding.translator import Translator
+from t2t.model.build import init_model
+from t2t.model.ensemble import Members
+from t2t.model.interface import Params
+from t2t.runtime.mesh import make_mesh
+from tests.decoding.test_translator import (
+    PAIRS,
+    SENTENCES,
+    assert_same,
+    make_config,
+    make_params,
+)
+
+SAMPLING = {"strategy": "sampling", "temperature": 1.2, "top_k": 50, "top_p": 0.95}
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = TokenizerConfig(vocab_size=420)
+    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
+
+
+@pytest.fixture(scope="module")
+def params(vocabulary: Vocabulary) -> Params:
+    return make_params(make_config(), vocabulary)
+
+
+def sample(vocabulary: Vocabulary, params: Params, count: int, **decoding: Any) -> list[list[str]]:
+    translator = Translator(make_config(**SAMPLING | decoding), vocabulary)
+    found = translator.translate_n_best(params, SENTENCES, count)
+    return [[translation.text for translation in each] for each in found]
+
+
+@pytest.fixture(scope="module")
+def samples(vocabulary: Vocabulary, params: Params) -> list[list[str]]:
+    return sample(vocabulary, params, 3)
+
+
+def test_samples_depend_on_neither_batch_size_nor_their_number(
+    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
+) -> None:
+    assert [len(each) for each in samples] == [3 if sentence else 1 for sentence in SENTENCES]
+    assert len({text for each in samples for text in each}) > 2 * len(SENTENCES)
+    assert sample(vocabulary, params, 3, batch_size=2) == samples
+    assert sample(vocabulary, params, 2) == [each[:2] for each in samples]
+    assert sample(vocabulary, params, 3, sampling_seed=1) != samples
+
+
+def test_samples_of_parts_of_the_input_are_those_of_the_whole(
+    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
+) -> None:
+    translator = Translator(make_config(**SAMPLING), vocabulary)
+    parts = [
+        found
+        for start, stop in ((0, 3), (3, len(SENTENCES)))
+        for found in translator.translate_n_best(params, SENTENCES[start:stop], 3, first=start)
+    ]
+    assert [[translation.text for translation in each] for each in parts] == samples
+
+
+@pytest.mark.slow
+def test_devices_change_no_sample(
+    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
+) -> None:
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        placed = Translator(make_config(), vocabulary).place(params)
+        assert sample(vocabulary, placed, 3) == samples
+
+
+def test_sample_of_the_most_probable_token_is_greedy(
+    vocabulary: Vocabulary, params: Params
+) -> None:
+    greedy = Translator(make_config(beam_size=1), vocabulary).translate(params, SENTENCES)
+    expected = [[translation.text] for translation in greedy]
+    assert sample(vocabulary, params, 1, top_k=1) == expected
+    assert sample(vocabulary, params, 1, top_k=0, top_p=1e-6) == expected
+
+
+def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabulary) -> None:
+    config = make_config(**SAMPLING)
+    config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
+    translator = Translator(config, vocabulary)
+    [[found]] = translator.translate_n_best(
+        make_params(config, vocabulary), ["Dogs run. " * 4], n_best=1
+    )
+    half = len(found.text) // 2
+    assert found.num_pieces == 2
+    assert found.text[:half].strip() != found.text[half:].strip()
+
+
+@pytest.mark.parametrize("strategy", ["beam", "sampling"])
+def test_translations_begin_with_their_prefixes(
+    vocabulary: Vocabulary, params: Params, strategy: str
+) -> None:
+    prefixes = ["Zwei", "", "Der Mann schläft", "Sie", "Ein Mä", "Hun", "Fisch"]
+    translator = Translator(make_config(strategy=strategy), vocabulary)
+    found = translator.translate_n_best(params, SENTENCES, 1, prefixes=prefixes)
+    for [translation], prefix in zip(found, prefixes, strict=True):
+        assert translation.text.startswith(prefix)
+    assert found[5][0] == Translation("Hun", 0.0, 0.0, 0)  # of an empty sentence
+    free = translator.translate_n_best(params, SENTENCES[1:2], 1, first=1)
+    assert_same(found[1], free[0])
+
+
+def test_prefix_that_is_too_long_is_refused_before_the_search(
+    vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BatchSearch, "search", None)
+    message = (
+        r"the prefix of sentence 12 has \d+ sub-words, but its translation may have at most \d+ "
+        r".*; shorten the prefix, or raise decoding\.max_extra_length"
+    )
+    with pytest.raises(ConfigError, match=message):
+        Translator(make_config(), vocabulary).translate_n_best(
+            params, ["Dogs run."] * 2, 1, prefixes=["", "Hunde laufen " * 10], first=10
+        )
+
+
+def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params) -> None:
+    table = params["tgt_embedding"]["table"]
+    keen = params | {"tgt_embedding": {"table": table.at[EOS_ID].set(3 * table[EOS_ID])}}
+    short = Translator(make_config(), vocabulary).translate(keen, SENTENCES[:3])
+    long = Translator(make_config(min_length=6), vocabulary).translate(keen, SENTENCES[:3])
+    assert min(found.length for found in short) < 7
+    assert min(found.length for found in long) >= 7  # EOS included
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("mean", ["probabilities", "log_probs"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_ensemble_of_a_model_with_itself_gives_its_output_bit_for_bit(
+    vocabulary: Vocabulary, params: Params, mean: str, count: int
+) -> None:
+    config = make_config()
+    expected = Translator(config, vocabulary).translate_n_best(params, SENTENCES, 4)
+    members = Members((config.model,) * count, (1 / count,) * count, mean)
+    ensemble = Translator(config, vocabulary, members)
+    joined = members.join([params] * count)
+    assert ensemble.translate_n_best(joined, SENTENCES, 4) == expected
+
+
+def test_ensemble_on_several_devices_is_that_on_one(vocabulary: Vocabulary, params: Params) -> None:
+    config = make_config()
+    other = init_model(config.model, 420, 420, jax.random.key(5))[1]
+    members = Members((config.model,) * 2, (0.5, 0.5))
+    joined = members.join([params, other])
+    expected = Translator(config, vocabulary, members).translate(joined, SENTENCES)
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        translator = Translator(config, vocabulary, members)
+        found = translator.translate(translator.place(joined), SENTENCES)
+    assert_same(found, expected)
+    assert [x.text for x in expected] != [
+        x.text for x in Translator(config, vocabulary).translate(params, SENTENCES)
+    ]

@@ -1,0 +1,61 @@
+"""A model whose logits a test can compute in NumPy."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t2t.data.batch import PAD_ID
+from t2t.decoding.beam_search import Hypotheses
+from t2t.decoding.length_penalty import LengthPenalty
+from tests.decoding.reference_search import NextLogProbs
+
+BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
+
+
+def gnmt(alpha: float) -> LengthPenalty:
+    return LengthPenalty("gnmt", alpha)
+
+
+class ToyModel:
+    """Logits that depend on the sentence and on every token before, each in its place.
+
+    The cache is the prefix itself, gathered by parents: a wrong parent gives wrong logits.
+    """
+
+    def __init__(self, seed: int, scale: float = 1.5, vocabulary: int = VOCABULARY):
+        keys = jax.random.split(jax.random.key(seed), 2)
+        self.start = scale * jax.random.normal(keys[0], (BATCH, vocabulary))
+        self.table = scale * jax.random.normal(keys[1], (LENGTH, vocabulary, vocabulary))
+
+    def init_cache(self, rows: Any, beam_size: int) -> Any:
+        start = self.start[rows][:, None] + jnp.zeros((beam_size, 1))
+        return start, jnp.zeros((), jnp.int32)
+
+    def decode_step(self, tokens: Any, parents: Any, cache: Any) -> Any:
+        logits, step = cache
+        logits = jnp.take_along_axis(logits, parents[..., None], axis=1)
+        rolled = jnp.roll(logits, 1, axis=-1) * 0.7  # order matters: no sum of independent parts
+        rows = jax.nn.one_hot(tokens, self.table.shape[-1]) @ self.table[step]
+        logits = jnp.where(step == 0, logits, rolled + rows)
+        return logits, (logits, step + 1)
+
+    def next_log_probs(self, row: int) -> NextLogProbs:
+        start, table = np.asarray(self.start, np.float64), np.asarray(self.table, np.float64)
+
+        @functools.cache
+        def log_probs(prefix: tuple[int, ...]) -> np.ndarray:
+            logits = start[row]
+            for step, token in enumerate(prefix, start=1):
+                logits = np.roll(logits, 1) * 0.7 + table[step, token]
+            return np.asarray(logits - np.log(np.exp(logits).sum()))
+
+        return log_probs
+
+
+def tokens_of(found: Hypotheses, row: int, rank: int) -> tuple[int, ...]:
+    length = found.lengths[row, rank]
+    assert (found.tokens[row, rank, length:] == PAD_ID).all()
+    return tuple(int(token) for token in found.tokens[row, rank, :length])

@@ -1,0 +1,87 @@
+"""Ensembles against means computed in NumPy, and of one model with itself."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.config.fields import ModelConfig
+from t2t.model.build import init_model, merge
+from t2t.model.ensemble import Members, mean_of_log_probs, mean_of_probabilities
+
+VOCABULARY = 50
+TRANSFORMER = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
+RNN = ModelConfig(kind="rnn", num_layers=1, d_model=8)
+SRC = jnp.array([[4, 5, 6, 2], [7, 2, 0, 0]])
+TGT = jnp.array([[1, 8, 9], [1, 10, 0]])
+
+
+def draw_params(config: ModelConfig, seed: int) -> Any:
+    return init_model(config, VOCABULARY, VOCABULARY, jax.random.key(seed))[1]
+
+
+def softmax(logits: Any) -> np.ndarray:
+    shifted = np.asarray(logits, np.float64)
+    exp = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    return np.asarray(exp / exp.sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("weights", [(0.5, 0.5), (0.2, 0.3, 0.5)], ids=str)
+def test_means_are_those_of_numpy(weights: tuple[float, ...]) -> None:
+    logits = [5 * jax.random.normal(jax.random.key(n), (3, 7)) for n, _ in enumerate(weights)]
+    logits[0] = logits[0].at[0, 0].set(-200.0)  # a probability that is 0 in float32
+    parts = list(zip(weights, map(softmax, logits), strict=True))
+    arithmetic = sum(w * p for w, p in parts)
+    geometric = np.exp(sum(w * np.log(p) for w, p in parts))
+    for mean, expected in (
+        (mean_of_probabilities, arithmetic),
+        (mean_of_log_probs, geometric / geometric.sum(axis=-1, keepdims=True)),
+    ):
+        np.testing.assert_allclose(softmax(mean(logits, weights)), expected, rtol=2e-5, atol=1e-30)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.parametrize("mean", [mean_of_probabilities, mean_of_log_probs])
+def test_mean_of_equal_logits_is_exactly_these(mean: Any, count: int) -> None:
+    logits = 10 * jax.random.normal(jax.random.key(0), (64, 1000))
+    found = jax.jit(lambda x: mean([x] * count, [1 / count] * count))(logits)
+    np.testing.assert_array_equal(found, logits)
+
+
+@pytest.mark.parametrize("mean", ["probabilities", "log_probs"])
+def test_steps_of_different_architectures_are_teacher_forcing(mean: str) -> None:
+    members = Members((TRANSFORMER, RNN), (0.25, 0.75), mean)
+    structure, expected = members.describe(VOCABULARY, VOCABULARY)
+    parts = [draw_params(config, seed) for seed, config in enumerate(members.configs)]
+    params = members.join(parts)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
+    ensemble = merge(structure, params)
+    together = ensemble(SRC, TGT)
+    alone = [
+        softmax(merge(Members((config,)).describe(VOCABULARY, VOCABULARY)[0], own)(SRC, TGT))
+        for config, own in zip(members.configs, parts, strict=True)
+    ]
+    if mean == "probabilities":
+        expected_mean = 0.25 * alone[0] + 0.75 * alone[1]
+    else:
+        expected_mean = alone[0] ** 0.25 * alone[1] ** 0.75
+        expected_mean /= expected_mean.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(softmax(together), expected_mean, rtol=1e-4)
+    cache = ensemble.init_cache(ensemble.encode(SRC), SRC, 2, 2)
+    parents = jnp.tile(jnp.arange(2), (2, 1))
+    for step in range(3):
+        if step == 2:
+            cache = ensemble.extend_cache(cache, 4)
+        logits, cache = ensemble.decode_step(jnp.tile(TGT[:, step : step + 1], 2), parents, cache)
+        np.testing.assert_allclose(
+            softmax(logits[0, 1]), softmax(together[0, step]), rtol=1e-4
+        )  # row 1 has padding
+
+
+def test_shortest_limit_of_the_models_is_the_ensembles() -> None:
+    learned = ModelConfig(position="learned", max_positions=12)
+    assert Members((TRANSFORMER, learned, RNN)).position_limit == 12
+    assert Members((TRANSFORMER, RNN)).position_limit is None

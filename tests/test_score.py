@@ -1,0 +1,123 @@
+"""t2t.score: log-probabilities of translations, and lists reranked by them."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import t2t
+from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.decoding.n_best_list import format_lines
+from t2t.evaluation.load_models import ModelRequest
+from t2t.score import TextScorer, rerank
+from t2t.translate import translate_lines
+from tests.tiny_run import PAIRS, make_run
+
+BEAM: dict[str, float | str] = {"beam_size": 3}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def list_path(run: Path) -> Path:
+    """The three best translations of each source line that is not empty."""
+    sources = [src for src, _ in PAIRS if src]
+    (run / "in.txt").write_text("".join(f"{src}\n" for src in sources), "utf-8")
+    lines = io.BytesIO((run / "in.txt").read_bytes())
+    translator = LineTranslator(ModelRequest((run,)), LineOptions(3, BEAM))
+    found = translate_lines(translator, iter(lines))
+    path = run / "list.txt"
+    text = (format_lines(n, each, True, True) for n, each in enumerate(found, start=1))
+    path.write_text("".join(text), "utf-8")
+    return path
+
+
+def score(run: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "t2t.score", f"--workdir={run}", *flags],
+        capture_output=True, text=True, check=False,
+        env=os.environ | {"XLA_FLAGS": ""},  # one device starts sooner than eight
+    )  # fmt: skip
+
+
+def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path) -> None:
+    done = score(run, f"--src={run}/toy.en", f"--tgt={run}/toy.de", "--tokens")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    loaded = t2t.load(run, "best")
+    np.testing.assert_allclose([float(row[0]) for row in rows], loaded.score(PAIRS), atol=1e-4)
+    for (total, tokens, pieces), (_, tgt) in zip(rows, PAIRS, strict=True):
+        values = [float(token) for token in tokens.split()]
+        assert sum(values) == pytest.approx(float(total), abs=1e-4)
+        assert len(pieces.split()) == len(values) == len(loaded.vocabulary.tgt.encode([tgt])[0])
+        assert pieces.endswith("</s>")
+
+
+def test_new_scores_are_those_of_search_for_the_text(run: Path, list_path: Path) -> None:
+    scorer, loaded = TextScorer(ModelRequest((run,)), BEAM), t2t.load(run, "best")
+    sources = (run / "in.txt").read_text("utf-8").splitlines()
+    [*found] = rerank(scorer, run / "in.txt", list_path, share=1.0, reverse=False)
+    assert [(number, len(each)) for number, each in found] == [(1, 3), (2, 3), (3, 3), (4, 3)]
+    for number, each in found:
+        for translation in each:
+            [log_prob] = loaded.score([(sources[number - 1], translation.text)])
+            assert translation.log_prob == pytest.approx(log_prob, abs=1e-4)
+            expected = log_prob / ((5 + translation.length) / 6) ** 0.6
+            assert translation.score == pytest.approx(expected, abs=1e-4)
+    kept = rerank(scorer, run / "in.txt", list_path, share=0.0, reverse=False)
+    assert "".join(format_lines(n, each, True, True) for n, each in kept) == list_path.read_text()
+
+
+def test_share_mixes_scores_and_another_direction_scores_the_source(
+    run: Path, list_path: Path
+) -> None:
+    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    old = {
+        (int(number), text): float(value)
+        for number, value, text in (
+            line.split("\t") for line in list_path.read_text("utf-8").splitlines()
+        )
+    }
+    loaded = t2t.load(run, "best")
+    sources = (run / "in.txt").read_text("utf-8").splitlines()
+    for number, found in rerank(scorer, run / "in.txt", list_path, share=0.25, reverse=True):
+        scores = [translation.score for translation in found]
+        assert scores == sorted(scores, reverse=True)
+        source = sources[number - 1]
+        length = len(loaded.vocabulary.tgt.encode([source])[0])
+        for translation in found:
+            [log_prob] = loaded.score([(translation.text, source)])
+            new = log_prob / ((5 + length) / 6) ** 0.6
+            expected = 0.75 * old[number, translation.text] + 0.25 * new
+            assert translation.score == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give one of --tgt and --n_best_list"),
+        (["--tgt=short"], "has 5 lines, but"),
+        (["--n_best_list=bad"], "--n_best_list, line 2: 'Hunde' is not a number, a score and a"),
+        (["--n_best_list=many"], "--n_best_list, line 1: there is no line 6 in --src, which has 5"),
+        (["--tgt=short", "--reverse"], "--reverse is not for --tgt"),
+        (["--tgt=short", "--weights=1,2"], "2 weights for 1 models; give one for each"),
+    ],
+)
+def test_wrong_files_and_flags_are_refused(
+    run: Path, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    texts = {"short": "Hunde\n", "bad": "1\t-0.5\tHunde\nHunde\n", "many": "6\t-0.5\tHunde\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        flags = [flag.replace(f"={name}", f"={tmp_path}/{name}") for flag in flags]
+    done = score(run, f"--src={run}/toy.en", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
