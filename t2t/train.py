@@ -211,8 +211,8 @@ def make_validate(
             "excluded from the loss",
             scorer.num_left_out, len(corpus), config.model.max_positions,
         )  # fmt: skip
-    sources, references = zip(*corpus, strict=True)
     every = config.training.bleu_every
+    sources, references = zip(*corpus, strict=True) if every else ((), ())
     language = config.data.tgt_language
     translator = Translator(config, vocabulary) if every else None
     if translator:

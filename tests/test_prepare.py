@@ -1,5 +1,6 @@
 """t2t.prepare: datasets of TFDS, and checks of text files."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -19,10 +20,19 @@ from tests.data import tiny_tfds
 from tests.tiny_training import change, make_config, write_recipe
 
 
+def make_tfds(folder: Path) -> DataConfig:
+    return DataConfig(
+        "tfds",
+        directory=f"{folder}/data",
+        tfds_name="tiny_translation",
+        cache_directory=f"{folder}/cache",
+    )
+
+
 def test_tfds_dataset_is_prepared_and_can_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
+    data = make_tfds(tmp_path)
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
         corpus_sources.open_split(data, "test")
     for _ in range(2):  # the second call does nothing
@@ -42,7 +52,7 @@ def test_tfds_dataset_out_of_reach_is_explained(
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(tiny_tfds.TinyTranslation, "_split_generators", fail)
-    data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
+    data = make_tfds(tmp_path)
     with pytest.raises(DataError, match=r"'tiny_translation' cannot be prepared in .*no route"):
         prepare.main(Config(data=data), None)
 
@@ -105,6 +115,20 @@ def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:
     prepare.main(config, tmp_path / "run")
     with pytest.raises(RunError, match=r"tokenizer\.vocab_size"):
         prepare.main(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
+
+
+def test_host_without_the_dataset_trains_from_the_tokens(tmp_path: Path) -> None:
+    config = change(make_config(tmp_path), training={"steps": 5})
+    config = change(
+        dataclasses.replace(config, data=make_tfds(tmp_path)),
+        data={"max_length": 32, "batch_tokens": 512, "num_shapes": 1},
+        tokenizer={"vocab_size": 50, "byte_fallback": False},
+    )
+    prepare.main(config, tmp_path / "run")
+    elsewhere = change(config, data={"directory": f"{tmp_path}/none"})
+    assert train.main(elsewhere, tmp_path / "run")
+    with pytest.raises(DataError, match=r"the text of .* is not in .*none"):
+        train.main(elsewhere, tmp_path / "other-run")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ sentences describe Flickr images, and the terms of Flickr30k apply.
 import gzip
 import hashlib
 import http.client
+import json
 import urllib.request
 import zlib
 from pathlib import Path
@@ -109,7 +110,8 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
         case "multi30k":
             return tuple(_MULTI30K_STEMS)
         case "tfds":
-            return tuple(_open_builder(data).info.splits)
+            builder = _make_builder(data)
+            return tuple(builder.info.splits or _recall_tfds(data, builder))
         case "phrasebook":
             return tuple(phrasebook.SIZES)
         case _:
@@ -126,7 +128,7 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
         case "multi30k":
             return _open_multi30k(data, split)
         case "tfds":
-            return TfdsCorpus(_open_builder(data), split, (data.src_language, data.tgt_language))
+            return _open_tfds(data, split)
         case "phrasebook":
             return _open_phrasebook(data, split)
         case other:
@@ -152,6 +154,7 @@ def prepare(data: DataConfig) -> None:
                 f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
                 f"{error}; preparing needs a network connection and disk space"
             ) from None
+        _remember_tfds(data, builder)
 
 
 def _open_text(data: DataConfig, split: str) -> Corpus:
@@ -253,16 +256,45 @@ def _make_builder(data: DataConfig) -> Any:
         ) from None
 
 
-def _open_builder(data: DataConfig) -> Any:
-    """Creates the TFDS builder; checks that the dataset is prepared and has both languages."""
+def _open_tfds(data: DataConfig, split: str) -> Corpus:
+    """Opens a split of a dataset that is on this host, or was prepared on another one."""
     builder = _make_builder(data)
-    if not builder.info.splits:
+    if builder.info.splits:
+        _check_languages(data, tuple(builder.info.features))
+        return TfdsCorpus(builder, split, (data.src_language, data.tgt_language))
+    return DistantCorpus(str(builder.data_dir), **_recall_tfds(data, builder)[split])
+
+
+def _remember_tfds(data: DataConfig, builder: Any) -> None:
+    """Writes to the cache directory what is known of each split, for hosts without the dataset."""
+    languages = data.src_language, data.tgt_language
+    splits = {split: TfdsCorpus(builder, split, languages) for split in builder.info.splits}
+    facts = {
+        split: {"name": corpus.name, "length": len(corpus), "fingerprint": corpus.fingerprint()}
+        for split, corpus in splits.items()
+    }
+    path = _find_tfds_facts(data, builder)
+    with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
+        make_folder(path.parent)
+        write_file(path, json.dumps(facts, indent=2))
+
+
+def _recall_tfds(data: DataConfig, builder: Any) -> dict[str, Any]:
+    """Returns what `_remember_tfds` wrote: the arguments of `DistantCorpus` of each split."""
+    try:
+        facts: dict[str, Any] = json.loads(_find_tfds_facts(data, builder).read_text())
+    except (OSError, ValueError):
         raise DataError(
-            f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}; "
+            f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}, nor in "
+            f"data.cache_directory={data.cache_directory}; "
             "run `python -m t2t.prepare --config=...` with this config first"
-        )
-    _check_languages(data, tuple(builder.info.features))
-    return builder
+        ) from None
+    return facts
+
+
+def _find_tfds_facts(data: DataConfig, builder: Any) -> Path:
+    identity = hash_strings(builder.info.full_name, data.src_language, data.tgt_language)
+    return find_memory(data) / f"tfds-{identity[:32]}.json"
 
 
 class TfdsCorpus(Corpus):
@@ -290,3 +322,28 @@ class TfdsCorpus(Corpus):
     def fingerprint(self) -> str:
         """A hash of the dataset's version, split, languages and sizes; not of its text."""
         return hash_strings("tfds", *self._identity)
+
+
+class DistantCorpus(Corpus):
+    """A corpus of which this host has no text, but perhaps the tokens."""
+
+    def __init__(self, directory: str, name: str, length: int, fingerprint: str):
+        """`directory`: where the text would be."""
+        self._directory, self._length, self._fingerprint = directory, length, fingerprint
+        self.name = name
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, start: int, stop: int) -> list[Pair]:  # noqa: ARG002
+        """Raises `DataError`: the text is not here."""
+        raise DataError(
+            f"the text of {self.name} is not in {self._directory}; prepare it there with "
+            "`python -m t2t.prepare --config=...`, or name a folder that has it in data.directory. "
+            "Training needs it only if it was not prepared with --workdir, or for "
+            "training.bleu_every"
+        )
+
+    def fingerprint(self) -> str:
+        """The fingerprint that the corpus has where its text is."""
+        return self._fingerprint

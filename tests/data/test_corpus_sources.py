@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import hashlib
 import subprocess
@@ -173,9 +174,31 @@ def test_download_without_space_names_the_field(tmp_path: Path, download: DataCo
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
     directory = str(tmp_path_factory.mktemp("tfds"))
-    data = DataConfig("tfds", "de", "en", directory=directory, tfds_name="tiny_translation")
+    data = DataConfig(
+        "tfds",
+        "de",
+        "en",
+        directory=directory,
+        tfds_name="tiny_translation",
+        cache_directory=f"{directory}/cache",
+    )
     corpus_sources.prepare(data)
     return data
+
+
+def test_tfds_on_another_host_is_known_but_has_no_text(
+    prepared: DataConfig, tmp_path: Path
+) -> None:
+    here = corpus_sources.open_split(prepared, "train")
+    elsewhere = dataclasses.replace(prepared, directory=str(tmp_path))
+    assert corpus_sources.list_splits(elsewhere) == corpus_sources.list_splits(prepared)
+    there = corpus_sources.open_split(elsewhere, "train")
+    assert (len(there), there.name) == (len(here), here.name)
+    assert there.fingerprint() == here.fingerprint()
+    with pytest.raises(DataError, match=rf"the text of .* is not in {tmp_path}.*t2t\.prepare"):
+        there.read(0, 1)
+    with pytest.raises(DataError, match=r"not prepared in .*, nor in data\.cache_directory="):
+        corpus_sources.open_split(dataclasses.replace(elsewhere, src_language="en"), "train")
 
 
 def test_tfds_splits_are_read(prepared: DataConfig) -> None:
@@ -216,7 +239,12 @@ def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
 
 
 def test_unprepared_tfds_names_the_command(tmp_path: Path) -> None:
-    data = DataConfig("tfds", directory=str(tmp_path), tfds_name="tiny_translation")
+    data = DataConfig(
+        "tfds",
+        directory=str(tmp_path),
+        tfds_name="tiny_translation",
+        cache_directory=str(tmp_path),
+    )
     with pytest.raises(DataError, match=r"not prepared in .*python -m t2t\.prepare --config="):
         corpus_sources.open_split(data, "train")
 
