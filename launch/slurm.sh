@@ -4,9 +4,9 @@
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it from the checkout; all nodes must see the checkout and the run directory. Without
-# --ntasks-per-node there is one process, as t2t.sweep and others need it; in a job array t2t.sweep
-# gets its --index.
+# Submit it from the checkout; all nodes must see the checkout and the run directory. On one node
+# without --ntasks-per-node there is one process, as t2t.sweep and others need it; in a job array
+# t2t.sweep gets its --index.
 #
 #   PYTHON=FILE     the Python to run; by default that of the environment .venv
 #   T2T_IMAGE=IMAGE runs in a container (enroot and pyxis) with the image's Python, but this checkout
@@ -39,7 +39,7 @@ elif ! command -v "$python" >/dev/null; then
         "make_environment requirements-cuda.txt', or set PYTHON or T2T_IMAGE" >&2
     exit 2
 fi
-if ((${SLURM_NTASKS:-1} > 1)); then
+if ((${SLURM_NTASKS:-${SLURM_NNODES:-1}} > 1)); then # without a number srun starts one per node
     set -- "$@" --distributed
 elif [[ $1 == t2t.sweep && ${SLURM_ARRAY_TASK_ID:-} ]]; then
     set -- "$@" --index="$SLURM_ARRAY_TASK_ID"

@@ -190,12 +190,12 @@ def _explain(error: Exception) -> str | None:
 def _is_unanswered(error: Exception) -> bool:
     """Returns whether another process or a bucket did not answer, so that a new start may help."""
     cause = error.__cause__ or error.__context__ or error
-    status = getattr(cause, "code", None)  # of HTTP
-    return (
-        isinstance(cause, TimeoutError)
-        or (isinstance(status, int) and status >= 500)
-        or bool(_UNANSWERED.search(str(error.__cause__)))
-    )
+    if is_client_error(cause):
+        status = getattr(cause, "code", None)  # of HTTP
+        kinds = {kind.__name__ for kind in type(cause).__mro__}
+        broken = bool(kinds & {"ClientConnectionError", "HTTPClientError"})  # aiohttp's, botocore's
+        return broken or (isinstance(status, int) and status >= 500)
+    return isinstance(cause, TimeoutError) or bool(_UNANSWERED.search(str(error.__cause__)))
 
 
 def _handle_signals() -> None:

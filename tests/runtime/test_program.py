@@ -210,3 +210,15 @@ def test_only_messages_of_t2t_and_warnings_are_shown(folder: Path) -> None:
     assert "watch out" in rest[0]
     assert "backend" not in messages
     assert "Metadata" not in messages
+
+
+def test_what_a_new_start_may_mend_has_a_status_of_its_own() -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    assert program._is_unanswered(TimeoutError())
+    assert program._is_unanswered(aiohttp.ServerDisconnectedError())
+    assert not program._is_unanswered(ValueError("training.steps=0 must be positive"))
+    assert not program._is_unanswered(FileNotFoundError(2, "No such file"))
+    try:
+        raise RuntimeError("the checkpoint cannot be written") from aiohttp.ServerTimeoutError()
+    except RuntimeError as error:
+        assert program._is_unanswered(error)
