@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from t2t.runtime import program
 from t2t.runtime.program import INTERRUPTED, LOST
 
 ROOT = Path(__file__).parents[2]
@@ -218,7 +219,6 @@ def test_what_a_new_start_may_mend_has_a_status_of_its_own() -> None:
     assert program._is_unanswered(aiohttp.ServerDisconnectedError())
     assert not program._is_unanswered(ValueError("training.steps=0 must be positive"))
     assert not program._is_unanswered(FileNotFoundError(2, "No such file"))
-    try:
-        raise RuntimeError("the checkpoint cannot be written") from aiohttp.ServerTimeoutError()
-    except RuntimeError as error:
-        assert program._is_unanswered(error)
+    error = RuntimeError("the checkpoint cannot be written")
+    error.__cause__ = aiohttp.ServerTimeoutError()
+    assert program._is_unanswered(error)
