@@ -77,4 +77,11 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
     needed = {Requirement(line.partition("#")[0]) for line in lines if line[:1].isalpha()}
     required = {Requirement(line) for line in metadata.get_all("Requires-Dist", [])}
     assert {each for each in required if each.marker is None} == needed
-    assert metadata.get_all("Provides-Extra") == ["cuda", "tpu", "ctranslate2", "dev"]
+    assert metadata.get_all("Provides-Extra") == [
+        "cuda",
+        "tpu",
+        "gcs",
+        "s3",
+        "ctranslate2",
+        "dev",
+    ]
