@@ -234,7 +234,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     return Finding("disk", "; ".join(values), problem if first.missing else "")
 
 
-def find_bandwidth(workdir: Path, config: Config, size: int = 2**26) -> Finding:
+def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
     """Writes and reads a file in the run directory, in all processes at once, as checkpoints are.
 
     What was written is dropped from the page cache before it is read, where the system can do so.

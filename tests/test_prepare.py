@@ -1,6 +1,7 @@
 """t2t.prepare: datasets of TFDS, and checks of text files."""
 
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -149,13 +150,17 @@ def test_killed_preparation_in_two_processes_goes_on(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     started = subprocess.Popen(
         [*command, *own], cwd=Path(__file__).parents[1], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     cache, deadline = tmp_path / "cache", time.monotonic() + 120
     while len(list(cache.glob("[!.]*/cache.json"))) < 4 and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(started.pid, signal.SIGKILL)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    for process in (started.pid, *map(int, children)):
+        os.kill(process, signal.SIGKILL)
     started.wait()
+    with (tmp_path / "run" / "lock").open() as lock:  # until the killed processes are gone
+        fcntl.flock(lock, fcntl.LOCK_EX)
     kept = {path: path.stat().st_mtime_ns for path in cache.glob("[!.]*/src.ids")}
     assert len(kept) >= 4
     done = subprocess.run(

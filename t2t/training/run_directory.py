@@ -17,7 +17,7 @@ from typing import Any
 
 from t2t.config.fields import Config, DecodingConfig
 from t2t.config.files import differences, load_config, save_config
-from t2t.runtime.distributed import is_first
+from t2t.runtime.distributed import is_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.bucket_lock import LockedError, lock_in_bucket
 from t2t.storage.paths import is_bucket
@@ -88,6 +88,7 @@ def lock_run(workdir: Path) -> Iterator[None]:
                 "wait until it ends, or choose another --workdir"
             )
             held.enter_context(lock(workdir, refusal))
+        wait_for_all()  # while process 0 waits for the lock of a bucket
         yield
 
 
