@@ -48,7 +48,7 @@ from t2t.storage.atomic_files import (
     make_folder,
     write_file,
 )
-from t2t.storage.paths import describe_error, is_bucket, is_client_error, make_run_path
+from t2t.storage.paths import describe_error, is_bucket, is_storage_error, make_run_path
 from t2t.training.disk_space import BYTES_PER_PARAMETER, measure_space
 from t2t.training.run_directory import RunError
 
@@ -253,7 +253,7 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
         read = time.perf_counter()
         path.unlink()
     except Exception as error:
-        if not isinstance(error, OSError) and not is_client_error(error):
+        if not is_storage_error(error):
             raise
         return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]

@@ -140,12 +140,13 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_pat
     assert_same_run(bucket / "run", tmp_path / "run", STEPS)
 
 
-def run(*command: str) -> str:
+def run(*command: str, given: str = "") -> str:
     """Runs a program on one device; returns its output, or fails with its messages."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": ""},
+        input=given,
         capture_output=True,
         text=True,
         timeout=500,
@@ -185,6 +186,9 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
         "t2t.inspect_data", recipe, f"--vocabulary={bucket}/run/vocab",
         f"--output={bucket}/out/data.json",
     )  # fmt: skip
+    assert run("t2t.translate", workdir, given="two dogs\n").count("\n") == 1
+    models = f"{workdir},{bucket}/run", "--checkpoint=5,10"
+    run("t2t.evaluate", *models, split)
     run("t2t.export", workdir, "--checkpoint=last", f"--output={bucket}/exported")
     checked = subprocess.run(
         [sys.executable, "-m", "t2t.doctor", workdir],

@@ -15,6 +15,7 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.runtime.mesh import make_mesh
+from t2t.storage.paths import find_name
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class LineTranslator:
         self._config = config
         self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
         self.settings: dict[str, Any] = {  # what the translations depend on
-            "runs": [workdir.resolve().name for workdir, _ in request.members],
+            "runs": [find_name(workdir) for workdir, _ in request.members],
             "checkpoints": labels,
             "weights": members.weights,
             "mean": members.mean,
@@ -78,7 +79,7 @@ class LineTranslator:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether a line may have several translations, which then begin with its number."""
+        """True if a line may have several translations, which then begin with its number."""
         return self._count > 1 and self._config.decoding.mbr == "none"
 
     def translate(

@@ -25,7 +25,7 @@ from jaxtyping import Int, Integer
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import upload, write_file
-from t2t.storage.paths import is_bucket
+from t2t.storage.paths import find_version, is_bucket
 from t2t.storage.staging import FOLDER, fetch_folder
 
 _CHUNK = 10_000  # pairs tokenised at a time
@@ -227,7 +227,7 @@ def _open(folder: Path) -> Shard:
     """
     try:
         index = json.loads((folder / _INDEX).read_text())
-        versions = {name: _find_version(folder / name) for name in index}
+        versions = {name: find_version(folder / name) for name in index}
         is_checked = _read_versions(folder) == versions
         arrays = {
             name: _read_array(folder / name, **entry, is_checked=is_checked)
@@ -240,11 +240,6 @@ def _open(folder: Path) -> Shard:
         with contextlib.suppress(OSError):  # another user's folder: checked at each start
             write_file(folder / _CHECKED, json.dumps(versions))
     return shard
-
-
-def _find_version(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _read_versions(folder: Path) -> object:

@@ -9,7 +9,7 @@ from t2t.data.batch import EOS_ID, PAD_ID
 
 
 class Constraints(NamedTuple):
-    """What the hypotheses of each sentence must satisfy; P is the longest prefix."""
+    """Constraints on the hypotheses of each sentence; P is the longest prefix."""
 
     prefixes: Any  # int B P: the first tokens of each sentence's hypotheses, then PAD
     min_length: Any  # int: least number of tokens before EOS

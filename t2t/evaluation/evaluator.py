@@ -103,7 +103,7 @@ class Evaluator:
         if len(labels) == 1:
             return params, labels[0]
         members = [
-            {"workdir": workdir.resolve().name, "checkpoint": label, "weight": weight}
+            {"workdir": find_name(workdir), "checkpoint": label, "weight": weight}
             for (workdir, _), label, weight in zip(
                 self._request.models.members, labels, self._members.weights, strict=True
             )

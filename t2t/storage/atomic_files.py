@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t.storage.paths import describe_error, find_client, is_bucket, is_client_error
+from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def explain_write_errors(
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and not is_client_error(error):
+        if not is_storage_error(error):
             raise
         number = error.errno if isinstance(error, OSError) else None
         if "://" in str(target):

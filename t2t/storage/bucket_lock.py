@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import describe_error, find_client, is_client_error
+from t2t.storage.paths import describe_error, find_client, is_storage_error
 from t2t.storage.staging import FOLDER
 
 _log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ def _warning_of_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and not is_client_error(error):
+        if not is_storage_error(error):
             raise
         _log.warning("%s: %s", what, describe_error(error))
 

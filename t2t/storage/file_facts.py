@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import find_client, is_bucket, is_client_error, make_absolute
+from t2t.storage.paths import find_version, is_bucket, is_storage_error, make_absolute
 
 
 def recall(memory: Path, path: Path) -> dict[str, Any] | None:
@@ -19,9 +19,9 @@ def recall(memory: Path, path: Path) -> dict[str, Any] | None:
     try:
         entry = json.loads(_find_entry(memory, path).read_text())
         facts: dict[str, Any] = entry["facts"]
-        return facts if entry["version"] == _find_version(path) else None
+        return facts if entry["version"] == find_version(path) else None
     except Exception as error:
-        if isinstance(error, (OSError, ValueError, KeyError, TypeError)) or is_client_error(error):
+        if is_storage_error(error) or isinstance(error, ValueError | KeyError | TypeError):
             return None
         raise
 
@@ -32,17 +32,9 @@ def remember(memory: Path, path: Path, facts: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         if not is_bucket(memory):
             memory.mkdir(parents=True, exist_ok=True)
-        content = {"path": str(path), "version": _find_version(path), "facts": facts}
+        content = {"path": str(path), "version": find_version(path), "facts": facts}
         write_file(entry, json.dumps(content))
 
 
 def _find_entry(memory: Path, path: Path) -> Path:
     return memory / f"{hashlib.sha256(str(make_absolute(path)).encode()).hexdigest()[:32]}.json"
-
-
-def _find_version(path: Path) -> str:
-    if is_bucket(path):
-        info = find_client(path).info(str(path))
-        return str(info.get("generation") or info.get("ETag") or info.get("mtime"))
-    status = path.stat()
-    return f"{status.st_size} bytes, {status.st_mtime_ns} ns"

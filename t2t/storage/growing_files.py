@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from t2t.storage.atomic_files import upload
-from t2t.storage.paths import describe_error, is_bucket, is_client_error
+from t2t.storage.paths import describe_error, is_bucket, is_storage_error
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class GrowingFiles:
         try:
             self.upload()
         except Exception as error:
-            if not isinstance(error, OSError) and not is_client_error(error):
+            if not is_storage_error(error):
                 raise
             _log.warning("%s is written later: %s", self._folder, describe_error(error))
             self._last_upload = time.monotonic()

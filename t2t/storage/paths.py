@@ -114,6 +114,30 @@ def is_client_error(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in _CLIENT_PACKAGES
 
 
+def is_storage_error(error: BaseException) -> bool:
+    """Returns whether an error comes from a file system or from a bucket's client."""
+    return isinstance(error, OSError) or is_client_error(error)
+
+
+def find_version(path: Path) -> str:
+    """Returns a text that differs when the content of a file was replaced.
+
+    It holds size and time of modification; in a bucket the generation, or what stands for it.
+
+    Raises:
+        OSError: the file does not exist; or an error of a bucket's client.
+    """
+    if is_bucket(path):
+        return find_object_version(find_client(path).info(str(path)))
+    status = path.stat()
+    return f"{status.st_size} bytes, {status.st_mtime_ns} ns"
+
+
+def find_object_version(info: dict[str, Any]) -> str:
+    """Returns the version of an object; `info` is what fsspec's client says of it."""
+    return str(info.get("generation") or info.get("ETag") or info.get("mtime"))
+
+
 def describe_error(error: BaseException) -> str:
     """Describes an `OSError`, or an error of a bucket's client, in one line."""
     if isinstance(error, OSError) and error.strerror:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import atomic_path
-from t2t.storage.paths import find_client, is_bucket
+from t2t.storage.paths import find_client, find_object_version, is_bucket
 
 FOLDER = Path("~/.cache/t2t/buckets")
 _BLOCK = 1 << 24  # bytes
@@ -35,8 +35,7 @@ def stage_file(path: Path) -> Path:
         return path
     client = find_client(path)
     info = client.info(str(path))
-    version = info.get("generation") or info.get("ETag") or info.get("mtime")
-    digest = hashlib.sha256(f"{path} {version}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"{path} {find_object_version(info)}".encode()).hexdigest()[:32]
     copy = FOLDER.expanduser() / "files" / f"{digest}-{path.name}"
     if copy.exists() and _is_whole(copy, info):
         return copy

@@ -277,15 +277,11 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> No
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
     rows = PartitionSpec(("data", "fsdp"))
 
-    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
-        logits, cache = model.decode_step(tokens, parents, cache)
-        return jax.sharding.reshard(logits, PartitionSpec(*rows, None, "tensor")), cache
-
     @jax.jit
     def run(start: Any, limits: Any) -> tuple[Hypotheses, ...]:
         cache = start[:, None] + jnp.zeros((4, 1)), jnp.zeros((), jnp.int32)
         return beam_search(
-            decode_step,
+            model.decode_step_divided,
             cache,
             max_lengths=limits,
             max_length=LENGTH,

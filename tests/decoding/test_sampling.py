@@ -166,10 +166,6 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_no_sample() -> 
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
     rows = PartitionSpec(("data", "fsdp"))
 
-    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
-        logits, cache = model.decode_step(tokens, parents, cache)
-        return jax.sharding.reshard(logits, PartitionSpec(*rows, None, "tensor")), cache
-
     @jax.jit
     def run(start: Any, limits: Any, stream: Stream) -> tuple[Hypotheses, ...]:
         cache = start[:, None] + jnp.zeros((1, 1)), jnp.zeros((), jnp.int32)
@@ -177,7 +173,9 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_no_sample() -> 
             cache, max_lengths=limits, capacity=LENGTH, beam_size=1, n_best=1, stream=stream
         )
         penalties = (LengthPenalty("none", 0.0),)
-        return continue_search(decode_step, search, penalties, sampler=sampler).finished
+        return continue_search(
+            model.decode_step_divided, search, penalties, sampler=sampler
+        ).finished
 
     with jax.set_mesh(mesh):
         model.table = jax.device_put(np.asarray(model.table), PartitionSpec())

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import MeshConfig, TokenizerConfig
+from t2t.config.fields import MeshConfig
 from t2t.data.batch import BOS_ID, EOS_ID
-from t2t.data.corpus import ListCorpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.scoring import PairScorer
 from t2t.decoding.staged_search import BatchSearch, Sources
@@ -16,18 +15,7 @@ from t2t.model.build import init_model, merge
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-from tests.decoding.test_translator import PAIRS, make_config, make_params
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = TokenizerConfig(vocab_size=420)
-    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
-
-
-@pytest.fixture(scope="module")
-def params(vocabulary: Vocabulary) -> Params:
-    return make_params(make_config(), vocabulary)
+from tests.decoding.small_translator import PAIRS, make_config
 
 
 def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:

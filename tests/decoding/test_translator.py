@@ -2,17 +2,15 @@
 
 import dataclasses
 import logging
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
 from t2t.data.batch import BOS_ID
-from t2t.data.corpus import ListCorpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary
 from t2t.decoding import length_batching
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.length_penalty import LengthPenalty
@@ -22,50 +20,18 @@ from t2t.decoding.translator import Translator
 from t2t.model.build import init_model, merge
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-
-PAIRS = [
-    ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),
-    ("A girl climbs.", "Ein Mädchen klettert."),
-    ("The old man who sells fish sleeps.", "Der alte Mann, der Fisch verkauft, schläft."),
-    ("She says that the red ball is in the grass behind the house.", "Sie sagt, dass er rot ist."),
-]
-SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "", "The girl sells the house to the man."]
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = dataclasses.replace(Config().tokenizer, vocab_size=420)
-    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
-
-
-def make_config(**decoding: Any) -> Config:
-    return Config(
-        model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
-        decoding=DecodingConfig(**({"max_extra_length": 6} | decoding)),
-    )
-
-
-def make_params(config: Config, vocabulary: Vocabulary) -> Params:
-    """Random, but sure of itself: the beam's scores lie far apart."""
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(1))
-    return {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
-
-
-@pytest.fixture(scope="module")
-def params(vocabulary: Vocabulary) -> Params:
-    return make_params(make_config(), vocabulary)
+from tests.decoding.small_translator import (
+    PAIRS,
+    SENTENCES,
+    assert_same,
+    make_config,
+    make_params,
+)
 
 
 @pytest.fixture(scope="module")
 def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:
     return Translator(make_config(), vocabulary).translate(params, SENTENCES)
-
-
-def assert_same(found: list[Translation], expected: list[Translation]) -> None:
-    assert [x.text for x in found] == [x.text for x in expected]
-    assert [x.length for x in found] == [x.length for x in expected]
-    np.testing.assert_allclose([x.score for x in found], [x.score for x in expected], atol=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

@@ -6,10 +6,9 @@ from typing import Any
 import jax
 import pytest
 
-from t2t.config.fields import ConfigError, MeshConfig, TokenizerConfig
+from t2t.config.fields import ConfigError, MeshConfig
 from t2t.data.batch import EOS_ID
-from t2t.data.corpus import ListCorpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
@@ -17,8 +16,7 @@ from t2t.model.build import init_model
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-from tests.decoding.test_translator import (
-    PAIRS,
+from tests.decoding.small_translator import (
     SENTENCES,
     assert_same,
     make_config,
@@ -26,17 +24,6 @@ from tests.decoding.test_translator import (
 )
 
 SAMPLING = {"strategy": "sampling", "temperature": 1.2, "top_k": 50, "top_p": 0.95}
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = TokenizerConfig(vocab_size=420)
-    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
-
-
-@pytest.fixture(scope="module")
-def params(vocabulary: Vocabulary) -> Params:
-    return make_params(make_config(), vocabulary)
 
 
 def sample(vocabulary: Vocabulary, params: Params, count: int, **decoding: Any) -> list[list[str]]:

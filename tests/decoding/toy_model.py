@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from t2t.data.batch import PAD_ID
 from t2t.decoding.beam_search import Hypotheses
@@ -41,6 +42,12 @@ class ToyModel:
         rows = jax.nn.one_hot(tokens, self.table.shape[-1]) @ self.table[step]
         logits = jnp.where(step == 0, logits, rolled + rows)
         return logits, (logits, step + 1)
+
+    def decode_step_divided(self, tokens: Any, parents: Any, cache: Any) -> Any:
+        """The step on a mesh (data, fsdp, tensor), with rows and vocabulary divided."""
+        logits, cache = self.decode_step(tokens, parents, cache)
+        divided = PartitionSpec(("data", "fsdp"), None, "tensor")
+        return jax.sharding.reshard(logits, divided), cache
 
     def next_log_probs(self, row: int) -> NextLogProbs:
         start, table = np.asarray(self.start, np.float64), np.asarray(self.table, np.float64)

@@ -87,7 +87,7 @@ def test_schema_finds_faults() -> None:
 
 
 def decide(manifest: dict[str, Any], status: int, *, disrupted: bool = False) -> str:
-    """What JobSet does when a pod ends so: the controllers of Job and JobSet in a few lines."""
+    """The controllers of Job and JobSet in a few lines: the action that a pod's end leads to."""
     job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert job["backoffLimit"] == 0  # so any other failure has the reason BackoffLimitExceeded
     reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"

@@ -1,4 +1,4 @@
-"""What goes wrong on clusters is noticed, with its remedy."""
+"""The checks of processes, cores, clocks and slices: each problem is found, with its remedy."""
 
 import jax
 import pytest
