@@ -37,7 +37,7 @@ def restrict_naively(logits: np.ndarray, sampler: Sampler) -> np.ndarray:
     total = sum(np.exp(scaled[token]) for token in order)
     probabilities, mass = np.zeros(len(logits)), 0.0
     for token in order:
-        if mass >= sampler.top_p:
+        if sampler.top_p < 1 and mass >= sampler.top_p:
             break
         probabilities[token] = np.exp(scaled[token]) / total
         mass += probabilities[token]
