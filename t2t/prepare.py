@@ -19,6 +19,7 @@ from t2t.config.flags import define_config, read_config, show_in_help
 from t2t.data import corpus_sources
 from t2t.data.packing import make_plan
 from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
+from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime import program
 from t2t.runtime.distributed import is_first, join, process_0_first
 from t2t.storage.paths import make_run_path
@@ -57,6 +58,8 @@ def prepare_run(config: Config, workdir: Path) -> None:
         tokenize(corpus_sources.open_split(data, "validation"), vocabulary, data)
     if not is_first():
         return
+    if data.subword_sampling:
+        tokenized = tokenize_epoch(config, corpora, vocabulary, 0)
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
     plan = make_plan(lengths, data, config.seed, weights)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
@@ -64,7 +67,7 @@ def prepare_run(config: Config, workdir: Path) -> None:
         f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"
         f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
         f"{data.cache_directory}\n"
-        f"epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
+        f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
         f"{plan.describe_dropped()}\n"
         f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
     )

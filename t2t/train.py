@@ -21,6 +21,8 @@ from t2t.data.corpus_sources import check_paths, list_splits, open_split, open_t
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
+from t2t.data.sampled_epochs import SampledEpochs
+from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure, score_bleu
@@ -28,7 +30,7 @@ from t2t.model.interface import Params
 from t2t.ops.choose import describe_choice
 from t2t.runtime import program
 from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.distributed import join
+from t2t.runtime.distributed import join, process_0_first
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import is_bucket
@@ -92,7 +94,6 @@ def train_on_mesh(
     The run directory is open and locked, and `mesh` is set.
     """
     vocabulary = make_vocabulary(config, workdir, corpora)
-    loader = make_training_loader(config, vocabulary, mesh, corpora, weights)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     structure, described = describe_state(config, optimizer, *sizes)
@@ -100,6 +101,7 @@ def train_on_mesh(
         restored = checkpoints.restore(described)
         state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
         first = int(state.step)
+        loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
         checkpoints.check_space(state)
         record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
         size = count_parameters(state.params)
@@ -164,15 +166,27 @@ def name_splits(
 
 def make_training_loader(
     config: Config,
+    workdir: Path,
     vocabulary: Vocabulary,
     mesh: Mesh,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
-) -> Loader:
-    """Plans the batches of the training corpora, and returns their loader."""
-    tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
-    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
-    plan = make_plan(lengths, config.data, config.seed, weights)
+    first: int,
+) -> Loader | SampledEpochs:
+    """Plans the batches of the training corpora from step `first` on; returns their loader."""
+
+    def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
+        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        plan = make_plan(lengths, config.data, config.seed, weights)
+        return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
+
+    loader: Loader | SampledEpochs
+    if config.data.subword_sampling:
+        loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
+        plan = process_0_first(lambda: epochs.open_step(first)).plan
+    else:
+        loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
+        plan = loader.plan
     _log.info(
         "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
         "dropped: %s",
@@ -187,7 +201,7 @@ def make_training_loader(
         "until then the time left is overestimated",
         len(plan.shapes),
     )
-    return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
+    return loader
 
 
 def make_validate(

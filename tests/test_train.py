@@ -270,10 +270,16 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sampling", [0.0, 0.2])
 def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
+    sampling: float, config: Config, tmp_path: Path, processes: ForkServerContext
 ) -> None:
     """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
+    if sampling:
+        data = {"subword_sampling": sampling, "packed_length": 32, "train_weights": ()}
+        config = change(config, data=data)
+    other = change(config, data={"cache_directory": f"{tmp_path}/cache"})
+    assert train.main(other, tmp_path / "uninterrupted")
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))
     print(f"T2T_SEED={seed}")
     draw, newest = random.Random(seed), 0
@@ -287,4 +293,4 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
         assert max(list_steps(tmp_path / "run"), default=0) >= finished >= newest
         newest = finished
     assert train.main(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_run(tmp_path / "run", tmp_path / "uninterrupted")

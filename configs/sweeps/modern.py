@@ -15,6 +15,7 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, one seed each."""
     model = base.model
     encoder, decoder = model.depth
+    packed = base.data.packed_length or base.data.max_length
     return [
         Row("base"),
         Row("sinusoidal", {"model.position": "sinusoidal"}),
@@ -28,6 +29,8 @@ def get_rows(base: Config) -> list[Row]:
         Row("swiglu", {"model.feed_forward": "swiglu", "model.d_ff": model.d_ff // 12 * 8}),
         # Ainslie et al. 2023: two heads share a key and a value.
         Row("grouped_query", {"model.num_kv_heads": max(model.num_heads // 2, 1)}),
+        # Provilkov et al. 2020: the text is segmented anew, at random, in each epoch.
+        Row("bpe_dropout", {"data.subword_sampling": 0.1, "data.packed_length": packed}),
         # Kasai et al. 2021: the same number of layers, but decoding runs through only one.
         Row(
             "deep_encoder",

@@ -119,6 +119,11 @@ class DataConfig:
     batch_tokens: int = 25_000
     # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
     packed_length: int = 0
+    # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
+    # tokenizer.kind="bpe" the probability that a merge is left out (BPE-dropout), with "unigram"
+    # the exponent of a segmentation's probability; needs packed_length
+    subword_sampling: float = 0.0
+    sampled_sides: str = "both"  # sides that subword_sampling segments anew: both | src | tgt
     # batch shapes (rows, source length, target length), each compiled once: at most this many;
     # without effect with packed_length, which has one shape
     num_shapes: int = 12

@@ -40,7 +40,7 @@ _NOT_NEGATIVE = """
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.adam_b1 training.adam_b2
+    training.adam_b1 training.adam_b2 data.subword_sampling
 """.split()
 _SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
@@ -162,6 +162,11 @@ def _data_problems(data: DataConfig) -> list[str]:
         problems.append(
             f"data.train_weights={data.train_weights} must be whole numbers with "
             "data.packed_length, since all epochs use the same packed rows"
+        )
+    if data.subword_sampling and not data.packed_length:
+        problems.append(
+            f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
+            f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
     return problems
 

@@ -28,6 +28,7 @@ CHOICES = {
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
     "model.kernels": ("auto", "textbook"),
     "data.source": ("phrasebook", "multi30k", "tfds", "text"),
+    "data.sampled_sides": ("both", "src", "tgt"),
     "tokenizer.kind": ("bpe", "unigram"),
     "training.optimizer": ("adam",),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),

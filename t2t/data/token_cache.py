@@ -15,7 +15,7 @@ import tqdm
 from jaxtyping import Int, Integer
 
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.token_shards import Shard, is_built, open_or_build
+from t2t.data.token_shards import Shard, is_built, open_or_build, remove
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
@@ -93,6 +93,12 @@ def tokenize_share(
 def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> bool:
     """Returns whether all shards of a corpus are in `directory`."""
     return all(is_built(path) for path in _list_shards(corpus, vocabulary, directory))
+
+
+def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> None:
+    """Removes the shards of a corpus from a local folder; who has them open keeps them."""
+    for path in _list_shards(corpus, vocabulary, directory):
+        remove(path)
 
 
 def _build(

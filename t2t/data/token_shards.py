@@ -275,10 +275,15 @@ def _install(building: Path, final: Path) -> None:
             _open(final)
             return
         except _DamagedError:
-            aside = _unfinished(final)
-            with contextlib.suppress(FileNotFoundError):  # another process moved it first
-                final.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            remove(final)
+
+
+def remove(final: Path) -> None:
+    """Removes a shard; no process sees it with only some of its files."""
+    aside = _unfinished(final)
+    with contextlib.suppress(FileNotFoundError):  # another process moved it first
+        final.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _unfinished(final: Path) -> Path:

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencepiece
 
@@ -25,9 +25,17 @@ from t2t.data.corpus import Corpus
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import describe_error
 
+SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _FILES = {"joint.model", "src.model", "tgt.model"}
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+
+
+class Piece(NamedTuple):
+    """A sub-word of the vocabulary."""
+
+    id: int
+    score: float  # bpe: higher is merged earlier; unigram: log-probability
 
 
 class VocabularyError(ValueError):
@@ -62,6 +70,11 @@ class Tokenizer:
             raise VocabularyError(f"{path} cannot be read: {describe_error(error)}") from None
 
     @property
+    def identity(self) -> bytes:
+        """Tells apart tokenizers that may encode the same text differently."""
+        return self.model
+
+    @property
     def vocab_size(self) -> int:
         """The number of pieces, V, special ones included."""
         return int(self._processor.vocab_size())
@@ -79,6 +92,15 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text of each piece; "▁" stands for a space, "<0xE2>" for a byte."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def list_pieces(self) -> dict[str, Piece]:
+        """The pieces that text is made of, without special pieces and bytes."""
+        model = self._processor
+        return {
+            model.id_to_piece(i): Piece(i, model.get_score(i))
+            for i in range(self.vocab_size)
+            if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
+        }
 
     def is_byte(self, token: int) -> bool:
         """Returns whether a piece is a byte, used to spell characters without a piece."""
@@ -103,8 +125,9 @@ class Vocabulary:
         return self.src is self.tgt
 
     def fingerprint(self) -> str:
-        """SHA-256 of the SentencePiece models."""
-        return hashlib.sha256(b"".join(model for _, model in self._files())).hexdigest()
+        """SHA-256 of the SentencePiece models, and of how text is sampled."""
+        sides = [self.src] if self.shared else [self.src, self.tgt]
+        return hashlib.sha256(b"".join(side.identity for side in sides)).hexdigest()
 
     def save(self, directory: Path) -> None:
         """Writes `joint.model`, or `src.model` and `tgt.model`, each file atomically.

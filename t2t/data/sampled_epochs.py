@@ -1,0 +1,187 @@
+"""Epochs of training text whose sub-words are sampled (`subword_sampling`), each with own tokens.
+
+While an epoch is trained on, another process tokenises the next one into the cache. The run
+directory keeps the number of batches of each epoch (`epochs.json`), so that a step names its batch
+without tokenising the epochs before it. Every process of a run does the same work; those that share
+a cache directory find what the first one wrote.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from t2t.config.fields import Config
+from t2t.config.files import load_config
+from t2t.data.batch import HostBatch
+from t2t.data.corpus import Corpus, hash_strings
+from t2t.data.corpus_sources import open_training
+from t2t.data.loader import Loader
+from t2t.data.subword_sampling import sample_vocabulary
+from t2t.data.token_cache import TokenizedCorpus, remove_tokens, tokenize_corpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import is_bucket, make_path, make_run_path
+from t2t.storage.staging import FOLDER
+
+_log = logging.getLogger(__name__)
+
+_FILE = "epochs.json"  # in the run directory
+_ROOT = Path(__file__).parents[2]  # where t2t can be imported
+
+MakeLoader = Callable[[Sequence[TokenizedCorpus]], Loader]
+
+
+class SampledEpochs:
+    """The batches of a run by step; takes the place of the one `Loader` of unsampled text."""
+
+    def __init__(
+        self,
+        config: Config,
+        workdir: Path,
+        corpora: Sequence[Corpus],
+        vocabulary: Vocabulary,
+        make_loader: MakeLoader,
+    ):
+        """Reads how many batches the epochs have, as far as it is known.
+
+        Args:
+            config: the config of the run.
+            workdir: the run directory, with config and vocabulary.
+            corpora: the training corpora.
+            vocabulary: the run's vocabulary.
+            make_loader: makes the loader of an epoch from its tokens.
+        """
+        self._config, self._workdir, self._corpora = config, workdir, corpora
+        self._vocabulary, self._make_loader = vocabulary, make_loader
+        first = sample_vocabulary(vocabulary, config, 0).fingerprint()
+        data = config.data
+        sizes = data.packed_length, data.batch_tokens, data.rows_multiple, data.max_length_ratio
+        texts = [corpus.fingerprint() for corpus in corpora]
+        self._key = hash_strings(first, *texts, repr((sizes, data.train_weights)))
+        path = workdir / _FILE
+        known = json.loads(path.read_text()) if path.exists() else {}
+        # Of another config, which a run may have had before its first checkpoint: of no use.
+        self._sizes: list[int] = known["batches"] if known.get("key") == self._key else []
+        self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
+
+    def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
+        """Yields the batches of steps [start, stop); removes the tokens of finished epochs."""
+        epoch, index = self._find(start)
+        loader: Loader | None = self.open(epoch)
+        with ThreadPoolExecutor(1, "next epoch") as thread, contextlib.ExitStack() as children:
+            while loader:
+                size = self._sizes[epoch]
+                count = min(size - index, stop - start)
+                following: Future[Loader] | None = None
+                if start + count < stop:
+                    child = children.enter_context(self._tokenize_apart(epoch + 1))
+                    following = thread.submit(self._open_after, child, epoch + 1)
+                first = epoch * size + index  # the plan shuffles this epoch by its number
+                yield from loader.iterate(first, first + count)
+                loader = following.result() if following else None
+                self._remove(epoch - 1)
+                start, epoch, index = start + count, epoch + 1, 0
+        self._remove(epoch - 1)
+
+    def open(self, epoch: int) -> Loader:
+        """Opens the tokens of an epoch, or makes them; returns their loader.
+
+        The loader's steps are its own, from the epoch's number times the batches of this epoch.
+        """
+        if self._opened and self._opened[0] == epoch:
+            return self._opened[1]
+        tokenized = tokenize_epoch(self._config, self._corpora, self._vocabulary, epoch)
+        loader = self._make_loader(tokenized)
+        self._opened = epoch, loader
+        if epoch == len(self._sizes):
+            self._sizes.append(loader.plan.steps_per_epoch)
+            if is_first():
+                known = {"key": self._key, "batches": self._sizes}
+                write_file(self._workdir / _FILE, json.dumps(known))
+        return loader
+
+    def open_step(self, step: int) -> Loader:
+        """Opens the epoch of a step; tokenises epochs before it whose batches are not known."""
+        return self.open(self._find(step)[0])
+
+    def _find(self, step: int) -> tuple[int, int]:
+        """Returns the epoch of a step, and the number of its batch within the epoch."""
+        epoch = 0
+        while True:
+            if epoch == len(self._sizes):
+                self.open(epoch)
+            if step < self._sizes[epoch]:
+                return epoch, step
+            step -= self._sizes[epoch]
+            epoch += 1
+
+    @contextlib.contextmanager
+    def _tokenize_apart(self, epoch: int) -> Iterator[subprocess.Popen[str]]:
+        """Starts the process that tokenises an epoch; ends it if it is still at work at the end."""
+        code = "from t2t.data.sampled_epochs import main; main()"
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(self._workdir), str(epoch)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the other one
+        )
+        try:
+            yield child
+        finally:
+            child.terminate()
+            child.wait()
+
+    def _open_after(self, child: "subprocess.Popen[str]", epoch: int) -> Loader:
+        """Opens an epoch when the process that tokenises it has ended."""
+        _, errors = child.communicate()
+        if child.returncode == -signal.SIGTERM:
+            raise RuntimeError("training ended before this epoch")  # nobody asks for the result
+        if child.returncode:
+            _log.warning("epoch %d is tokenised again: %s", epoch, errors.strip()[-1000:])
+        return self.open(epoch)
+
+    def _remove(self, epoch: int) -> None:
+        """Removes the tokens of an epoch; they can be made again."""
+        if epoch >= 0:
+            vocabulary = sample_vocabulary(self._vocabulary, self._config, epoch)
+            for corpus in self._corpora:
+                remove_tokens(corpus, vocabulary, find_folder(self._config))
+
+
+def tokenize_epoch(
+    config: Config, corpora: Sequence[Corpus], vocabulary: Vocabulary, epoch: int
+) -> list[TokenizedCorpus]:
+    """Tokenises the training corpora for an epoch, unless that is already done.
+
+    Raises:
+        DataError: The cache cannot be written.
+    """
+    sampled = sample_vocabulary(vocabulary, config, epoch)
+    folder = find_folder(config)
+    return [tokenize_corpus(corpus, sampled, folder) for corpus in corpora]
+
+
+def find_folder(config: Config) -> Path:
+    """The cache of sampled tokens, always on this host: they are used once."""
+    folder = make_path(config.data.cache_directory)
+    return FOLDER.expanduser() / "sampled" if is_bucket(folder) else folder
+
+
+def main() -> None:
+    """Tokenises an epoch; the arguments are the run directory and the epoch's number."""
+    workdir, epoch = make_run_path(sys.argv[1]), int(sys.argv[2])
+    config = load_config(workdir / "config.json")
+    corpora = [corpus for corpus, _ in open_training(config.data)]
+    tokenize_epoch(config, corpora, Vocabulary.load(workdir / "vocab"), epoch)

@@ -1,0 +1,254 @@
+"""Subword regularisation: segmentations of training text that are sampled, not the best ones.
+
+BPE-dropout (Provilkov et al. 2020) for vocabularies of kind "bpe", sampling from the unigram model
+(Kudo 2018) for kind "unigram". The segmentation of an epoch is a pure function of text, vocabulary,
+seed and epoch, so training resumes exactly. SentencePiece samples too, but differently in each
+process, whatever its seed.
+
+Sentences are segmented word by word, since no sub-word spans two words.
+"""
+
+import abc
+import hashlib
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from t2t.config.fields import Config
+from t2t.data.batch import EOS_ID
+from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary
+
+Random = np.random.Generator
+Rows = list[list[int]]
+
+
+def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Vocabulary:
+    """Returns the vocabulary that segments the training text of an epoch.
+
+    It samples the sides that `data.sampled_sides` names. Without `data.subword_sampling` it is
+    `vocabulary` itself.
+    """
+    data, kind = config.data, config.tokenizer.kind
+    if not data.subword_sampling:
+        return vocabulary
+    sides = {"src": vocabulary.src, "tgt": vocabulary.tgt}
+    for side, plain in sides.items():
+        if data.sampled_sides in ("both", side):
+            make_sampler = BpeSampler if kind == "bpe" else UnigramSampler
+            stream = f"{kind} {data.subword_sampling} {side} {config.seed} {epoch}"
+            sides[side] = SampledTokenizer(
+                plain, make_sampler(plain, data.subword_sampling), stream, data.max_length
+            )
+    return Vocabulary(**sides)
+
+
+class SampledTokenizer(Tokenizer):
+    """A tokenizer whose `encode` samples, with random numbers named by `stream` and the text.
+
+    A sentence is not sampled if it, or the sample, has more than `max_length` sub-words: so the
+    same sentences are too long for training in every epoch. Nor is one that contains "▁", which
+    SentencePiece treats as a space of another kind.
+    """
+
+    def __init__(self, plain: Tokenizer, sampler: "Sampler", stream: str, max_length: int):
+        super().__init__(plain.model, "the vocabulary")
+        self._plain, self._sampler, self._max_length = plain, sampler, max_length
+        self._stream = f"{stream} {max_length}".encode()
+
+    @property
+    def identity(self) -> bytes:
+        """Tells apart tokenizers that may encode the same text differently."""
+        return self.model + self._stream
+
+    def encode(self, sentences: Sequence[str]) -> Rows:
+        """Sampled ids of each sentence, ending in EOS; the same ones for the same sentences."""
+        digest = hashlib.sha256(self._stream)
+        for sentence in sentences:
+            digest.update(sentence.encode(errors="surrogatepass") + b"\n")
+        random = np.random.default_rng(np.frombuffer(digest.digest(), np.uint32))
+        sampled = self._sampler.sample(sentences, random)
+        plain = self._plain.encode(sentences)
+        return [
+            old if max(len(old), len(new)) > self._max_length or SPACE in sentence else new
+            for sentence, old, new in zip(sentences, plain, sampled, strict=True)
+        ]
+
+
+class Sampler(abc.ABC):
+    """Samples a segmentation of each sentence."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self.pieces = tokenizer.list_pieces()
+
+    def sample(self, sentences: Sequence[str], random: Random) -> Rows:
+        """Samples the ids of each sentence, ending in EOS."""
+        split = [[*filter(None, text.split(" "))] for text in sentences]
+        words = [*dict.fromkeys(itertools.chain.from_iterable(split))]
+        number_of = {word: number for number, word in enumerate(words)}
+        numbers = np.array([number_of[word] for sentence in split for word in sentence], np.int32)
+        segmented: Rows = [[]] * len(numbers)
+        # SentencePiece spells characters without a piece in bytes, or as UNK.
+        is_known = np.array([self.pieces.keys() >= set(word) for word in words], bool)
+        known, places = np.flatnonzero(is_known), np.flatnonzero(is_known[numbers])
+        spelled = [SPACE + words[number] for number in known.tolist()]
+        sampled = self.segment(spelled, np.searchsorted(known, numbers[places]), random)
+        for place, ids in zip(places.tolist(), sampled, strict=True):
+            segmented[place] = ids
+        for place in np.flatnonzero(~is_known[numbers]).tolist():
+            segmented[place] = self._tokenizer.encode([words[numbers[place]]])[0][:-1]
+        rest = iter(segmented)
+        return [
+            [*itertools.chain.from_iterable(itertools.islice(rest, len(sentence))), EOS_ID]
+            for sentence in split
+        ]
+
+    @abc.abstractmethod
+    def segment(self, words: Sequence[str], numbers: Int[np.ndarray, "n"], random: Random) -> Rows:
+        """Samples the ids of words[number] for each number; all their characters are pieces."""
+
+
+class BpeSampler(Sampler):
+    """BPE-dropout: before each merge, each possible one is left out with a probability."""
+
+    def __init__(self, tokenizer: Tokenizer, dropout: float):
+        super().__init__(tokenizer)
+        self._dropout = dropout
+        merges = [
+            (self.pieces[text[:cut]].id, self.pieces[text[cut:]].id, piece.id)
+            for text, piece in sorted(self.pieces.items(), key=lambda item: -item[1].score)
+            for cut in range(1, len(text))
+            if text[:cut] in self.pieces and text[cut:] in self.pieces
+        ]
+        # Merges are numbered from the highest priority; the number after the last means none.
+        self._none = len(merges)
+        left, right, merged = np.array([*merges, (-1, -1, -1)]).T
+        self._merged = merged.astype(np.int32)
+        self._order = np.argsort(_join(left, right))
+        self._keys = _join(left, right)[self._order]
+
+    def segment(self, words: Sequence[str], numbers: Int[np.ndarray, "n"], random: Random) -> Rows:
+        """Samples words of the same length together, so that their arrays have no padding."""
+        lengths = np.array([len(word) for word in words], int)
+        starts = np.cumsum(lengths) - lengths
+        characters = np.array([self.pieces[c].id for word in words for c in word], np.int32)
+        rows: Rows = [[]] * len(numbers)
+        for length in np.unique(lengths[numbers]):
+            (places,) = np.nonzero(lengths[numbers] == length)
+            symbols = characters[starts[numbers[places], None] + np.arange(length)]
+            self._merge(symbols, places, rows, random)
+        return rows
+
+    def _merge(
+        self,
+        symbols: Int[np.ndarray, "n length"],
+        places: Int[np.ndarray, "n"],
+        rows: Rows,
+        random: Random,
+    ) -> None:
+        """Merges the symbols of each word until no merge is offered; stores them in rows[place]."""
+        merges = self._find(symbols[:, :-1], symbols[:, 1:])  # of each symbol with the next one
+        while len(places):
+            is_kept = random.random(merges.shape, np.float32) >= self._dropout
+            offered = np.where(is_kept, merges, self._none)
+            offered = np.pad(offered, ((0, 0), (0, 1)), constant_values=self._none)
+            left = offered.argmin(axis=1)
+            best = offered.min(axis=1)
+            is_done = best == self._none
+            for place, ids in zip(places[is_done].tolist(), symbols[is_done].tolist(), strict=True):
+                rows[place] = ids
+            places, symbols, merges, left, best = (
+                array[~is_done] for array in (places, symbols, merges, left, best)
+            )
+            if len(places):
+                symbols, merges = _remove(symbols, left + 1), _remove(merges, left)
+                numbers = np.arange(len(places))
+                symbols[numbers, left] = self._merged[best]
+                for changed in (left - 1, left):  # merges with the symbols before and after
+                    own = np.flatnonzero((changed >= 0) & (changed < merges.shape[1]))
+                    at = changed[own]
+                    merges[own, at] = self._find(symbols[own, at], symbols[own, at + 1])
+
+    def _find(
+        self, left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*n"]
+    ) -> Int[np.ndarray, "*n"]:
+        """Returns the number of the merge of each pair of symbols."""
+        keys = _join(left, right)
+        found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        numbers: np.ndarray = np.where(
+            self._keys[found] == keys, self._order[found], self._none
+        ).astype(np.int32)
+        return numbers
+
+
+def _join(left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
+    """Returns one integer for each pair of ids."""
+    keys: np.ndarray = (left.astype(np.int64) << 32) + right
+    return keys
+
+
+def _remove(
+    values: Int[np.ndarray, "n length"], places: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "n length-1"]:
+    """Removes one value of each row."""
+    columns = np.arange(values.shape[1] - 1)
+    return np.take_along_axis(values, columns + (columns >= places[:, None]), axis=1)
+
+
+class UnigramSampler(Sampler):
+    """Samples with probability proportional to P(segmentation) ** alpha.
+
+    P is the product of the sub-words' probabilities. The last sub-word of a word is drawn first:
+    its probability follows from sums over all segmentations of what precedes it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, alpha: float):
+        super().__init__(tokenizer)
+        self._alpha = alpha
+        self._longest = max(map(len, self.pieces))
+
+    def segment(self, words: Sequence[str], numbers: Int[np.ndarray, "n"], random: Random) -> Rows:
+        """Draws one sub-word of all words at a time, until all are at their beginning.
+
+        A node is a place in a word, counted over all words; its edges are the sub-words that end
+        there. Node i lies in [limit, limit of the next edge) for a uniform number from [i, i + 1).
+        """
+        ends = np.cumsum([len(word) + 1 for word in words], dtype=int) - 1  # last nodes
+        edges = [edge for word, end in zip(words, ends, strict=True)
+                 for edge in self._list_edges(word, int(end) - len(word))]  # fmt: skip
+        ids, origins, limits = np.array(edges).reshape(-1, 3).T
+        rows: Rows = [[] for _ in numbers]
+        starts = ends - [len(word) for word in words]
+        nodes, places = ends[numbers], np.arange(len(numbers))
+        while len(places):
+            drawn = np.searchsorted(limits, nodes + random.random(len(nodes)), side="right")
+            for place, i in zip(places.tolist(), ids[drawn].astype(int).tolist(), strict=True):
+                rows[place].append(i)
+            nodes = origins[drawn].astype(int)
+            is_left = nodes != starts[numbers[places]]
+            nodes, places = nodes[is_left], places[is_left]
+        return [row[::-1] for row in rows]
+
+    def _list_edges(self, word: str, node: int) -> list[tuple[int, int, float]]:
+        """Lists (id, node where it begins, upper limit) of the edges of a word's nodes."""
+        edges = []
+        sums = [0.0]  # log of the sum over all segmentations of word[:end], for each end
+        for end in range(1, len(word) + 1):
+            found = [
+                (piece.id, start, sums[start] + self._alpha * piece.score)
+                for start in range(max(end - self._longest, 0), end)
+                if (piece := self.pieces.get(word[start:end]))
+            ]
+            largest = max(weight for _, _, weight in found)
+            total = sum(math.exp(weight - largest) for _, _, weight in found)
+            sums.append(largest + math.log(total))
+            shares = itertools.accumulate(math.exp(w - largest) / total for _, _, w in found)
+            limits = [*itertools.islice(shares, len(found) - 1), 1.0]
+            edges += [
+                (i, node + start, node + end + limit)
+                for (i, start, _), limit in zip(found, limits, strict=True)
+            ]
+        return edges

@@ -1,0 +1,163 @@
+"""Epochs with sampled sub-words: the same batches from any start, after kills, with any hosts."""
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, DataConfig, TokenizerConfig
+from t2t.config.files import load_config, save_config
+from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
+from t2t.data.corpus import TextCorpus
+from t2t.data.loader import Loader
+from t2t.data.packing import make_plan
+from t2t.data.sampled_epochs import SampledEpochs
+from t2t.data.token_cache import TokenizedCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from tests.data import small_corpus
+
+NUM_PAIRS = 300
+STEPS = 40  # more than two epochs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory with config and vocabulary, beside its corpus and cache."""
+    for side, name in enumerate(("src", "tgt")):
+        lines = [pair[side] for pair in small_corpus.PAIRS[:NUM_PAIRS]]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    config = Config(
+        data=DataConfig(
+            source="text",
+            train_src=(f"{tmp_path}/src",),
+            train_tgt=(f"{tmp_path}/tgt",),
+            cache_directory=f"{tmp_path}/cache",
+            max_length=40,
+            packed_length=40,
+            batch_tokens=800,
+            subword_sampling=0.2,
+        ),
+        tokenizer=TokenizerConfig(vocab_size=400),
+    )
+    workdir = tmp_path / "run"
+    corpus = TextCorpus(tmp_path / "src", tmp_path / "tgt")
+    train_vocabulary([corpus], config.tokenizer, workdir / "vocab")
+    save_config(config, workdir / "config.json")
+    return workdir
+
+
+def open_epochs(run: Path, row_shards: tuple[int, tuple[int, ...]] = (1, (0,))) -> SampledEpochs:
+    config = load_config(run / "config.json")
+
+    def make_loader(tokenized: Sequence[TokenizedCorpus]) -> Loader:
+        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        plan = make_plan(lengths, config.data, config.seed)
+        return Loader(plan, tokenized, row_multiple=2, row_shards=row_shards)
+
+    corpora = [TextCorpus(run.parent / "src", run.parent / "tgt")]
+    return SampledEpochs(config, run, corpora, Vocabulary.load(run / "vocab"), make_loader)
+
+
+def begin(run: Path) -> Generator[HostBatch, None, None]:
+    """The batches as a generator, which can be closed."""
+    yield from open_epochs(run).iterate(0, STEPS)
+
+
+def read(run: Path, start: int = 0, stop: int = STEPS) -> list[HostBatch]:
+    return list(open_epochs(run).iterate(start, stop))
+
+
+def assert_same(some: Sequence[HostBatch], others: Sequence[HostBatch]) -> None:
+    for one, other in zip(some, others, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def list_caches(run: Path) -> list[str]:
+    return [path.parent.name for path in (run.parent / "cache").glob("*/cache.json")]
+
+
+def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(run: Path) -> None:
+    vocabulary = Vocabulary.load(run / "vocab")
+    batches = read(run)
+    sizes = json.loads((run / "epochs.json").read_text())["batches"]
+    assert len(sizes) >= 3  # the last one is not complete
+    expected = sorted(text for text, _ in small_corpus.PAIRS[:NUM_PAIRS])
+    segmentations = []
+    for epoch in range(2):
+        rows = np.concatenate([b.src for b in batches[sum(sizes[:epoch]) :][: sizes[epoch]]])
+        ids = rows[rows != PAD_ID]
+        sentences = np.split(ids, np.flatnonzero(ids == EOS_ID) + 1)[:-1]
+        assert sorted(vocabulary.src.decode([row.tolist() for row in sentences])) == expected
+        segmentations.append({tuple(row.tolist()) for row in sentences})
+    assert len(segmentations[0] - segmentations[1]) > NUM_PAIRS / 2
+
+
+@pytest.mark.slow
+def test_any_start_gives_the_same_batches(run: Path) -> None:
+    batches = read(run)
+    for start in (1, STEPS // 2, STEPS - 1):
+        assert_same(read(run, start), batches[start:])
+    (run / "epochs.json").unlink()  # the epochs before the start are tokenised again
+    shutil.rmtree(run.parent / "cache")
+    assert_same(read(run, STEPS // 2), batches[STEPS // 2 :])
+
+
+def test_finished_epochs_leave_no_tokens(run: Path) -> None:
+    iterator = begin(run)
+    sizes: list[int] = []
+    for step, _ in enumerate(iterator):
+        sizes = json.loads((run / "epochs.json").read_text())["batches"]
+        if step == sum(sizes[:2]):
+            break
+    iterator.close()
+    assert len(list_caches(run)) <= 3  # the last epoch, this one and perhaps the next
+    read(run)
+    assert not list_caches(run)
+
+
+@pytest.mark.slow
+def test_hosts_share_the_rows_of_every_batch(run: Path) -> None:
+    halves = [list(open_epochs(run, (2, (own,))).iterate(0, STEPS)) for own in range(2)]
+    joined = [
+        Batch(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
+        for parts in zip(*halves, strict=True)
+    ]
+    assert_same(joined, read(run))
+
+
+def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = read(run)
+    start = subprocess.Popen
+
+    def start_and_kill(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
+        child = start(*args, **kwargs)
+        child.kill()
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_kill)
+    assert_same(read(run), batches)
+    assert "tokenised again" in caplog.text
+
+
+def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[subprocess.Popen[str]] = []
+    start = subprocess.Popen
+
+    def start_and_note(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
+        children.append(start(*args, **kwargs))
+        return children[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_note)
+    iterator = begin(run)
+    next(iterator)
+    iterator.close()
+    assert [child.returncode for child in children] == [-signal.SIGTERM]

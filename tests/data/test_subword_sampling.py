@@ -1,0 +1,170 @@
+"""Sampled segmentations against SentencePiece, a naive BPE-dropout, and exact probabilities."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from t2t.config.fields import Config, DataConfig, TokenizerConfig
+from t2t.data.corpus import ListCorpus
+from t2t.data.subword_sampling import (
+    BpeSampler,
+    SampledTokenizer,
+    UnigramSampler,
+    sample_vocabulary,
+)
+from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary, train_vocabulary
+from tests.data import small_corpus
+
+DRAWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = TokenizerConfig(vocab_size=400)
+    folder = tmp_path_factory.mktemp("bpe")
+    return train_vocabulary([small_corpus.CORPUS], config, folder)
+
+
+@pytest.fixture(scope="module")
+def unigram(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = TokenizerConfig(kind="unigram", vocab_size=350)
+    folder = tmp_path_factory.mktemp("unigram")
+    return train_vocabulary([small_corpus.CORPUS], config, folder)
+
+
+def find_word(tokenizer: Tokenizer) -> str:
+    """A word of seven letters that has a few segmentations."""
+    text = (word for pair in small_corpus.PAIRS for side in pair for word in side.split())
+    pieces = tokenizer.list_pieces()
+    return next(word for word in text if len(word) == 7 and all(c in pieces for c in word))
+
+
+def draw(sampler: BpeSampler | UnigramSampler, word: str) -> Counter[tuple[int, ...]]:
+    rows = sampler.sample([word] * DRAWS, np.random.default_rng(0))
+    return Counter(tuple(row[:-1]) for row in rows)
+
+
+def check_probabilities(
+    counts: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]
+) -> None:
+    """Chi-square test; segmentations that are expected less than ten times count as one."""
+    assert counts.keys() <= expected.keys()
+    np.testing.assert_allclose(sum(expected.values()), 1)
+    often = [ids for ids, probability in expected.items() if DRAWS * probability >= 10]
+    observed = [counts[ids] for ids in often]
+    probabilities = [expected[ids] for ids in often]
+    if (rest := 1 - sum(probabilities)) > 1e-4:
+        observed.append(DRAWS - sum(observed))
+        probabilities.append(rest)
+    assert len(often) > 2
+    assert chisquare(observed, DRAWS * np.array(probabilities)).pvalue > 0.01
+
+
+def drop_merges(tokenizer: Tokenizer, word: str, dropout: float) -> dict[tuple[int, ...], float]:
+    """The probability of each segmentation by BPE-dropout: tries all sets of dropped merges."""
+    pieces = tokenizer.list_pieces()
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+
+    def visit(symbols: tuple[str, ...], probability: float) -> None:
+        possible = [i for i in range(len(symbols) - 1) if symbols[i] + symbols[i + 1] in pieces]
+        possible.sort(key=lambda i: -pieces[symbols[i] + symbols[i + 1]].score)  # stable: leftmost
+        for rank, i in enumerate(possible):  # this one is kept, and the better ones are dropped
+            merged = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
+            visit(merged, probability * dropout**rank * (1 - dropout))
+        found[tuple(pieces[s].id for s in symbols)] += probability * dropout ** len(possible)
+
+    visit((SPACE, *word), 1.0)
+    return dict(found)
+
+
+def test_bpe_dropout_has_its_exact_probabilities(bpe: Vocabulary) -> None:
+    word = find_word(bpe.src)
+    for dropout in (0.1, 0.5):
+        counts = draw(BpeSampler(bpe.src, dropout), word)
+        check_probabilities(counts, drop_merges(bpe.src, word, dropout))
+
+
+def test_unigram_samples_have_their_exact_probabilities(unigram: Vocabulary) -> None:
+    word, pieces = find_word(unigram.src), unigram.src.list_pieces()
+    spelled = SPACE + word
+    for alpha in (0.2, 0.9):
+        weights: dict[tuple[int, ...], float] = {}
+        for count in range(len(spelled)):
+            for cuts in itertools.combinations(range(1, len(spelled)), count):
+                bounds = itertools.pairwise([0, *cuts, len(spelled)])
+                parts = [spelled[start:stop] for start, stop in bounds]
+                if all(part in pieces for part in parts):
+                    score = sum(pieces[part].score for part in parts)
+                    weights[tuple(pieces[part].id for part in parts)] = math.exp(alpha * score)
+        total = sum(weights.values())
+        expected = {ids: weight / total for ids, weight in weights.items()}
+        check_probabilities(draw(UnigramSampler(unigram.src, alpha), word), expected)
+
+
+HOSTILE = st.text(st.sampled_from("ab eiEnst.,\t\u00a0\u2581\u2028é☃\U0001f600\0"), max_size=30)
+
+
+@given(st.lists(st.one_of(HOSTILE, st.sampled_from(small_corpus.PAIRS).map(" ".join)), max_size=9))
+def test_without_dropout_bpe_is_that_of_sentencepiece(
+    bpe: Vocabulary, sentences: list[str]
+) -> None:
+    sampled = SampledTokenizer(bpe.src, BpeSampler(bpe.src, 0.0), "", 1000).encode(sentences)
+    assert sampled == bpe.src.encode(sentences)
+
+
+@given(st.lists(HOSTILE, min_size=1, max_size=9), st.integers(0, 1000))
+def test_samples_are_segmentations_of_the_text(
+    bpe: Vocabulary, unigram: Vocabulary, sentences: list[str], seed: int
+) -> None:
+    for tokenizer, sampler in (
+        (bpe.src, BpeSampler(bpe.src, 0.4)),
+        (unigram.src, UnigramSampler(unigram.src, 0.1)),
+    ):
+        sampled = SampledTokenizer(tokenizer, sampler, str(seed), 1000).encode(sentences)
+        assert tokenizer.decode(sampled) == tokenizer.decode(tokenizer.encode(sentences))
+
+
+def test_epochs_have_segmentations_of_their_own_the_same_in_any_order(bpe: Vocabulary) -> None:
+    config = Config(data=DataConfig(subword_sampling=0.3, packed_length=256), seed=5)
+    sentences = [src for src, _ in small_corpus.PAIRS[:50]]
+    first = [sample_vocabulary(bpe, config, epoch).src.encode(sentences) for epoch in range(3)]
+    again = [sample_vocabulary(bpe, config, epoch).src.encode(sentences) for epoch in (2, 1, 0)]
+    assert first == again[::-1]
+    assert first[0] != first[1] != first[2]
+    names = {sample_vocabulary(bpe, config, epoch).fingerprint() for epoch in range(3)}
+    assert len(names | {bpe.fingerprint()}) == 4
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_one_side_can_be_sampled_alone(bpe: Vocabulary, side: str) -> None:
+    data = DataConfig(subword_sampling=0.3, packed_length=256, sampled_sides=side)
+    sampled = sample_vocabulary(bpe, Config(data=data), 0)
+    text = [small_corpus.PAIRS[0][0] * 3]
+    for name in ("src", "tgt"):
+        is_plain = getattr(sampled, name).encode(text) == bpe.src.encode(text)
+        assert is_plain == (name != side)
+
+
+def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) -> None:
+    text = [" ".join(src for src, _ in small_corpus.PAIRS[:count]) for count in range(1, 8)]
+    [*plain] = bpe.src.encode(text)
+    limit = len(plain[3]) + 1
+    tokenizer = SampledTokenizer(bpe.src, BpeSampler(bpe.src, 0.9), "stream", limit)
+    sampled = tokenizer.encode(text)
+    assert all(len(new) <= limit for new in sampled[:4])
+    assert sampled[0] != plain[0]
+    assert sampled[3:] == plain[3:]
+
+
+def test_empty_input_gives_empty_output(bpe: Vocabulary) -> None:
+    corpus = ListCorpus("", [("", " "), ("a", "")])
+    sampler = BpeSampler(bpe.src, 0.5)
+    assert sampler.sample([], np.random.default_rng(0)) == []
+    texts = [side for pair in corpus for side in pair]
+    assert [len(ids) for ids in sampler.sample(texts, np.random.default_rng(0))][:2] == [1, 1]
