@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,27 @@ inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
 watching = True
 translate_files(inputs, {"beam": 4}, translate, 5)
 print(left)
+"""
+
+# Translates a part with a fake model that needs a moment for each shard, or dies at the second one.
+PART = """
+import os, signal, sys, time
+from pathlib import Path
+from t2t.decoding.bulk import Part, find_inputs, translate_files
+from tests.decoding.test_bulk import shout
+
+def translate(lines, first):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.002 * (first % 7))
+    return shout(lines, first)
+
+folder, number, left = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
+sys.stdin.read()  # until all have started
+translate_files(inputs, {"beam": 4}, translate, 5, Part(number, 3))
 """
 
 
@@ -112,6 +134,29 @@ def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) 
         assert "a.txt" not in read(tmp_path) if (tmp_path / "out").exists() else True
         translate_files(inputs, {"beam": 4}, count, 5, Part(number, 3))
     assert sorted(done) == [0, 0, 0, 5, 5, 10, 15, 20]
+    assert read(tmp_path) == expected
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_processes_at_work_at_the_same_time_give_the_same_files(
+    is_killed: bool, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    make_inputs(tmp_path)
+
+    def start(number: int, left: int = 0) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", PART, str(tmp_path), str(number), str(left)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    parts = [start(0), start(1, 2 * is_killed), start(2)]
+    for part in parts:
+        assert part.stdin
+        part.stdin.close()
+    assert [part.wait() for part in parts] == [0, -signal.SIGKILL * is_killed, 0]
+    if is_killed:
+        assert "a.txt" not in read(tmp_path)
+        again = start(1)
+        again.communicate()
+        assert again.returncode == 0
     assert read(tmp_path) == expected
 
 
