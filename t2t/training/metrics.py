@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import tqdm
@@ -107,7 +108,8 @@ class Report:
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs validation scores, and writes them under names with the prefix "validation/"."""
         if scores:
-            _log.info("step %d: validation %s", step, _describe(scores))
+            described = (f"{name} {value:.4g}" for name, value in scores.items())
+            _log.info("step %d: validation %s", step, ", ".join(described))
             self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
     def restart_clock(self) -> None:
@@ -135,6 +137,7 @@ class Report:
                 "row (training.max_nonfinite_steps); lower training.learning_rate, lengthen "
                 "training.warmup_steps, or set training.clip_norm"
             )
+        self._steps += 1
         self._tokens += tokens
         self._positions += positions
         now = time.perf_counter()
@@ -156,13 +159,18 @@ class Report:
             "train/skipped": int(metrics.skipped),
         }
         self._write(step, scalars)
+        speed = f"{scalars['train/tokens_per_second']:.0f} tokens/s"
+        rate = f"rate {scalars['train/learning_rate']:.2e}"
         self._bar.set_postfix_str(
-            f"train loss {loss:.3f}, rate {scalars['train/learning_rate']:.2e}, "
-            f"{scalars['train/tokens_per_second']:.0f} tokens/s, "
-            f"padding {scalars['train/padding_share']:.0%}"
+            f"train loss {loss:.3f}, {rate}, {speed}, padding {scalars['train/padding_share']:.0%}"
         )
         if self._bar.disable:
-            _log.info("step %d/%d %s", step, self._last, _describe(scalars))
+            seconds = self._seconds / self._steps
+            left = timedelta(seconds=round(seconds * (self._last - step)))
+            _log.info(
+                "step %d/%d: loss %.3f, %s, gradient norm %.2g, %s, %.3g s/step, %s left",
+                step, self._last, loss, rate, scalars["train/gradient_norm"], speed, seconds, left,
+            )  # fmt: skip
         self._restart_interval()
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -184,10 +192,7 @@ class Report:
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
         self._seconds = self._waited = 0.0
-
-
-def _describe(scalars: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.split('/')[-1]} {value:.4g}" for name, value in scalars.items())
+        self._steps = 0
 
 
 def _open_files(workdir: Path, start_step: int) -> EventsWriter:
