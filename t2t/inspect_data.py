@@ -11,18 +11,21 @@ import hashlib
 import json
 import logging
 import tempfile
+from collections import Counter
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 from absl import flags
 from jaxtyping import Int, Num, UInt64
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, DataConfig
 from t2t.config.flags import define_config, read_config
 from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
-from t2t.data.corpus import Corpus
+from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime import program
@@ -36,6 +39,8 @@ SIDES = ("src", "tgt")
 LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
 RATIO_EDGES = (0, 1 / 3, 1 / 2, 2 / 3, 4 / 5, 5 / 4, 3 / 2, 2, 3)
 BAR_WIDTH = 40  # characters of the fullest bin
+NUM_EXAMPLES = 3  # pairs shown of those that a filter drops
+EXAMPLE_WIDTH = 60  # characters shown of each side
 
 Hashes = UInt64[np.ndarray, "n"]
 
@@ -64,7 +69,8 @@ class SplitReport:
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
     bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
-    dropped: dict[str, int]  # rule -> pairs that training would drop; empty except for "train"
+    dropped: dict[str, int]  # filter -> pairs that it drops; empty except for "train"
+    examples: dict[str, list[Pair]]  # filter -> the first pairs that it drops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +98,10 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
             training = hashes
         lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
         unknown, byte_pieces = _measure_unknown(tokenized, vocabulary)
-        dropped = (
-            find_dropped(lengths["src"], lengths["tgt"], config.data) if split == "train" else {}
-        )
+        dropped: dict[str, int] = {}
+        examples: dict[str, list[Pair]] = {}
+        if split == "train":
+            dropped, examples = _count_dropped(config.data, tokenized, corpus)
         splits[split] = SplitReport(
             pairs=len(corpus),
             words={side: make_histogram(words[side], LENGTH_EDGES) for side in SIDES},
@@ -108,10 +115,30 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
             },
             unknown=unknown,
             bytes=byte_pieces,
-            dropped={rule: len(indices) for rule, indices in dropped.items()},
+            dropped=dropped,
+            examples=examples,
         )
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
     return DataReport(sizes, splits)
+
+
+def _count_dropped(
+    data: DataConfig, tokenized: TokenizedCorpus, corpus: Corpus
+) -> tuple[dict[str, int], dict[str, list[Pair]]]:
+    """Returns the number of training pairs that each filter drops, and the first of them."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, list[Pair]] = {}
+    for part, _ in open_training(data):
+        if isinstance(part, FilteredCorpus):
+            counts.update(part.dropped)
+            for name in part.dropped:
+                found = examples.setdefault(name, [])
+                found += part.read_dropped(name, NUM_EXAMPLES - len(found))
+    by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    for rule, indices in by_length.items():
+        counts[rule] = len(indices)
+        examples[rule] = [corpus[index] for index in indices[:NUM_EXAMPLES].tolist()]
+    return dict(counts), {name: pairs for name, pairs in examples.items() if pairs}
 
 
 def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
@@ -177,7 +204,13 @@ def format_report(report: DataReport) -> str:
         if split.in_training:
             lines += [_format_counts("also in train", split.in_training, split.pairs)]
         if split.dropped:
-            lines += [_format_counts("left out of training", split.dropped, split.pairs)]
+            total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
+            lines += [_format_counts("left out of training", split.dropped, total)]
+            lines += [
+                f"  {name}: {shorten(src, EXAMPLE_WIDTH)} | {shorten(tgt, EXAMPLE_WIDTH)}"
+                for name, pairs in split.examples.items()
+                for src, tgt in pairs
+            ]
         for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]

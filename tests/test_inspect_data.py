@@ -1,5 +1,6 @@
 """t2t.inspect_data: its counts, its report and its output file."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from t2t.config import Config, DataConfig, TokenizerConfig
 from t2t.data.tokenizer import train_vocabulary
-from t2t.inspect_data import DataReport, inspect_data, main, make_histogram
+from t2t.inspect_data import DataReport, format_report, inspect_data, main, make_histogram
 from tests.data.small_corpus import CORPUS
 
 TRAINING = [
@@ -137,3 +138,17 @@ def test_program_trains_a_vocabulary_if_none_is_named(config: Config, tmp_path: 
     )
     assert result.stdout.startswith("vocabulary: 290 source, 290 target")
     assert json.loads((tmp_path / "a.json").read_text())["vocab_size"]["tgt"] == 290
+
+
+def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Path) -> None:
+    data = dataclasses.replace(config.data, filters=("duplicates", "overlap"))
+    vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path)
+    filtered = inspect_data(dataclasses.replace(config, data=data), vocabulary)
+    train, test = filtered.splits["train"], filtered.splits["test"]
+    assert train.pairs == 4
+    assert (train.dropped["duplicates"], train.dropped["overlap"]) == (1, 3)
+    assert train.examples["overlap"] == [TRAINING[0], *TRAINING[2:4]]
+    assert test.in_training == {"src": 0, "tgt": 0, "pair": 0}
+    shown = format_report(filtered)
+    assert "left out of training: duplicates 1 (12.50%), overlap 3 (37.50%), empty 1" in shown
+    assert "  overlap: a girl sees tea. | das Mädchen sieht Tee." in shown

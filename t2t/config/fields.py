@@ -108,6 +108,10 @@ class DataConfig:
     validation_tgt: str = ""  # source="text": their translations
     test_src: str = ""  # source="text": source sentences of the test split
     test_tgt: str = ""  # source="text": their translations
+    # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
+    # identical (both sides equal) | script (most letters of a side are of another script than
+    # usual) | overlap (a side is a sentence of the validation or test split)
+    filters: tuple[str, ...] = ()
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS included
     max_length: int = 256

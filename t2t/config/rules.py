@@ -42,6 +42,7 @@ _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.adam_b1 training.adam_b2 data.subword_sampling
 """.split()
+FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 _SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
@@ -162,6 +163,12 @@ def _data_problems(data: DataConfig) -> list[str]:
         problems.append(
             f"data.train_weights={data.train_weights} must be whole numbers with "
             "data.packed_length, since all epochs use the same packed rows"
+        )
+    unknown = [name for name in data.filters if name not in FILTERS]
+    if unknown or len(set(data.filters)) < len(data.filters):
+        problems.append(
+            f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
+            "command line as \"('duplicates','script')\""
         )
     if data.subword_sampling and not data.packed_length:
         problems.append(

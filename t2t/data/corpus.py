@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ class Corpus(abc.ABC):
     """Sentence pairs by index; `name` identifies the corpus in messages."""
 
     name: str
+    dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -25,6 +25,7 @@ from t2t.data.corpus import (
     TextCorpus,
     hash_strings,
 )
+from t2t.data.filters import filter_corpora
 from t2t.storage.atomic_files import (
     check_writable,
     explain_write_errors,
@@ -73,22 +74,35 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     Raises:
         DataError: A corpus is missing or invalid.
     """
-    if data.source != "text":
-        return [(open_split(data, "train"), 1.0)]
-    files = zip(data.train_src, data.train_tgt, strict=True)
-    weights = data.train_weights or (1.0,) * len(data.train_src)
-    memory = find_memory(data)
-    return [
-        (TextCorpus(*pair, memory), weight) for pair, weight in zip(files, weights, strict=True)
-    ]
+    corpora: list[Corpus]
+    if data.source == "text":
+        memory = find_memory(data)
+        files = zip(data.train_src, data.train_tgt, strict=True)
+        corpora = [TextCorpus(*pair, memory) for pair in files]
+    else:
+        corpora = [_open_known_split(data, "train")]
+
+    def open_held_out() -> list[Corpus]:
+        return [open_split(data, split) for split in list_splits(data) if split != "train"]
+
+    corpora = filter_corpora(corpora, data.filters, open_held_out, make_path(data.cache_directory))
+    return [*zip(corpora, data.train_weights or (1.0,) * len(corpora), strict=True)]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:
-    """Opens one split; "train" holds every pair once, whatever the weights of the corpora.
+    """Opens one split; "train" holds every pair that training uses once, whatever the weights.
 
     Raises:
         DataError: The split is unknown or invalid.
     """
+    if split == "train":
+        parts = [corpus for corpus, _ in open_training(data)]
+        return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
+    return _open_known_split(data, split)
+
+
+def _open_known_split(data: DataConfig, split: str) -> Corpus:
+    """Opens one split, which must exist; training text of one corpus without `data.filters`."""
     if data.source == "multi30k":
         names = {stem: name for name, stem in _MULTI30K_STEMS.items()}
         split = names.get(split, split)
@@ -158,9 +172,6 @@ def prepare(data: DataConfig) -> None:
 
 
 def _open_text(data: DataConfig, split: str) -> Corpus:
-    if split == "train":
-        parts = [corpus for corpus, _ in open_training(data)]
-        return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
     files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
     return TextCorpus(*files, find_memory(data))
 

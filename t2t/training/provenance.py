@@ -92,7 +92,11 @@ def check_corpora(
 
 
 def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
-    return [{"name": part.name, "pairs": len(part), "sha256": part.fingerprint()} for part in parts]
+    return [
+        {"name": part.name, "pairs": len(part), "sha256": part.fingerprint()}
+        | ({"dropped": dict(part.dropped)} if part.dropped else {})
+        for part in parts
+    ]
 
 
 def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,214 @@
+"""Filters of training pairs by their text (`data.filters`); filters by length are in `batching`.
+
+A filtered corpus is a corpus of the pairs that are kept, so vocabulary, tokens and batches know
+nothing of filters. The text is read once: which filter drops which pair is kept in the cache, under
+a hash of all texts that decide it.
+"""
+
+import functools
+import hashlib
+import io
+import itertools
+import json
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tqdm
+from jaxtyping import Int, UInt8
+
+from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1  # increase it when a filter changes
+_SAMPLE = 10_000  # pairs by which the script of a side is found
+# Scripts that one language mixes, by the first word of their characters' Unicode names.
+_CJK = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}
+
+Filter = Callable[[Pair], bool]  # whether a pair is dropped
+
+
+def drop_duplicates(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
+    """Drops pairs that equal an earlier pair of any corpus."""
+    seen: set[bytes] = set()
+
+    def is_dropped(pair: Pair) -> bool:
+        digest = hashlib.blake2b("\0".join(pair).encode(), digest_size=8).digest()
+        is_known = digest in seen
+        seen.add(digest)
+        return is_known
+
+    return is_dropped
+
+
+def drop_identical(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
+    """Drops pairs whose sides are equal, apart from case and space at the ends."""
+    return lambda pair: pair[0].strip().casefold() == pair[1].strip().casefold()
+
+
+def drop_foreign_scripts(corpora: Sequence[Corpus], _: Sequence[Corpus]) -> Filter:
+    """Drops pairs with a side most of whose letters are not of the script of that side.
+
+    The script of a side is the one that most letters have in the first pairs of all corpora. Han,
+    kana and hangul count as one.
+    """
+    shares = [Counter[str](), Counter[str]()]
+    for corpus in corpora:
+        for pair in corpus.read(0, min(_SAMPLE, len(corpus))):
+            for share, text in zip(shares, pair, strict=True):
+                share.update(_count_scripts(text))
+    usual = [share.most_common(1)[0][0] if share else "" for share in shares]
+
+    def is_dropped(pair: Pair) -> bool:
+        counts = [_count_scripts(text) for text in pair]
+        return any(
+            2 * count[script] < count.total() for count, script in zip(counts, usual, strict=True)
+        )
+
+    return is_dropped
+
+
+def drop_overlap(_: Sequence[Corpus], held_out: Sequence[Corpus]) -> Filter:
+    """Drops pairs of which a side is a sentence of the validation or test split, on its side."""
+    sides: list[set[str]] = [set(), set()]
+    for pair in itertools.chain.from_iterable(held_out):
+        for known, text in zip(sides, pair, strict=True):
+            known.add(text.strip())
+    return lambda pair: any(text.strip() in known for known, text in zip(sides, pair, strict=True))
+
+
+# By name; a pair counts for the first of `data.filters` that drops it.
+FILTERS: Mapping[str, Callable[[Sequence[Corpus], Sequence[Corpus]], Filter]] = {
+    "duplicates": drop_duplicates,
+    "identical": drop_identical,
+    "script": drop_foreign_scripts,
+    "overlap": drop_overlap,
+}
+
+
+@functools.cache
+def _find_script(character: str) -> str:
+    """The script of a letter; "" for other characters."""
+    if not character.isalpha():
+        return ""
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return "CJK" if script in _CJK else script
+
+
+def _count_scripts(text: str) -> Counter[str]:
+    counts = Counter(map(_find_script, text))
+    del counts[""]
+    return counts
+
+
+class FilteredCorpus(Corpus):
+    """The pairs of a corpus that no filter drops."""
+
+    def __init__(self, corpus: Corpus, dropped: Mapping[str, int], path: Path, identity: str):
+        """`path`: the marks of the pairs; `dropped`: the number of pairs that each filter drops."""
+        self._corpus, self.dropped, self._path, self._identity = corpus, dropped, path, identity
+        self.name = corpus.name
+
+    def __len__(self) -> int:
+        return len(self._corpus) - sum(self.dropped.values())
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """The kept pairs [start, stop)."""
+        numbers = self._kept[start:stop].tolist()
+        if not numbers:
+            return []
+        first = numbers[0]
+        pairs = self._corpus.read(first, numbers[-1] + 1)
+        return [pairs[number - first] for number in numbers]
+
+    def fingerprint(self) -> str:
+        """A hash of the corpus, of the filters, and of all texts that they look at."""
+        return hash_strings("filtered", self._identity, self._corpus.fingerprint())
+
+    def read_dropped(self, name: str, count: int) -> list[Pair]:
+        """The first `count` pairs that a filter drops."""
+        mark = 1 + list(self.dropped).index(name)
+        return [self._corpus[i] for i in np.flatnonzero(self._marks == mark)[:count].tolist()]
+
+    @functools.cached_property
+    def _marks(self) -> UInt8[np.ndarray, "pairs"]:
+        """0 for a pair that is kept, n for one that the n-th filter drops."""
+        marks: np.ndarray = np.load(io.BytesIO(self._path.read_bytes()))
+        return marks
+
+    @functools.cached_property
+    def _kept(self) -> Int[np.ndarray, "kept"]:
+        return np.flatnonzero(self._marks == 0).astype(np.int32)
+
+
+def filter_corpora(
+    corpora: Sequence[Corpus],
+    names: Sequence[str],
+    open_held_out: Callable[[], Sequence[Corpus]],
+    cache: Path,
+) -> list[Corpus]:
+    """Returns the corpora without the pairs that the filters drop.
+
+    Args:
+        corpora: all training corpora; "duplicates" looks at all.
+        names: keys of `FILTERS`.
+        open_held_out: returns the corpora of the validation and test splits, for "overlap".
+        cache: the folder of the cache.
+
+    Raises:
+        DataError: the filters drop all pairs of a corpus, or the cache cannot be written.
+    """
+    if not names:
+        return [*corpora]
+    held_out = open_held_out() if "overlap" in names else []
+    texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
+    identity = hash_strings(str(_FORMAT), *names, str(len(corpora)), *texts)
+    folder = cache / "filters"
+    summary = folder / f"{identity[:32]}.json"
+    paths = [summary.with_suffix(f".{number}.npy") for number in range(len(corpora))]
+    if not summary.exists():
+        with explain_write_errors(DataError, f"data.cache_directory={cache}"):
+            make_folder(folder)
+            counts = []
+            for path, marks in zip(paths, _mark(corpora, names, held_out), strict=True):
+                file = io.BytesIO()
+                np.save(file, marks)
+                write_file(path, file.getvalue())
+                found = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
+                counts.append(dict(zip(names, found, strict=True)))
+            write_file(summary, json.dumps(counts))
+    dropped: list[dict[str, int]] = json.loads(summary.read_text())
+    filtered = [
+        FilteredCorpus(corpus, counts, path, identity)
+        for corpus, counts, path in zip(corpora, dropped, paths, strict=True)
+    ]
+    for corpus in filtered:
+        if not len(corpus):
+            raise DataError(
+                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: {corpus.dropped}; "
+                "remove a filter, or this corpus"
+            )
+    return [*filtered]
+
+
+def _mark(
+    corpora: Sequence[Corpus], names: Sequence[str], held_out: Sequence[Corpus]
+) -> Iterator[UInt8[np.ndarray, "pairs"]]:
+    """Yields the marks of each corpus's pairs."""
+    filters = [FILTERS[name](corpora, held_out) for name in names]
+
+    def find(pairs: Iterable[Pair]) -> Iterator[int]:
+        for pair in pairs:
+            drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
+            yield next(drops, 0)
+
+    total = sum(map(len, corpora))
+    with tqdm.tqdm(desc="filtering", total=total, unit=" pairs", delay=2, disable=None) as bar:
+        for corpus in corpora:
+            yield np.fromiter(find(corpus), np.uint8, len(corpus))
+            bar.update(len(corpus))

@@ -1,0 +1,143 @@
+"""Filters of training pairs: what each drops, how it is counted, and that text is read once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.config.rules import FILTERS as NAMES
+from t2t.config.rules import validate
+from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
+from t2t.data.corpus_sources import open_split, open_training
+from t2t.data.filters import FILTERS, FilteredCorpus, filter_corpora
+
+PAIRS = [
+    ("a house", "ein Haus"),
+    ("a house", "ein Haus "),  # not the same
+    ("a house", "ein Haus"),
+    ("OK. ", "ok."),
+    ("дом в лесу", "ein Haus"),
+    ("house дом", "ein Haus im Wald"),  # most letters are of the usual script
+    ("1999", "1999!"),  # no letters
+    ("two dogs", "zwei Hunde"),
+    ("unseen", " zwei Katzen"),
+]
+HELD_OUT = [("two dogs", "Hunde"), ("cats", "zwei Katzen")]
+
+
+def apply(
+    names: Sequence[str], folder: Path, parts: Sequence[Sequence[Pair]] = (PAIRS,)
+) -> list[Corpus]:
+    corpora = [ListCorpus(f"part {number}", part) for number, part in enumerate(parts)]
+    return filter_corpora(corpora, names, lambda: [ListCorpus("test", HELD_OUT)], folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "dropped"),
+    [("duplicates", [2]), ("identical", [3]), ("script", [4]), ("overlap", [7, 8])],
+)
+def test_filter_drops_its_pairs(name: str, dropped: list[int], tmp_path: Path) -> None:
+    [corpus] = apply([name], tmp_path)
+    assert [*corpus] == [pair for number, pair in enumerate(PAIRS) if number not in dropped]
+    assert corpus.dropped == {name: len(dropped)}
+    assert isinstance(corpus, FilteredCorpus)
+    assert corpus.read_dropped(name, 1) == [PAIRS[dropped[0]]]
+
+
+def test_filters_have_the_names_of_the_config() -> None:
+    assert tuple(FILTERS) == NAMES
+
+
+def test_pair_counts_for_the_first_filter_that_drops_it(tmp_path: Path) -> None:
+    pairs = [("дом", "дом"), ("a house", "ein Haus"), ("a dog", "ein Hund")]
+    counts = [
+        apply(names, tmp_path, [pairs])[0].dropped
+        for names in (["identical", "script"], ["script", "identical"])
+    ]
+    assert counts == [{"identical": 1, "script": 0}, {"script": 1, "identical": 0}]
+
+
+def test_duplicates_are_found_across_corpora(tmp_path: Path) -> None:
+    first, second = apply(["duplicates"], tmp_path, [PAIRS[:2], PAIRS[1:4]])
+    assert [*first] == PAIRS[:2]
+    assert [*second] == PAIRS[3:4]
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60), st.data())
+def test_any_range_of_a_filtered_corpus_is_that_of_a_list(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], data: st.DataObject
+) -> None:
+    pairs = [(word, word.upper() + "x") for word in words]
+    [corpus] = apply(["duplicates"], tmp_path_factory.mktemp("cache"), [pairs])
+    expected = [*dict.fromkeys(pairs)]
+    assert len(corpus) == len(expected)
+    start = data.draw(st.integers(0, len(expected)))
+    stop = data.draw(st.integers(start, len(expected)))
+    assert corpus.read(start, stop) == expected[start:stop]
+
+
+def test_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["duplicates", "script", "overlap"]
+    [first] = apply(names, tmp_path)
+    expected = [*first]
+    monkeypatch.setattr(ListCorpus, "read", None)
+    [again] = apply(names, tmp_path)
+    assert (len(again), again.dropped) == (len(expected), first.dropped)
+    monkeypatch.undo()
+    assert [*again] == expected
+    assert again.fingerprint() == first.fingerprint()
+
+
+def test_fingerprint_names_texts_and_filters(tmp_path: Path) -> None:
+    corpora = [
+        *apply([], tmp_path),
+        *apply(["script"], tmp_path),
+        *apply(["identical"], tmp_path),
+        *apply(["identical", "script"], tmp_path),
+        *apply(["identical", "script"], tmp_path, [PAIRS[:-1]]),
+        *apply(["overlap"], tmp_path),
+    ]
+    assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)
+
+
+def test_filters_that_leave_nothing_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"drop all pairs of part 0: \{'identical': 1\}"):
+        apply(["identical"], tmp_path, [[("x", "x")]])
+
+
+def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "filters").write_text("in the way")
+    with pytest.raises(DataError, match=r"data\.cache_directory="):
+        apply(["identical"], tmp_path)
+
+
+@pytest.mark.parametrize("names", [("duplicate",), ("script", "script")])
+def test_unknown_and_repeated_filters_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="must be some of duplicates, identical"):
+        validate(Config(data=DataConfig(filters=names)))
+
+
+def test_training_and_its_split_have_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    for name, pairs in (("train", PAIRS), ("test", HELD_OUT)):
+        for side in range(2):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (tmp_path / f"{name}.{side}").write_text(text)
+    data = DataConfig(
+        "text",
+        train_src=(f"{tmp_path}/train.0",),
+        train_tgt=(f"{tmp_path}/train.1",),
+        test_src=f"{tmp_path}/test.0",
+        test_tgt=f"{tmp_path}/test.1",
+        cache_directory=f"{tmp_path}/cache",
+        filters=NAMES,
+    )
+    [(corpus, weight)] = open_training(data)
+    kept = [PAIRS[number] for number in (0, 1, 5, 6)]
+    assert ([*corpus], weight) == (kept, 1.0)
+    assert [*open_split(data, "train")] == kept
+    assert [*open_split(data, "test")] == HELD_OUT
+    np.testing.assert_array_equal([*corpus.dropped.values()], [1, 1, 1, 2])
