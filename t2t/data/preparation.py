@@ -11,8 +11,8 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, DataConfig
-from t2t.data.corpus import Corpus, DataError
-from t2t.data.corpus_sources import find_memory, open_training
+from t2t.data.corpus import Corpus, DataError, find_memory
+from t2t.data.corpus_sources import open_training
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
