@@ -27,7 +27,7 @@ CHOICES = {
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
     "model.kernels": ("auto", "textbook"),
-    "data.source": ("phrasebook", "multi30k", "tfds", "text"),
+    "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
     "training.optimizer": ("adam",),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),

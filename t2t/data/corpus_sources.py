@@ -3,7 +3,7 @@
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
 from t2t.config.variants import find_variant
-from t2t.data import multi30k, tfds_corpus
+from t2t.data import hugging_face, multi30k, tfds_corpus
 from t2t.data.corpus import (
     ConcatenatedCorpus,
     Corpus,
@@ -24,7 +24,8 @@ def check_paths(data: DataConfig) -> None:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    files = (*data.train_src, *data.train_tgt, data.validation_src, data.validation_tgt)
+    files = [*data.train_src, *data.train_tgt, data.validation_src, data.validation_tgt]
+    files += [entry.partition("=")[2] for entry in data.hf_files]
     for path in (data.directory, *files, data.test_src, data.test_tgt):
         make_path(path)
     cache = make_path(data.cache_directory)
@@ -78,6 +79,8 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
             return multi30k.SPLITS
         case "tfds":
             return tfds_corpus.list_tfds_splits(data)
+        case "hf":
+            return hugging_face.list_hf_splits(data)
         case "phrasebook":
             return tuple(phrasebook.SIZES)
         case _:
@@ -87,7 +90,7 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
 
 def _find_split(data: DataConfig, split: str) -> Corpus | None:
     match data.source:
-        case "text" | "multi30k" | "tfds" | "phrasebook" if split not in list_splits(data):
+        case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in list_splits(data):
             return None
         case "text":
             return _open_text(data, split)
@@ -95,6 +98,8 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
             return multi30k.open_multi30k(data, split)
         case "tfds":
             return tfds_corpus.open_tfds(data, split)
+        case "hf":
+            return hugging_face.open_hf(data, split)
         case "phrasebook":
             return _open_phrasebook(data, split)
         case other:
@@ -113,6 +118,8 @@ def prepare(data: DataConfig) -> None:
             multi30k.prepare_multi30k(data)
         case "tfds":
             tfds_corpus.prepare_tfds(data)
+        case "hf":
+            hugging_face.prepare_hf(data)
 
 
 def _open_text(data: DataConfig, split: str) -> Corpus:

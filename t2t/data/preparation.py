@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, DataConfig
+from t2t.data import hugging_face
 from t2t.data.corpus import Corpus, DataError, find_memory
 from t2t.data.corpus_sources import open_training
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
@@ -20,7 +21,7 @@ from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path, measure_size
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
-LARGE_TEXT = 2 << 30  # bytes of text files; WMT14 English-German has 1.2 GB
+LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
 LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 
 _log = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ def is_large(data: DataConfig) -> bool:
             for path in (*data.train_src, *data.train_tgt)
         )
         return sum(sizes) > LARGE_TEXT
+    if data.source == "hf":
+        return hugging_face.measure_text(data) > LARGE_TEXT
     if data.source == "tfds":
         return sum(len(corpus) for corpus, _ in open_training(data)) > LARGE_CORPUS
     return False  # the others are small; a registered source is read by its own rules
@@ -89,8 +92,12 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if not Vocabulary.is_saved(workdir / "vocab"):
         return False
     data = config.data
-    files = [*data.train_src, *data.train_tgt] if data.source == "text" else []
-    if any(recall(find_memory(data), make_path(path)) is None for path in files):
+    files: list[Path] = []
+    if data.source == "text":
+        files = [make_path(path) for path in (*data.train_src, *data.train_tgt)]
+    elif data.source == "hf":
+        files = [*hugging_face.find_copy(data, "train")]
+    if any(recall(find_memory(data), path) is None for path in files):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)
