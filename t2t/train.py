@@ -173,6 +173,9 @@ def make_training_loader(
     tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
     plan = make_plan(lengths, config.data, config.seed, weights)
+    if any(weight != 1 for weight in weights):
+        for corpus, weight in zip(corpora, weights, strict=True):
+            _log.info("an epoch uses each pair %.4g times: %s", weight, corpus.name)
     _log.info(
         "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
         "dropped: %s",

@@ -27,22 +27,40 @@ def data_problems(data: DataConfig) -> list[str]:
             f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
             "raise it to that value, or lower data.max_length"
         )
-    if data.packed_length and any(weight % 1 for weight in data.train_weights):
-        problems.append(
-            f"data.train_weights={data.train_weights} must be whole numbers with "
-            "data.packed_length, since all epochs use the same packed rows"
-        )
     return problems
 
 
 def _source_problems(data: DataConfig) -> list[str]:
-    match data.source:
-        case "text":
-            return _text_problems(data)
-        case "hf":
-            return _hf_problems(data)
-        case _:
-            return []
+    sources = data.source.split("+")
+    problems = []
+    if len(set(sources)) < len(sources):
+        problems.append(f"data.source={data.source!r} names a source twice; name each once")
+    if "text" in sources:
+        problems += _text_problems(data)
+    if "hf" in sources:
+        problems += _hf_problems(data)
+    return problems + _weight_problems(data)
+
+
+def _weight_problems(data: DataConfig) -> list[str]:
+    problems = []
+    weights, sources = data.train_weights, data.source.split("+")
+    count = sum(len(data.train_src) if source == "text" else 1 for source in sources)
+    if weights and len(weights) != count:
+        problems.append(
+            f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
+            "or none"
+        )
+    if any(weight <= 0 for weight in weights):
+        problems.append(
+            f"data.train_weights={weights} must all be positive; to skip a corpus, remove it"
+        )
+    if weights and data.temperature:
+        problems.append(
+            f"data.train_weights={weights} and data.temperature={data.temperature} both say how "
+            "often an epoch uses a corpus; give one of them"
+        )
+    return problems
 
 
 def _text_problems(data: DataConfig) -> list[str]:
@@ -51,16 +69,6 @@ def _text_problems(data: DataConfig) -> list[str]:
         problems.append(
             f"data.train_src has {len(data.train_src)} files and data.train_tgt "
             f"{len(data.train_tgt)}; data.source='text' needs equally many, at least one"
-        )
-    if data.train_weights and len(data.train_weights) != len(data.train_src):
-        problems.append(
-            f"data.train_weights has {len(data.train_weights)} values for "
-            f"{len(data.train_src)} files; give one for each, or none"
-        )
-    if any(weight <= 0 for weight in data.train_weights):
-        problems.append(
-            f"data.train_weights={data.train_weights} must all be positive; "
-            "to skip a corpus, remove its files"
         )
     for split in ("validation", "test"):
         src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")

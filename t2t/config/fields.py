@@ -90,7 +90,8 @@ class DataConfig:
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
-    # own files), or a registered source
+    # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
+    # are trained on, and another split is the first one's that has it
     source: str = "phrasebook"
     src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
     tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
@@ -115,9 +116,12 @@ class DataConfig:
     # source="text": files of source sentences for training, one sentence per line, plain or .gz
     train_src: tuple[str, ...] = ()
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
-    # source="text": for each file of train_src, how often an epoch uses its pairs; 0.5: each epoch
-    # uses another half of them; empty: once
+    # for each training corpus (each source is one, source="text" one for each file of train_src),
+    # how often an epoch uses its pairs; 0.5: each epoch uses another half of them; empty: once
     train_weights: tuple[float, ...] = ()
+    # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
+    # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019)
+    temperature: float = 0.0
     validation_src: str = ""  # source="text": source sentences of the validation split
     validation_tgt: str = ""  # source="text": their translations
     test_src: str = ""  # source="text": source sentences of the test split

@@ -36,7 +36,7 @@ _POSITIVE = """
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
     checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
-    decoding.sampling_seed data.packed_length seed
+    decoding.sampling_seed data.packed_length data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -54,9 +54,10 @@ def validate(config: Config) -> Config:
     import_plugins(config.plugins)
     values = flatten(config)
     problems = [
-        describe_unknown(name, values[name])
+        describe_unknown(name, value)
         for name in CHOICES
-        if values[name] not in choices(name)
+        for value in (values[name].split("+") if name == "data.source" else [values[name]])
+        if value not in choices(name)
     ]
     problems += [
         f"{name}={values[name]!r} must be positive"

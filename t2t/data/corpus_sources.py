@@ -1,5 +1,8 @@
 """Opens the corpora that a `DataConfig` names, each from its source."""
 
+import dataclasses
+from collections.abc import Sequence
+
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
 from t2t.config.variants import find_variant
@@ -34,6 +37,11 @@ def check_paths(data: DataConfig) -> None:
             check_writable(cache)
 
 
+def list_parts(data: DataConfig) -> list[DataConfig]:
+    """The config of each source in data.source, "multi30k+text" for example, in that order."""
+    return [dataclasses.replace(data, source=name) for name in data.source.split("+")]
+
+
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     """Opens the training corpora; returns each with its weight.
 
@@ -42,35 +50,52 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     Raises:
         DataError: A corpus is missing or invalid.
     """
-    if data.source != "text":
-        return [(open_split(data, "train"), 1.0)]
-    files = zip(data.train_src, data.train_tgt, strict=True)
-    weights = data.train_weights or (1.0,) * len(data.train_src)
-    memory = find_memory(data)
-    return [
-        (TextCorpus(*pair, memory), weight) for pair, weight in zip(files, weights, strict=True)
-    ]
+    corpora = [corpus for part in list_parts(data) for corpus in _open_part(part)]
+    weights = list(data.train_weights) or [1.0] * len(corpora)
+    if data.temperature:
+        weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
+    return list(zip(corpora, weights, strict=True))
+
+
+def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
+    """Weights with which corpora have shares of an epoch that grow as size ** (1 / temperature).
+
+    The largest corpus is used once per epoch: weight = (size / largest) ** (1 / temperature - 1)
+    (Arivazhagan et al. 2019, section 4.2; 1 keeps the sizes, infinity makes all shares equal).
+    """
+    return [(size / max(sizes)) ** (1 / temperature - 1) for size in sizes]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:
-    """Opens one split; "train" holds every pair once, whatever the weights of the corpora.
+    """Opens one split; of several sources it is the first one's that has the split.
+
+    "train" holds every pair of all sources once, whatever the weights of the corpora.
 
     Raises:
         DataError: The split is unknown or invalid.
     """
-    if data.source == "multi30k":
-        split = multi30k.find_split(split)
-    corpus = _find_split(data, split)
-    if corpus is None:
-        raise DataError(
-            f"split {split!r} is unknown; data.source={data.source!r} has "
-            f"{', '.join(list_splits(data))} here"
-        )
-    return corpus
+    if split == "train":
+        corpora = [corpus for corpus, _ in open_training(data)]
+        return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
+    for part in list_parts(data):
+        if (corpus := _find_split(part, split)) is not None:
+            return corpus
+    raise _unknown_split(data, split)
+
+
+def _unknown_split(data: DataConfig, split: str) -> DataError:
+    return DataError(
+        f"split {split!r} is unknown; data.source={data.source!r} has "
+        f"{', '.join(list_splits(data))} here"
+    )
 
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits that `open_split` takes; a registered source may have more."""
+    return tuple(dict.fromkeys(name for part in list_parts(data) for name in _list_splits(part)))
+
+
+def _list_splits(data: DataConfig) -> tuple[str, ...]:
     match data.source:
         case "text":
             held_out = {"validation": data.validation_src, "test": data.test_src}
@@ -88,12 +113,27 @@ def list_splits(data: DataConfig) -> tuple[str, ...]:
             return tuple(split for split in common if _find_split(data, split) is not None)
 
 
+def _open_part(data: DataConfig) -> list[Corpus]:
+    """Opens the training corpora of one source."""
+    if data.source == "text":
+        memory = find_memory(data)
+        files = zip(data.train_src, data.train_tgt, strict=True)
+        return [TextCorpus(*pair, memory) for pair in files]
+    if (corpus := _find_split(data, "train")) is None:
+        raise _unknown_split(data, "train")
+    return [corpus]
+
+
 def _find_split(data: DataConfig, split: str) -> Corpus | None:
+    """Opens a split of one source; None if the source does not have it."""
+    if data.source == "multi30k":
+        split = multi30k.find_split(split)
     match data.source:
-        case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in list_splits(data):
+        case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in _list_splits(data):
             return None
         case "text":
-            return _open_text(data, split)
+            files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+            return TextCorpus(*files, find_memory(data))
         case "multi30k":
             return multi30k.open_multi30k(data, split)
         case "tfds":
@@ -113,21 +153,14 @@ def prepare(data: DataConfig) -> None:
     Raises:
         DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
-    match data.source:
-        case "multi30k":
-            multi30k.prepare_multi30k(data)
-        case "tfds":
-            tfds_corpus.prepare_tfds(data)
-        case "hf":
-            hugging_face.prepare_hf(data)
-
-
-def _open_text(data: DataConfig, split: str) -> Corpus:
-    if split == "train":
-        parts = [corpus for corpus, _ in open_training(data)]
-        return parts[0] if len(parts) == 1 else ConcatenatedCorpus(parts)
-    files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-    return TextCorpus(*files, find_memory(data))
+    for part in list_parts(data):
+        match part.source:
+            case "multi30k":
+                multi30k.prepare_multi30k(part)
+            case "tfds":
+                tfds_corpus.prepare_tfds(part)
+            case "hf":
+                hugging_face.prepare_hf(part)
 
 
 def _open_phrasebook(data: DataConfig, split: str) -> Corpus:

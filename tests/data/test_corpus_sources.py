@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data import corpus_sources
-from t2t.data.corpus import DataError
+from t2t.data.corpus import Corpus, DataError, ListCorpus
 
 
 def write_pair(folder: Path, stem: str, count: int) -> tuple[str, str]:
@@ -56,3 +57,64 @@ def test_phrasebook_refuses_other_languages(src: str, tgt: str) -> None:
     data = DataConfig(source="phrasebook", src_language=src, tgt_language=tgt)
     with pytest.raises(DataError, match="'phrasebook' translates between two of en, de"):
         corpus_sources.open_split(data, "test")
+
+
+@pytest.fixture
+def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers a source "toy" with two pairs in each of three splits."""
+    monkeypatch.setattr(variants, "_registered", {})
+
+    def open_toy(data: DataConfig, split: str) -> Corpus | None:  # noqa: ARG001
+        pairs = [("toy", split), ("spiel", split)]
+        return ListCorpus(f"toy, {split}", pairs) if split in ("train", "test", "extra") else None
+
+    variants.register("data.source", "toy")(open_toy)
+
+
+@pytest.mark.usefixtures("_toy_source")
+def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
+    (src1, tgt1), (src2, tgt2) = write_pair(tmp_path, "a", 3), write_pair(tmp_path, "b", 4)
+    data = DataConfig(
+        source="toy+text",
+        train_src=(src1, src2),
+        train_tgt=(tgt1, tgt2),
+        validation_src=src1,
+        validation_tgt=tgt1,
+        test_src=src1,
+        test_tgt=tgt1,
+        cache_directory=str(tmp_path),
+    )
+    assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(2, 1), (3, 1), (4, 1)]
+    whole = corpus_sources.open_split(data, "train")
+    assert [src for src, _ in whole][1:4] == ["spiel", "a.en 0", "a.en 1"]
+    assert corpus_sources.list_splits(data) == ("train", "test", "validation")
+    assert corpus_sources.open_split(data, "test")[0] == ("toy", "test")
+    assert corpus_sources.open_split(data, "validation")[0] == ("a.en 0", "a.de 0")
+    assert corpus_sources.open_split(data, "extra")[0] == ("toy", "extra")
+    data.source = "text+toy"
+    assert corpus_sources.open_split(data, "test")[0] == ("a.en 0", "a.de 0")
+    assert [len(corpus) for corpus, _ in corpus_sources.open_training(data)] == [3, 4, 2]
+    data.train_weights = (1.0, 0.5, 3.0)
+    assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 0.5, 3]
+
+
+def test_shares_of_corpora_follow_their_sizes_to_the_power_of_one_over_t(tmp_path: Path) -> None:
+    files = [write_pair(tmp_path, name, count) for name, count in (("a", 32), ("b", 4), ("c", 1))]
+    src, tgt = zip(*files, strict=True)
+    data = DataConfig("text", train_src=src, train_tgt=tgt, cache_directory=str(tmp_path))
+    for temperature in (1.0, 2.0, 5.0, 1e9):
+        data.temperature = temperature
+        found = corpus_sources.open_training(data)
+        uses = [len(corpus) * weight for corpus, weight in found]
+        wanted = [size ** (1 / temperature) for size in (32, 4, 1)]
+        assert uses[0] == 32
+        assert uses == pytest.approx([32 * each / wanted[0] for each in wanted])
+
+
+@pytest.mark.usefixtures("_toy_source")
+def test_source_without_training_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text("en\tde\na\tb\n")
+    data = DataConfig("toy+hf", hf_files=(f"validation={path}",), cache_directory=str(tmp_path))
+    with pytest.raises(DataError, match=r"'train' is unknown; .*'hf' has validation here"):
+        corpus_sources.open_training(data)
