@@ -187,6 +187,9 @@ def make_training_loader(
     else:
         loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
         plan = loader.plan
+    if any(weight != 1 for weight in weights):
+        for corpus, weight in zip(corpora, weights, strict=True):
+            _log.info("an epoch uses each pair %.4g times: %s", weight, corpus.name)
     _log.info(
         "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
         "dropped: %s",

@@ -82,6 +82,7 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
         "tpu",
         "gcs",
         "s3",
+        "hf",
         "ctranslate2",
         "dev",
     ]

@@ -63,6 +63,7 @@ def test_extras_of_the_package_are_the_requirements_for_each_purpose() -> None:
         "tpu": read_requirements("requirements-tpu.txt"),
         "gcs": read_requirements("requirements-gcs.txt"),
         "s3": read_requirements("requirements-s3.txt"),
+        "hf": read_requirements("requirements-hf.txt"),
         "ctranslate2": [each for each in dev if each.name == "ctranslate2"],
         "dev": dev,
     }

@@ -221,7 +221,8 @@ def write_json_lines(folder: Path) -> dict[str, Any]:
     for split, pairs in splits.items():
         lines = [json.dumps({"en": english, "de": german}) for english, german in pairs]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    return {"data.source": "json_lines", "data.directory": str(folder)}
+    fields = {"source": "json_lines", "directory": str(folder), "train_weights": ()}
+    return {f"data.{name}": value for name, value in fields.items()}
 
 
 def test_registered_source_gives_the_splits_of_training_and_evaluation(tmp_path: Path) -> None:

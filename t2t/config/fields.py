@@ -89,8 +89,9 @@ class ModelConfig:
 class DataConfig:
     """The corpus, the pairs of it that are used, and the size of batches."""
 
-    # phrasebook (embedded, synthetic) | multi30k | tfds | text (your own files), or a registered
-    # source
+    # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
+    # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
+    # are trained on, and another split is the first one's that has it
     source: str = "phrasebook"
     src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
     tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
@@ -98,12 +99,29 @@ class DataConfig:
     # default of TFDS)
     directory: str = ""
     tfds_name: str = "wmt14_translate/de-en"  # source="tfds": a TFDS translation dataset
+    # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
+    # "@REVISION" at its end; empty: the files of hf_files
+    hf_name: str = ""
+    # source="hf": files that hold both sides, each as "SPLIT=FILE": .tsv, .csv, .jsonl, .json or
+    # .parquet, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    hf_files: tuple[str, ...] = ()
+    # source="hf": read the Hub's files while they are copied; False: through the cache of
+    # `datasets` on this machine
+    hf_streaming: bool = True
+    # source="hf": column of source sentences; "translation.en": key "en" in the column
+    # "translation"; a number: column of a file without a line of names, from 0; empty: the
+    # language, in the column "translation" if there is one
+    src_column: str = ""
+    tgt_column: str = ""  # source="hf": column of their translations
     # source="text": files of source sentences for training, one sentence per line, plain or .gz
     train_src: tuple[str, ...] = ()
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
-    # source="text": for each file of train_src, how often an epoch uses its pairs; 0.5: each epoch
-    # uses another half of them; empty: once
+    # for each training corpus (each source is one, source="text" one for each file of train_src),
+    # how often an epoch uses its pairs; 0.5: each epoch uses another half of them; empty: once
     train_weights: tuple[float, ...] = ()
+    # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
+    # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019)
+    temperature: float = 0.0
     validation_src: str = ""  # source="text": source sentences of the validation split
     validation_tgt: str = ""  # source="text": their translations
     test_src: str = ""  # source="text": source sentences of the test split

@@ -5,10 +5,10 @@ Each error message names the field, the value, the rule and the remedy.
 
 import dataclasses
 
+from t2t.config.data_rules import data_problems
 from t2t.config.fields import (
     Config,
     ConfigError,
-    DataConfig,
     DecodingConfig,
     ModelConfig,
     flatten,
@@ -36,13 +36,12 @@ _POSITIVE = """
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
     checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
-    decoding.sampling_seed data.packed_length seed
+    decoding.sampling_seed data.packed_length data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.adam_b1 training.adam_b2 data.subword_sampling
 """.split()
-FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 _SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
@@ -55,9 +54,10 @@ def validate(config: Config) -> Config:
     import_plugins(config.plugins)
     values = flatten(config)
     problems = [
-        describe_unknown(name, values[name])
+        describe_unknown(name, value)
         for name in CHOICES
-        if values[name] not in choices(name)
+        for value in (values[name].split("+") if name == "data.source" else [values[name]])
+        if value not in choices(name)
     ]
     problems += [
         f"{name}={values[name]!r} must be positive"
@@ -76,7 +76,7 @@ def validate(config: Config) -> Config:
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
-    problems += _model_problems(config.model) + _data_problems(config.data)
+    problems += _model_problems(config.model) + data_problems(config.data)
     problems += _decoding_problems(config.decoding) + _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -135,72 +135,6 @@ def _transformer_problems(model: ModelConfig) -> list[str]:
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
             "use an even model.d_k or another model.position"
         )
-    return problems
-
-
-def _data_problems(data: DataConfig) -> list[str]:
-    problems = _text_problems(data) if data.source == "text" else []
-    if data.max_length % data.length_multiple:
-        problems.append(
-            f"data.max_length={data.max_length} is no multiple of "
-            f"data.length_multiple={data.length_multiple}; raise it to "
-            f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
-        )
-    longest = "data.packed_length" if data.packed_length else "data.max_length"
-    length = data.packed_length or data.max_length
-    if data.batch_tokens < length * data.rows_multiple:
-        problems.append(
-            f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
-            f"{data.rows_multiple} rows of {longest}={length}; raise it to "
-            f"{length * data.rows_multiple}, or lower one of the others"
-        )
-    if length < data.max_length:
-        problems.append(
-            f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
-            "raise it to that value, or lower data.max_length"
-        )
-    if data.packed_length and any(weight % 1 for weight in data.train_weights):
-        problems.append(
-            f"data.train_weights={data.train_weights} must be whole numbers with "
-            "data.packed_length, since all epochs use the same packed rows"
-        )
-    unknown = [name for name in data.filters if name not in FILTERS]
-    if unknown or len(set(data.filters)) < len(data.filters):
-        problems.append(
-            f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
-            "command line as \"('duplicates','script')\""
-        )
-    if data.subword_sampling and not data.packed_length:
-        problems.append(
-            f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
-            f"same in all epochs; set data.packed_length to {data.max_length} or more"
-        )
-    return problems
-
-
-def _text_problems(data: DataConfig) -> list[str]:
-    problems = []
-    if not data.train_src or len(data.train_src) != len(data.train_tgt):
-        problems.append(
-            f"data.train_src has {len(data.train_src)} files and data.train_tgt "
-            f"{len(data.train_tgt)}; data.source='text' needs equally many, at least one"
-        )
-    if data.train_weights and len(data.train_weights) != len(data.train_src):
-        problems.append(
-            f"data.train_weights has {len(data.train_weights)} values for "
-            f"{len(data.train_src)} files; give one for each, or none"
-        )
-    if any(weight <= 0 for weight in data.train_weights):
-        problems.append(
-            f"data.train_weights={data.train_weights} must all be positive; "
-            "to skip a corpus, remove its files"
-        )
-    for split in ("validation", "test"):
-        src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-        if bool(src) != bool(tgt):
-            problems.append(
-                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
-            )
     return problems
 
 

@@ -179,13 +179,21 @@ class BatchPlan:
         """
         members, weight = self._members[shape][corpus]
         whole, fraction = divmod(weight, 1)
-        if not fraction or not len(members):
+        if not fraction:
             return np.tile(members, int(whole))
-        # At least one; otherwise a pair that is alone in its shape might never be used.
-        count = max(round(fraction * len(members)), 1)
         order = np.random.default_rng((self.seed, shape, corpus, 1)).permutation(members)
-        rest = order.take(epoch * count + np.arange(count), mode="wrap")
-        return np.concatenate([np.tile(members, int(whole)), rest])
+        return np.concatenate([np.tile(members, int(whole)), take_next(order, fraction, epoch)])
+
+
+def take_next(cycle: Int[np.ndarray, "n"], fraction: float, epoch: int) -> Int[np.ndarray, "_"]:
+    """The part of a fixed order that an epoch uses: the next round(fraction * n), cyclically.
+
+    At least one; otherwise a pair that is alone in its shape might never be used.
+    """
+    if not len(cycle):
+        return cycle
+    count = max(round(fraction * len(cycle)), 1)
+    return cycle.take(epoch * count + np.arange(count), mode="wrap")
 
 
 def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[np.ndarray, "_"]]:

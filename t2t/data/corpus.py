@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import describe_error, make_path
 from t2t.storage.staging import stage_file
@@ -238,6 +239,46 @@ class ConcatenatedCorpus(Corpus):
     def fingerprint(self) -> str:
         """A hash of the parts' fingerprints."""
         return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
+
+
+class DistantCorpus(Corpus):
+    """A corpus of which this host has no text, but perhaps the tokens."""
+
+    def __init__(self, directory: str, name: str, length: int, fingerprint: str):
+        """`directory`: where the text would be."""
+        self._directory, self._length, self._fingerprint = directory, length, fingerprint
+        self.name = name
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, start: int, stop: int) -> list[Pair]:  # noqa: ARG002
+        """Raises `DataError`: the text is not here."""
+        raise DataError(
+            f"the text of {self.name} is not in {self._directory}; prepare it there with "
+            "`python -m t2t.prepare --config=...`, or name a folder that has it in data.directory. "
+            "Training needs it only if it was not prepared with --workdir, or for "
+            "training.bleu_every"
+        )
+
+    def fingerprint(self) -> str:
+        """The fingerprint that the corpus has where its text is."""
+        return self._fingerprint
+
+
+def check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
+    """Raises `DataError` unless a source knows both languages of the config, which differ."""
+    pair = data.src_language, data.tgt_language
+    if not set(pair) <= set(known) or pair[0] == pair[1]:
+        raise DataError(
+            f"data.src_language={pair[0]!r} and data.tgt_language={pair[1]!r}: "
+            f"data.source={data.source!r} translates between two of {', '.join(known)}"
+        )
+
+
+def find_memory(data: DataConfig) -> Path:
+    """The folder of what was found in files of text (`file_facts`)."""
+    return make_path(data.cache_directory) / "files"
 
 
 def hash_strings(*strings: str) -> str:

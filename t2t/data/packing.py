@@ -20,6 +20,7 @@ from t2t.data.batching import (
     Lengths,
     PlannedBatch,
     count_rows,
+    take_next,
 )
 
 _BLOCK = 256  # rows that are about equally full, and pairs that are about equally long
@@ -39,7 +40,10 @@ class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
     Each row has `data.packed_length` source positions and as many target positions. The pairs of a
-    row come from one block of `BLOCK` pairs.
+    row come from one block of `BLOCK` pairs. floor(weight) copies of each pair are in rows that
+    every epoch uses. If the weight has a fractional part, each pair is also in one row of its own
+    corpus, and each epoch takes the next round(fraction * n) of these n rows, cyclically, of a
+    fixed random order.
     """
 
     def _arrange(
@@ -51,22 +55,33 @@ class PackedBatchPlan(BatchPlan):
     ) -> None:
         length = data.packed_length
         self.shapes = [BatchShape(length, length, count_rows(length, data))]
-        uses = np.array(weights, int)
-        counts = [
-            int(kept[start:stop].sum()) * uses[number]
-            for number, (start, stop) in enumerate(itertools.pairwise(starts))
-        ]
-        self._pairs = np.empty(sum(counts), np.int32)
-        sizes, filled = [np.zeros(1, np.int32)], 0
-        for start in range(0, len(kept), BLOCK):
-            pairs = np.arange(start, min(start + BLOCK, len(kept)))
-            repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
-            packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
-            self._pairs[filled : filled + len(packed)] = packed
-            filled += len(packed)
-            sizes.append(own_sizes.astype(np.int32))
-        # Row i holds _pairs[_ends[i] : _ends[i + 1]].
+        whole, fractions = np.divmod(np.array(weights, float), 1)
+        # (uses of each corpus's pairs, range of pairs): rows of all epochs, then of a part of them
+        groups = [(whole.astype(int), range(len(kept)))]
+        for number in np.flatnonzero(fractions).tolist():
+            once = (np.arange(len(weights)) == number).astype(int)
+            groups.append((once, range(starts[number], starts[number + 1])))
+        num_kept = [int(kept[start:stop].sum()) for start, stop in itertools.pairwise(starts)]
+        self._pairs = np.empty(sum(int(uses @ num_kept) for uses, _ in groups), np.int32)
+        sizes, filled, ends = [np.zeros(1, np.int32)], 0, []
+        for uses, members in groups:
+            for start in range(members.start, members.stop, BLOCK):
+                pairs = np.arange(start, min(start + BLOCK, members.stop))
+                repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
+                packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
+                self._pairs[filled : filled + len(packed)] = packed
+                filled += len(packed)
+                sizes.append(own_sizes.astype(np.int32))
+            ends.append(sum(map(len, sizes)) - 1)
+        # Row i holds _pairs[_ends[i] : _ends[i + 1]]. Every epoch uses the first `_num_whole` rows.
         self._ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)
+        self._num_whole = ends[0]
+        self._cycles = [  # of each fractional weight: its rows in a random order, and their share
+            (np.random.default_rng((self.seed, n, 1)).permutation(np.arange(*rows)), fraction)
+            for n, (rows, fraction) in enumerate(
+                zip(itertools.pairwise(ends), fractions[fractions > 0], strict=True)
+            )
+        ]
 
     def _pack(
         self, pairs: Int[np.ndarray, "_"], length: int
@@ -76,7 +91,9 @@ class PackedBatchPlan(BatchPlan):
         return pairs[np.argsort(rows, kind="stable")], np.bincount(rows)
 
     def _plan_epoch(self, epoch: int) -> list[Any]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self._ends) - 1)
+        rows = [np.arange(self._num_whole)]
+        rows += [take_next(cycle, fraction, epoch) for cycle, fraction in self._cycles]
+        order = np.random.default_rng((self.seed, epoch)).permutation(np.concatenate(rows))
         size = self.shapes[0].rows
         return [order[start : start + size] for start in range(0, len(order), size)]
 

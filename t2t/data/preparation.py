@@ -11,8 +11,9 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, DataConfig
-from t2t.data.corpus import Corpus, DataError
-from t2t.data.corpus_sources import find_memory, open_training
+from t2t.data import hugging_face
+from t2t.data.corpus import Corpus, DataError, find_memory
+from t2t.data.corpus_sources import list_parts, open_split, open_training
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
@@ -20,7 +21,7 @@ from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path, measure_size
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
-LARGE_TEXT = 2 << 30  # bytes of text files; WMT14 English-German has 1.2 GB
+LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
 LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 
 _log = logging.getLogger(__name__)
@@ -72,16 +73,24 @@ def check_prepared(config: Config, workdir: Path) -> None:
 
 
 def is_large(data: DataConfig) -> bool:
-    """Returns whether preparing the training corpus takes more than some minutes."""
-    if data.source == "text":
-        sizes = (
-            measure_size(make_path(path)) * (3 if path.endswith(".gz") else 1)
-            for path in (*data.train_src, *data.train_tgt)
-        )
-        return sum(sizes) > LARGE_TEXT
-    if data.source == "tfds":
-        return sum(len(corpus) for corpus, _ in open_training(data)) > LARGE_CORPUS
-    return False  # the others are small; a registered source is read by its own rules
+    """Returns whether preparing the training corpora takes more than some minutes."""
+    parts = list_parts(data)  # other sources are small; a registered one is read by its own rules
+    pairs = sum(len(open_split(part, "train")) for part in parts if part.source == "tfds")
+    return pairs > LARGE_CORPUS or sum(map(_measure_text, parts)) > LARGE_TEXT
+
+
+def _measure_text(data: DataConfig) -> int:
+    """Bytes of the training text of a source that is text; others count as none."""
+    match data.source:
+        case "text":
+            return sum(
+                measure_size(make_path(path)) * (3 if path.endswith(".gz") else 1)
+                for path in (*data.train_src, *data.train_tgt)
+            )
+        case "hf":
+            return hugging_face.measure_text(data)
+        case _:
+            return 0
 
 
 def is_prepared(config: Config, workdir: Path) -> bool:
@@ -89,8 +98,13 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if not Vocabulary.is_saved(workdir / "vocab"):
         return False
     data = config.data
-    files = [*data.train_src, *data.train_tgt] if data.source == "text" else []
-    if any(recall(find_memory(data), make_path(path)) is None for path in files):
+    files: list[Path] = []
+    for part in list_parts(data):
+        if part.source == "text":
+            files += [make_path(path) for path in (*part.train_src, *part.train_tgt)]
+        elif part.source == "hf":
+            files += hugging_face.find_copy(part, "train")
+    if any(recall(find_memory(data), path) is None for path in files):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)

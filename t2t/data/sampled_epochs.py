@@ -65,7 +65,7 @@ class SampledEpochs:
         data = config.data
         sizes = data.packed_length, data.batch_tokens, data.rows_multiple, data.max_length_ratio
         texts = [corpus.fingerprint() for corpus in corpora]
-        self._key = hash_strings(first, *texts, repr((sizes, data.train_weights)))
+        self._key = hash_strings(first, *texts, repr((sizes, data.train_weights, data.temperature)))
         path = workdir / _FILE
         known = json.loads(path.read_text()) if path.exists() else {}
         # Of another config, which a run may have had before its first checkpoint: of no use.

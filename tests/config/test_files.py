@@ -24,7 +24,7 @@ OVERRIDES = st.fixed_dictionaries(
         "model.dropout": st.floats(0, 1, exclude_max=True),
         "data.source": st.just("tfds"),
         "data.train_src": st.lists(st.text()).map(tuple),
-        "data.train_weights": st.lists(st.floats(0.1, 9)).map(tuple),
+        "data.train_weights": st.lists(st.floats(0.1, 9), max_size=1).map(tuple),
         "data.cache_directory": st.text(),
         "training.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
         "seed": st.integers(0),

@@ -119,11 +119,11 @@ COMBINATIONS = {
     ),
     "one weight for each file": (
         {"data": TEXT | {"train_weights": (1.0, 2.0)}},
-        "data.train_weights has 2 values for 1 files; give one for each, or none",
+        "data.train_weights has 2 values for 1 corpora; give one for each, or none",
     ),
     "weights are positive": (
         {"data": TEXT | {"train_weights": (0.0,)}},
-        "data.train_weights=(0.0,) must all be positive; to skip a corpus, remove its files",
+        "data.train_weights=(0.0,) must all be positive; to skip a corpus, remove it",
     ),
     "validation files come in pairs": (
         {"data": TEXT | {"validation_src": "v.en"}},
@@ -152,10 +152,27 @@ COMBINATIONS = {
         "data.packed_length=128 cannot hold pairs of data.max_length=256; "
         "raise it to that value, or lower data.max_length",
     ),
-    "packed corpora have whole weights": (
-        {"data": TEXT | {"packed_length": 256, "train_weights": (1.5,)}},
-        "data.train_weights=(1.5,) must be whole numbers with data.packed_length, "
-        "since all epochs use the same packed rows",
+    "one weight for each corpus of all sources": (
+        {"data": TEXT | {"source": "phrasebook+text+multi30k", "train_weights": (1.0, 2.0)}},
+        "data.train_weights has 2 values for 3 corpora; give one for each, or none",
+    ),
+    "weights or a temperature": (
+        {"data": TEXT | {"train_weights": (2.0,), "temperature": 5.0}},
+        "data.train_weights=(2.0,) and data.temperature=5.0 both say how often an epoch uses a "
+        "corpus; give one of them",
+    ),
+    "temperature is not negative": (
+        {"data": TEXT | {"temperature": -1.0}},
+        "data.temperature=-1.0 must not be negative",
+    ),
+    "each source is known": (
+        {"data": {"source": "multi30k+wmt"}},
+        "data.source='wmt' is unknown; use one of phrasebook, multi30k, tfds, hf, text, or name "
+        "the module that registers it in plugins",
+    ),
+    "sources differ": (
+        {"data": TEXT | {"source": "text+text"}},
+        "data.source='text+text' names a source twice; name each once",
     ),
     "recurrence is not packed": (
         {"model": {"kind": "rnn"}, "data": {"packed_length": 256}},

@@ -1,16 +1,11 @@
-import dataclasses
-import gzip
-import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data import corpus_sources
-from t2t.data.corpus import DataError
-from tests.data import tiny_tfds
+from t2t.data.corpus import Corpus, DataError, ListCorpus
 
 
 def write_pair(folder: Path, stem: str, count: int) -> tuple[str, str]:
@@ -64,193 +59,62 @@ def test_phrasebook_refuses_other_languages(src: str, tgt: str) -> None:
         corpus_sources.open_split(data, "test")
 
 
-def write_multi30k(folder: Path) -> dict[str, str]:
-    """Files of the real names; returns the checksums of their texts."""
-    folder.mkdir()
-    checksums = {}
-    for name in corpus_sources.MULTI30K_CHECKSUMS:
-        text = f"{name} 1\n{name} 2\n".encode()
-        (folder / f"{name}.gz").write_bytes(gzip.compress(text))
-        checksums[name] = hashlib.sha256(text).hexdigest()
-    return checksums
-
-
-@pytest.mark.parametrize(
-    ("split", "stem"),
-    [
-        ("train", "train"),
-        ("validation", "val"),
-        ("val", "val"),
-        ("test", "test_2016_flickr"),
-        ("test_2016_flickr", "test_2016_flickr"),
-    ],
-)
-@pytest.mark.parametrize(("src", "tgt"), [("en", "de"), ("fr", "en")])
-def test_multi30k_is_read_from_a_folder(
-    tmp_path: Path, split: str, stem: str, src: str, tgt: str
-) -> None:
-    write_multi30k(tmp_path / "data")
-    data = DataConfig("multi30k", src, tgt, directory=str(tmp_path / "data"))
-    assert corpus_sources.open_split(data, split)[1] == (f"{stem}.{src} 2", f"{stem}.{tgt} 2")
-
-
-def test_multi30k_is_read_unzipped_too(tmp_path: Path) -> None:
-    write_multi30k(tmp_path / "data")
-    (tmp_path / "data" / "val.en.gz").unlink()
-    (tmp_path / "data" / "val.en").write_text("1\n2\n")
-    data = DataConfig("multi30k", directory=str(tmp_path / "data"))
-    assert corpus_sources.open_split(data, "val")[0] == ("1", "val.de 1")
-    (tmp_path / "data" / "val.en").unlink()
-    with pytest.raises(DataError, match=r"holds neither val\.en nor val\.en\.gz"):
-        corpus_sources.open_split(data, "val")
-
-
-def test_multi30k_refuses_other_languages_and_splits(tmp_path: Path) -> None:
-    data = DataConfig("multi30k", "en", "cs", directory=str(tmp_path))
-    with pytest.raises(DataError, match=r"data\.tgt_language='cs'.* two of en, de, fr"):
-        corpus_sources.open_split(data, "train")
-    with pytest.raises(DataError, match=r"'dev' is unknown; .* has train, validation, test here"):
-        corpus_sources.open_split(DataConfig("multi30k"), "dev")
-
-
 @pytest.fixture
-def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """A config that downloads from a folder of this machine, with that folder's checksums."""
-    monkeypatch.setattr(corpus_sources, "MULTI30K_CHECKSUMS", write_multi30k(tmp_path / "server"))
-    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", (tmp_path / "server").as_uri())
-    return DataConfig("multi30k", cache_directory=str(tmp_path / "cache"))
+def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers a source "toy" with two pairs in each of three splits."""
+    monkeypatch.setattr(variants, "_registered", {})
+
+    def open_toy(data: DataConfig, split: str) -> Corpus | None:  # noqa: ARG001
+        pairs = [("toy", split), ("spiel", split)]
+        return ListCorpus(f"toy, {split}", pairs) if split in ("train", "test", "extra") else None
+
+    variants.register("data.source", "toy")(open_toy)
 
 
-def test_multi30k_is_downloaded_once(
-    tmp_path: Path, download: DataConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus_sources.prepare(download)
-    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", "file:///nowhere")
-    assert corpus_sources.open_split(download, "test")[0] == (
-        "test_2016_flickr.en 1",
-        "test_2016_flickr.de 1",
-    )
-    names = sorted(path.name for path in (tmp_path / "cache" / "multi30k").iterdir())
-    assert names == sorted(
-        f"{stem}.{language}.gz"
-        for stem in ("train", "val", "test_2016_flickr")
-        for language in ("en", "de")
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            gzip.compress(b"tampered"),
-            r"val\.en\.gz is not the expected file: SHA-256 of the text is",
-        ),
-        (b"<html>", "unknown, because it is not a complete gzip file"),
-        (
-            None,
-            r"val\.en\.gz cannot be downloaded: .*; put val\.en\.gz into .*cache/multi30k by hand",
-        ),
-    ],
-    ids=["other text", "no gzip", "offline"],
-)
-def test_bad_download_leaves_nothing_behind(
-    tmp_path: Path, download: DataConfig, content: bytes | None, message: str
-) -> None:
-    served = tmp_path / "server" / "val.en.gz"
-    served.unlink()
-    if content is not None:
-        served.write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        corpus_sources.open_split(download, "validation")
-    assert not (tmp_path / "cache").exists()
-
-
-def test_download_without_space_names_the_field(tmp_path: Path, download: DataConfig) -> None:
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(DataError, match=r"cannot be written: .*data\.cache_directory"):
-        corpus_sources.open_split(download, "validation")
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    directory = str(tmp_path_factory.mktemp("tfds"))
+@pytest.mark.usefixtures("_toy_source")
+def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
+    (src1, tgt1), (src2, tgt2) = write_pair(tmp_path, "a", 3), write_pair(tmp_path, "b", 4)
     data = DataConfig(
-        "tfds",
-        "de",
-        "en",
-        directory=directory,
-        tfds_name="tiny_translation",
-        cache_directory=f"{directory}/cache",
-    )
-    corpus_sources.prepare(data)
-    return data
-
-
-def test_tfds_on_another_host_is_known_but_has_no_text(
-    prepared: DataConfig, tmp_path: Path
-) -> None:
-    here = corpus_sources.open_split(prepared, "train")
-    elsewhere = dataclasses.replace(prepared, directory=str(tmp_path))
-    assert corpus_sources.list_splits(elsewhere) == corpus_sources.list_splits(prepared)
-    there = corpus_sources.open_split(elsewhere, "train")
-    assert (len(there), there.name) == (len(here), here.name)
-    assert there.fingerprint() == here.fingerprint()
-    with pytest.raises(DataError, match=rf"the text of .* is not in {tmp_path}.*t2t\.prepare"):
-        there.read(0, 1)
-    with pytest.raises(DataError, match=r"not prepared in .*, nor in data\.cache_directory="):
-        corpus_sources.open_split(dataclasses.replace(elsewhere, src_language="en"), "train")
-
-
-def test_tfds_splits_are_read(prepared: DataConfig) -> None:
-    assert set(corpus_sources.list_splits(prepared)) == set(tiny_tfds.SIZES)
-    for split, size in tiny_tfds.SIZES.items():
-        corpus = corpus_sources.open_split(prepared, split)
-        expected = sorted(tiny_tfds.pair(split, number) for number in range(size))
-        assert sorted(corpus) == expected
-        assert corpus.read(1, 3) == [corpus[1], corpus[2]]
-    with pytest.raises(DataError, match="split 'dev' is unknown"):
-        corpus_sources.open_split(prepared, "dev")
-
-
-def test_tfds_is_read_elsewhere_without_tensorflow(prepared: DataConfig) -> None:
-    program = (
-        "import sys; from t2t.config import DataConfig;"
-        "from t2t.data.corpus_sources import open_split;"
-        f"corpus = open_split(DataConfig('tfds', 'en', 'de', {prepared.directory!r},"
-        "'tiny_translation'), 'train');"
-        "assert 'tensorflow' not in sys.modules;"
-        "print(*sorted(corpus)[0], corpus.fingerprint(), sep='|', end='')"
-    )
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
-    german, english = tiny_tfds.pair("train", 0)
-    prepared_backwards = DataConfig("tfds", "en", "de", prepared.directory, prepared.tfds_name)
-    fingerprint = corpus_sources.open_split(prepared_backwards, "train").fingerprint()
-    assert result.stdout == f"{english}|{german}|{fingerprint}"
-    assert fingerprint != corpus_sources.open_split(prepared, "train").fingerprint()
-
-
-def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
-    data = DataConfig("tfds", "de", "fr", prepared.directory, prepared.tfds_name)
-    with pytest.raises(DataError, match=r"data\.tgt_language='fr'.* two of de, en"):
-        corpus_sources.open_split(data, "train")
-
-
-def test_unprepared_tfds_names_the_command(tmp_path: Path) -> None:
-    data = DataConfig(
-        "tfds",
-        directory=str(tmp_path),
-        tfds_name="tiny_translation",
+        source="toy+text",
+        train_src=(src1, src2),
+        train_tgt=(tgt1, tgt2),
+        validation_src=src1,
+        validation_tgt=tgt1,
+        test_src=src1,
+        test_tgt=tgt1,
         cache_directory=str(tmp_path),
     )
-    with pytest.raises(DataError, match=r"not prepared in .*python -m t2t\.prepare --config="):
-        corpus_sources.open_split(data, "train")
+    assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(2, 1), (3, 1), (4, 1)]
+    whole = corpus_sources.open_split(data, "train")
+    assert [src for src, _ in whole][1:4] == ["spiel", "a.en 0", "a.en 1"]
+    assert corpus_sources.list_splits(data) == ("train", "test", "validation")
+    assert corpus_sources.open_split(data, "test")[0] == ("toy", "test")
+    assert corpus_sources.open_split(data, "validation")[0] == ("a.en 0", "a.de 0")
+    assert corpus_sources.open_split(data, "extra")[0] == ("toy", "extra")
+    data.source = "text+toy"
+    assert corpus_sources.open_split(data, "test")[0] == ("a.en 0", "a.de 0")
+    assert [len(corpus) for corpus, _ in corpus_sources.open_training(data)] == [3, 4, 2]
+    data.train_weights = (1.0, 0.5, 3.0)
+    assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 0.5, 3]
 
 
-@pytest.mark.parametrize("name", ["wmt14_translate/xx-yy", "no_such_dataset"])
-def test_unknown_tfds_is_refused(tmp_path: Path, name: str) -> None:
-    data = DataConfig("tfds", directory=str(tmp_path), tfds_name=name)
-    with pytest.raises(DataError, match=rf"data\.tfds_name='{name}': .*catalog"):
-        corpus_sources.open_split(data, "train")
+def test_shares_of_corpora_follow_their_sizes_to_the_power_of_one_over_t(tmp_path: Path) -> None:
+    files = [write_pair(tmp_path, name, count) for name, count in (("a", 32), ("b", 4), ("c", 1))]
+    src, tgt = zip(*files, strict=True)
+    data = DataConfig("text", train_src=src, train_tgt=tgt, cache_directory=str(tmp_path))
+    for temperature in (1.0, 2.0, 5.0, 1e9):
+        data.temperature = temperature
+        found = corpus_sources.open_training(data)
+        uses = [len(corpus) * weight for corpus, weight in found]
+        wanted = [size ** (1 / temperature) for size in (32, 4, 1)]
+        assert uses[0] == 32
+        assert uses == pytest.approx([32 * each / wanted[0] for each in wanted])
+
+
+@pytest.mark.usefixtures("_toy_source")
+def test_source_without_training_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text("en\tde\na\tb\n")
+    data = DataConfig("toy+hf", hf_files=(f"validation={path}",), cache_directory=str(tmp_path))
+    with pytest.raises(DataError, match=r"'train' is unknown; .*'hf' has validation here"):
+        corpus_sources.open_training(data)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t.config.data_rules import FILTERS as NAMES
 from t2t.config.fields import Config, ConfigError, DataConfig
-from t2t.config.rules import FILTERS as NAMES
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.corpus_sources import open_split, open_training

@@ -1,5 +1,6 @@
 """Several pairs in a row: each once an epoch, hardly a position empty."""
 
+import hashlib
 from collections import Counter
 
 import numpy as np
@@ -84,6 +85,41 @@ def test_weights_are_numbers_of_uses() -> None:
     plan = pack([draw(count=100), draw(count=60)], weights=(2, 1))
     uses = Counter(i for batch in list_epoch(plan, 1) for row in batch for i in row)
     assert uses == dict.fromkeys(range(100), 2) | dict.fromkeys(range(100, 160), 1)
+
+
+@pytest.mark.parametrize("block", [64, 10**6])
+def test_fractional_weights_use_the_next_rows_of_a_corpus_in_each_epoch(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "BLOCK", block)
+    corpora = [draw(count=300), draw(14.0, 200), draw(count=200)]
+    plan = pack(corpora, weights=(1, 2.5, 0.25))
+    epochs = [[row for batch in list_epoch(plan, e) for row in batch] for e in range(8)]
+    assert len({len(rows) for rows in epochs}) == 1  # so that a step determines its epoch
+    for epoch, rows in enumerate(epochs):
+        uses = Counter(index for row in rows for index in row)
+        assert {uses[index] for index in range(300)} == {1}
+        assert {uses[index] for index in range(300, 500)} == {2, 3}
+        assert {uses[index] for index in range(500, 700)} == {0, 1}
+        alone = [row for row in rows if max(row) >= 500]
+        assert all(min(row) >= 500 for row in alone)
+        before = {row for rows in epochs[max(epoch - 3, 0) : epoch] for row in rows}
+        assert len(before.intersection(alone)) <= 3  # n / 4 is rounded, so 4 epochs may overlap
+    total = Counter(index for rows in epochs for row in rows for index in row)
+    assert all(total[index] in (19, 20, 21) for index in range(300, 500))
+    assert all(total[index] in (1, 2, 3) for index in range(500, 700))
+
+
+def test_order_of_packed_runs_that_exist_stays_what_it_is() -> None:
+    data = DataConfig(packed_length=256, batch_tokens=256 * 8)
+    corpora = [draw_lengths(data, 27.0, pairs=900), draw_lengths(data, 14.0, 1, pairs=300)]
+    plan = make_plan(corpora, data, 5, (1, 2))
+    digest = hashlib.sha256()
+    for step in range(3 * plan.steps_per_epoch):
+        batch = plan.batch(step)
+        digest.update(batch.indices.astype(np.int64).tobytes())
+        digest.update(batch.rows.astype(np.int64).tobytes())
+    assert digest.hexdigest()[:16] == "9b93b2f674a0e084"
 
 
 def test_rows_of_a_large_corpus_hold_pairs_of_one_block(monkeypatch: pytest.MonkeyPatch) -> None:

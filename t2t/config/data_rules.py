@@ -1,0 +1,107 @@
+"""The rules of `config.data`, for `rules.validate`."""
+
+import re
+
+from t2t.config.fields import DataConfig
+
+FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
+
+
+def data_problems(data: DataConfig) -> list[str]:
+    """One line for each rule that the section breaks."""
+    problems = _source_problems(data)
+    if data.max_length % data.length_multiple:
+        problems.append(
+            f"data.max_length={data.max_length} is no multiple of "
+            f"data.length_multiple={data.length_multiple}; raise it to "
+            f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
+        )
+    longest = "data.packed_length" if data.packed_length else "data.max_length"
+    length = data.packed_length or data.max_length
+    if data.batch_tokens < length * data.rows_multiple:
+        problems.append(
+            f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
+            f"{data.rows_multiple} rows of {longest}={length}; raise it to "
+            f"{length * data.rows_multiple}, or lower one of the others"
+        )
+    if length < data.max_length:
+        problems.append(
+            f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
+            "raise it to that value, or lower data.max_length"
+        )
+    unknown = [name for name in data.filters if name not in FILTERS]
+    if unknown or len(set(data.filters)) < len(data.filters):
+        problems.append(
+            f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
+            "command line as \"('duplicates','script')\""
+        )
+    if data.subword_sampling and not data.packed_length:
+        problems.append(
+            f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
+            f"same in all epochs; set data.packed_length to {data.max_length} or more"
+        )
+    return problems
+
+
+def _source_problems(data: DataConfig) -> list[str]:
+    sources = data.source.split("+")
+    problems = []
+    if len(set(sources)) < len(sources):
+        problems.append(f"data.source={data.source!r} names a source twice; name each once")
+    if "text" in sources:
+        problems += _text_problems(data)
+    if "hf" in sources:
+        problems += _hf_problems(data)
+    return problems + _weight_problems(data)
+
+
+def _weight_problems(data: DataConfig) -> list[str]:
+    problems = []
+    weights, sources = data.train_weights, data.source.split("+")
+    count = sum(len(data.train_src) if source == "text" else 1 for source in sources)
+    if weights and len(weights) != count:
+        problems.append(
+            f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
+            "or none"
+        )
+    if any(weight <= 0 for weight in weights):
+        problems.append(
+            f"data.train_weights={weights} must all be positive; to skip a corpus, remove it"
+        )
+    if weights and data.temperature:
+        problems.append(
+            f"data.train_weights={weights} and data.temperature={data.temperature} both say how "
+            "often an epoch uses a corpus; give one of them"
+        )
+    return problems
+
+
+def _text_problems(data: DataConfig) -> list[str]:
+    problems = []
+    if not data.train_src or len(data.train_src) != len(data.train_tgt):
+        problems.append(
+            f"data.train_src has {len(data.train_src)} files and data.train_tgt "
+            f"{len(data.train_tgt)}; data.source='text' needs equally many, at least one"
+        )
+    for split in ("validation", "test"):
+        src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
+        if bool(src) != bool(tgt):
+            problems.append(
+                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
+            )
+    return problems
+
+
+def _hf_problems(data: DataConfig) -> list[str]:
+    problems = []
+    if bool(data.hf_name) == bool(data.hf_files):
+        problems.append(
+            f"data.hf_name={data.hf_name!r} and data.hf_files={data.hf_files!r}: data.source='hf' "
+            "needs one of them, a data set on the Hub or files"
+        )
+    problems += [
+        f"data.hf_files has {entry!r}; write SPLIT=FILE, such as train=corpus.tsv"
+        for entry in data.hf_files
+        if not re.fullmatch(r"\w+=.+", entry)
+    ]
+    return problems

@@ -1,0 +1,131 @@
+"""Translation datasets of TFDS (TensorFlow Datasets), prepared as array_record files.
+
+TensorFlow is not needed.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import DataConfig
+from t2t.data.corpus import (
+    Corpus,
+    DataError,
+    DistantCorpus,
+    Pair,
+    check_languages,
+    find_memory,
+    hash_strings,
+)
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.paths import is_bucket, make_path
+
+
+def _make_builder(data: DataConfig) -> Any:
+    """Creates the TFDS builder, whether or not its data are prepared."""
+    # Imported here because it is slow and only this source needs it. The second import registers
+    # the translation datasets, which the first does not.
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate
+
+    directory = make_path(data.directory) if data.directory else None
+    if directory and is_bucket(directory):
+        raise DataError(
+            f"data.directory={data.directory!r}: data.source='tfds' is read from local files only; "
+            "name a local or shared folder, or data.source='text' with files in a bucket"
+        )
+    try:
+        return tfds.builder(data.tfds_name, data_dir=directory, file_format="array_record")
+    except ValueError as error:  # an unknown dataset, configuration or version
+        raise DataError(
+            f"data.tfds_name={data.tfds_name!r}: {str(error).splitlines()[0]}; "
+            "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
+            "the dataset in data.directory must be array_record files"
+        ) from None
+
+
+def list_tfds_splits(data: DataConfig) -> tuple[str, ...]:
+    """Names of the dataset's splits, on this host or as another one found them."""
+    builder = _make_builder(data)
+    return tuple(builder.info.splits or _recall(data, builder))
+
+
+def prepare_tfds(data: DataConfig) -> None:
+    """Downloads and prepares the dataset if it is missing, and notes its sizes in the cache."""
+    builder = _make_builder(data)
+    try:
+        builder.download_and_prepare()
+    except OSError as error:
+        raise DataError(
+            f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
+            f"{error}; preparing needs a network connection and disk space"
+        ) from None
+    _remember(data, builder)
+
+
+def open_tfds(data: DataConfig, split: str) -> Corpus:
+    """Opens a split of a dataset that is on this host, or was prepared on another one."""
+    builder = _make_builder(data)
+    if builder.info.splits:
+        check_languages(data, tuple(builder.info.features))
+        return TfdsCorpus(builder, split, (data.src_language, data.tgt_language))
+    return DistantCorpus(str(builder.data_dir), **_recall(data, builder)[split])
+
+
+def _remember(data: DataConfig, builder: Any) -> None:
+    """Writes to the cache directory what is known of each split, for hosts without the dataset."""
+    languages = data.src_language, data.tgt_language
+    splits = {split: TfdsCorpus(builder, split, languages) for split in builder.info.splits}
+    facts = {
+        split: {"name": corpus.name, "length": len(corpus), "fingerprint": corpus.fingerprint()}
+        for split, corpus in splits.items()
+    }
+    path = _find_facts(data, builder)
+    with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
+        make_folder(path.parent)
+        write_file(path, json.dumps(facts, indent=2))
+
+
+def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
+    """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
+    try:
+        facts: dict[str, Any] = json.loads(_find_facts(data, builder).read_text())
+    except (OSError, ValueError):
+        raise DataError(
+            f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}, nor in "
+            f"data.cache_directory={data.cache_directory}; "
+            "run `python -m t2t.prepare --config=...` with this config first"
+        ) from None
+    return facts
+
+
+def _find_facts(data: DataConfig, builder: Any) -> Path:
+    identity = hash_strings(builder.info.full_name, data.src_language, data.tgt_language)
+    return find_memory(data) / f"tfds-{identity[:32]}.json"
+
+
+class TfdsCorpus(Corpus):
+    """A split of a TFDS translation dataset, prepared as array_record."""
+
+    def __init__(self, builder: Any, split: str, languages: Pair):
+        self._languages = languages
+        self._records = builder.as_data_source(split=split)
+        info = builder.info.splits[split]
+        # Not a hash of millions of records, which would take too long: TFDS gives the same text for
+        # the same version, sizes and shards.
+        sizes = info.num_examples, int(info.num_bytes), info.shard_lengths
+        self._identity = [builder.info.full_name, split, *languages, *map(str, sizes)]
+        self.name = f"{builder.info.full_name}, {split}"
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """Records [start, stop), decoded."""
+        src, tgt = self._languages
+        records = self._records.__getitems__(range(start, stop))
+        return [(record[src].decode(), record[tgt].decode()) for record in records]
+
+    def fingerprint(self) -> str:
+        """A hash of the dataset's version, split, languages and sizes; not of its text."""
+        return hash_strings("tfds", *self._identity)

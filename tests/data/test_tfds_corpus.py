@@ -1,0 +1,96 @@
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.config.fields import DataConfig
+from t2t.data import corpus_sources
+from t2t.data.corpus import DataError
+from tests.data import tiny_tfds
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    directory = str(tmp_path_factory.mktemp("tfds"))
+    data = DataConfig(
+        "tfds",
+        "de",
+        "en",
+        directory=directory,
+        tfds_name="tiny_translation",
+        cache_directory=f"{directory}/cache",
+    )
+    corpus_sources.prepare(data)
+    return data
+
+
+def test_tfds_on_another_host_is_known_but_has_no_text(
+    prepared: DataConfig, tmp_path: Path
+) -> None:
+    here = corpus_sources.open_split(prepared, "train")
+    elsewhere = dataclasses.replace(prepared, directory=str(tmp_path))
+    assert corpus_sources.list_splits(elsewhere) == corpus_sources.list_splits(prepared)
+    there = corpus_sources.open_split(elsewhere, "train")
+    assert (len(there), there.name) == (len(here), here.name)
+    assert there.fingerprint() == here.fingerprint()
+    with pytest.raises(DataError, match=rf"the text of .* is not in {tmp_path}.*t2t\.prepare"):
+        there.read(0, 1)
+    with pytest.raises(DataError, match=r"not prepared in .*, nor in data\.cache_directory="):
+        corpus_sources.open_split(dataclasses.replace(elsewhere, src_language="en"), "train")
+
+
+def test_tfds_splits_are_read(prepared: DataConfig) -> None:
+    assert set(corpus_sources.list_splits(prepared)) == set(tiny_tfds.SIZES)
+    for split, size in tiny_tfds.SIZES.items():
+        corpus = corpus_sources.open_split(prepared, split)
+        expected = sorted(tiny_tfds.pair(split, number) for number in range(size))
+        assert sorted(corpus) == expected
+        assert corpus.read(1, 3) == [corpus[1], corpus[2]]
+    with pytest.raises(DataError, match="split 'dev' is unknown"):
+        corpus_sources.open_split(prepared, "dev")
+
+
+def test_tfds_is_read_elsewhere_without_tensorflow(prepared: DataConfig) -> None:
+    program = (
+        "import sys; from t2t.config import DataConfig;"
+        "from t2t.data.corpus_sources import open_split;"
+        f"corpus = open_split(DataConfig('tfds', 'en', 'de', {prepared.directory!r},"
+        "'tiny_translation'), 'train');"
+        "assert 'tensorflow' not in sys.modules;"
+        "print(*sorted(corpus)[0], corpus.fingerprint(), sep='|', end='')"
+    )
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    german, english = tiny_tfds.pair("train", 0)
+    prepared_backwards = DataConfig("tfds", "en", "de", prepared.directory, prepared.tfds_name)
+    fingerprint = corpus_sources.open_split(prepared_backwards, "train").fingerprint()
+    assert result.stdout == f"{english}|{german}|{fingerprint}"
+    assert fingerprint != corpus_sources.open_split(prepared, "train").fingerprint()
+
+
+def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
+    data = DataConfig("tfds", "de", "fr", prepared.directory, prepared.tfds_name)
+    with pytest.raises(DataError, match=r"data\.tgt_language='fr'.* two of de, en"):
+        corpus_sources.open_split(data, "train")
+
+
+def test_unprepared_tfds_names_the_command(tmp_path: Path) -> None:
+    data = DataConfig(
+        "tfds",
+        directory=str(tmp_path),
+        tfds_name="tiny_translation",
+        cache_directory=str(tmp_path),
+    )
+    with pytest.raises(DataError, match=r"not prepared in .*python -m t2t\.prepare --config="):
+        corpus_sources.open_split(data, "train")
+
+
+@pytest.mark.parametrize("name", ["wmt14_translate/xx-yy", "no_such_dataset"])
+def test_unknown_tfds_is_refused(tmp_path: Path, name: str) -> None:
+    data = DataConfig("tfds", directory=str(tmp_path), tfds_name=name)
+    with pytest.raises(DataError, match=rf"data\.tfds_name='{name}': .*catalog"):
+        corpus_sources.open_split(data, "train")
