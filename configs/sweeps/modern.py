@@ -13,7 +13,7 @@ from t2t.sweeps.sweep_rows import Row
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows, one seed each."""
-    model = base.model
+    model, training = base.model, base.training
     encoder, decoder = model.depth
     return [
         Row("base"),
@@ -32,5 +32,13 @@ def get_rows(base: Config) -> list[Row]:
         Row(
             "deep_encoder",
             {"model.encoder_layers": encoder + decoder - 1, "model.decoder_layers": 1},
+        ),
+        # Zhai et al. 2022: inverse square root that falls to 0 over the last fifth.
+        Row(
+            "cooldown",
+            {
+                "training.schedule": "noam" if training.schedule == "noam" else "inverse_sqrt",
+                "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
+            },
         ),
     ]

@@ -150,6 +150,9 @@ class TrainingConfig:
     warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
     learning_rate: float = 1.0
+    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
+    # inverse_sqrt and constant
+    cooldown_steps: int = 0
     optimizer: str = "adam"  # adam, or a registered optimiser
     adam_b1: float = 0.9  # beta_1 of Adam, in [0, 1)
     adam_b2: float = 0.98  # beta_2 of Adam, in [0, 1)

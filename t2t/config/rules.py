@@ -11,6 +11,7 @@ from t2t.config.fields import (
     DataConfig,
     DecodingConfig,
     ModelConfig,
+    TrainingConfig,
     flatten,
 )
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
@@ -34,14 +35,17 @@ _POSITIVE = """
     decoding.num_samples decoding.temperature
 """.split()
 _NOT_NEGATIVE = """
-    data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
+    data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
+    checkpoints.keep_every checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
     decoding.sampling_seed data.packed_length seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.adam_b1 training.adam_b2
 """.split()
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
+# schedule depends on it, and a registered one may.
+OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 _SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
@@ -76,7 +80,8 @@ def validate(config: Config) -> Config:
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model) + _data_problems(config.data)
-    problems += _decoding_problems(config.decoding) + _combination_problems(config)
+    problems += _training_problems(config.training) + _decoding_problems(config.decoding)
+    problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
@@ -189,6 +194,24 @@ def _text_problems(data: DataConfig) -> list[str]:
             problems.append(
                 f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
             )
+    return problems
+
+
+def _training_problems(training: TrainingConfig) -> list[str]:
+    problems = []
+    cooldown, left = training.cooldown_steps, max(training.steps - training.warmup_steps, 0)
+    if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
+        problems.append(
+            f"training.cooldown_steps={cooldown} is not used by training.schedule="
+            f"{training.schedule!r}, which decides itself how it ends; leave it at 0, or use one "
+            f"of {', '.join(OPEN_ENDED_SCHEDULES)}"
+        )
+    elif cooldown > left:
+        problems.append(
+            f"training.cooldown_steps={cooldown} is more than the {left} steps that "
+            f"training.warmup_steps={training.warmup_steps} leaves of training.steps="
+            f"{training.steps}; lower it to {left} or less"
+        )
     return problems
 
 
