@@ -15,6 +15,8 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, one seed each."""
     model, training = base.model, base.training
     encoder, decoder = model.depth
+    # Liang et al. 2021, with the paper's weight; it needs dropout.
+    r_drop = [Row("r_drop", {"training.r_drop": 5.0})] if model.dropout else []
     return [
         Row("base"),
         Row("sinusoidal", {"model.position": "sinusoidal"}),
@@ -41,4 +43,5 @@ def get_rows(base: Config) -> list[Row]:
                 "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
             },
         ),
+        *r_drop,
     ]

@@ -159,6 +159,9 @@ class TrainingConfig:
     adam_eps: float = 1e-9  # epsilon of Adam
     # probability in [0, 1) that label smoothing spreads over the vocabulary
     label_smoothing: float = 0.1
+    # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
+    # batch with different dropout masks, for example 5; 0: one pass
+    r_drop: float = 0.0
     clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
     # gradient accumulation: split each batch into this many parts, computed one after the other;
     # less memory, the same gradient apart from dropout masks
@@ -169,6 +172,11 @@ class TrainingConfig:
     validate_every: int = 1000  # steps between computations of the validation loss
     # steps between computations of the validation BLEU by beam search; 0: never
     bleu_every: int = 0
+
+    @property
+    def num_passes(self) -> int:
+        """Forward and backward passes of each step."""
+        return 2 if self.r_drop else 1
 
 
 @dataclasses.dataclass

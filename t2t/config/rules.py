@@ -36,8 +36,8 @@ _POSITIVE = """
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
-    checkpoints.keep_every checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
-    decoding.sampling_seed data.packed_length seed
+    training.r_drop checkpoints.keep_every checkpoints.keep_best decoding.alpha decoding.min_length
+    decoding.top_k decoding.sampling_seed data.packed_length seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -80,8 +80,8 @@ def validate(config: Config) -> Config:
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model) + _data_problems(config.data)
-    problems += _training_problems(config.training) + _decoding_problems(config.decoding)
-    problems += _combination_problems(config)
+    problems += _training_problems(config.training, config.model)
+    problems += _decoding_problems(config.decoding) + _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
@@ -197,7 +197,7 @@ def _text_problems(data: DataConfig) -> list[str]:
     return problems
 
 
-def _training_problems(training: TrainingConfig) -> list[str]:
+def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str]:
     problems = []
     cooldown, left = training.cooldown_steps, max(training.steps - training.warmup_steps, 0)
     if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
@@ -211,6 +211,12 @@ def _training_problems(training: TrainingConfig) -> list[str]:
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
             f"training.warmup_steps={training.warmup_steps} leaves of training.steps="
             f"{training.steps}; lower it to {left} or less"
+        )
+    rates = model.dropout, model.attention_dropout, model.feed_forward_dropout
+    if training.r_drop and not any(rates):
+        problems.append(
+            f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "
+            "but all dropout rates of the model are 0; set model.dropout, or training.r_drop=0"
         )
     return problems
 
