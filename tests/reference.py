@@ -279,6 +279,23 @@ def sum_cross_entropies(
     return total
 
 
+def sum_r_drop_losses(
+    hiddens: tuple[np.ndarray, np.ndarray],
+    table: Rows,
+    targets: Rows,
+    weights: Rows,
+    smoothing: float,
+    alpha: float,
+) -> float:
+    """Half of equation 4 of Liang et al. (2021), summed over positions with their weights."""
+    total = sum(sum_cross_entropies(h, table, targets, weights, smoothing) for h in hiddens) / 2
+    for b, t in np.ndindex(*targets.shape):
+        p, q = (softmax(table @ hidden[b, t]) for hidden in hiddens)
+        both = p @ np.log(p / q) + q @ np.log(q / p)
+        total += alpha / 4 * both * weights[b, t]
+    return total
+
+
 def noam_rate(step: int, d_model: int, warmup_steps: int) -> float:
     """The learning rate of equation 3."""
     rate: float = d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)

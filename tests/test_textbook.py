@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,20 +24,30 @@ from tests.tiny_training import make_config
 STEPS = 3
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+VALUES: dict[str, dict[str, Any]] = {
+    "float32": {"model.dtype": "float32"},
+    "bfloat16": {"model.dtype": "bfloat16"},
+    "R-Drop, packed rows": {
+        "model.dtype": "float32", "training.r_drop": 5.0, "data.packed_length": 64,
+        "data.train_weights": (1.0, 1.0),
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=VALUES)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run directories of both kernels, trained for a few steps on eight devices."""
     folder = tmp_path_factory.mktemp("runs")
     for kernels in ("auto", "textbook"):
-        assert train.main(make_small_config(folder, kernels, request.param), folder / kernels)
+        config = override(make_small_config(folder, kernels), VALUES[request.param])
+        assert train.main(config, folder / kernels)
     return folder
 
 
-def make_small_config(folder: Path, kernels: str, dtype: str = "float32") -> Config:
+def make_small_config(folder: Path, kernels: str) -> Config:
     values = {"training.steps": STEPS, "training.log_every": 1, "training.validate_every": STEPS}
     values |= {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "checkpoints.every": STEPS}
-    chosen = {"model.kernels": kernels, "model.dtype": dtype}
-    return override(make_config(folder), values | chosen)
+    return override(make_config(folder), values | {"model.kernels": kernels})
 
 
 @pytest.mark.equality

@@ -13,9 +13,11 @@ from t2t.sweeps.sweep_rows import Row
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows, one seed each."""
-    model = base.model
+    model, training = base.model, base.training
     encoder, decoder = model.depth
     packed = base.data.packed_length or base.data.max_length
+    # Liang et al. 2021, with the paper's weight; it needs dropout.
+    r_drop = [Row("r_drop", {"training.r_drop": 5.0})] if model.dropout else []
     return [
         Row("base"),
         Row("sinusoidal", {"model.position": "sinusoidal"}),
@@ -36,4 +38,13 @@ def get_rows(base: Config) -> list[Row]:
             "deep_encoder",
             {"model.encoder_layers": encoder + decoder - 1, "model.decoder_layers": 1},
         ),
+        # Zhai et al. 2022: inverse square root that falls to 0 over the last fifth.
+        Row(
+            "cooldown",
+            {
+                "training.schedule": "noam" if training.schedule == "noam" else "inverse_sqrt",
+                "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
+            },
+        ),
+        *r_drop,
     ]

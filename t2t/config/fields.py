@@ -177,12 +177,18 @@ class TrainingConfig:
     warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
     learning_rate: float = 1.0
+    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
+    # inverse_sqrt and constant
+    cooldown_steps: int = 0
     optimizer: str = "adam"  # adam, or a registered optimiser
     adam_b1: float = 0.9  # beta_1 of Adam, in [0, 1)
     adam_b2: float = 0.98  # beta_2 of Adam, in [0, 1)
     adam_eps: float = 1e-9  # epsilon of Adam
     # probability in [0, 1) that label smoothing spreads over the vocabulary
     label_smoothing: float = 0.1
+    # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
+    # batch with different dropout masks, for example 5; 0: one pass
+    r_drop: float = 0.0
     clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
     # gradient accumulation: split each batch into this many parts, computed one after the other;
     # less memory, the same gradient apart from dropout masks
@@ -193,6 +199,11 @@ class TrainingConfig:
     validate_every: int = 1000  # steps between computations of the validation loss
     # steps between computations of the validation BLEU by beam search; 0: never
     bleu_every: int = 0
+
+    @property
+    def num_passes(self) -> int:
+        """Forward and backward passes of each step."""
+        return 2 if self.r_drop else 1
 
 
 @dataclasses.dataclass

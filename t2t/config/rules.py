@@ -11,6 +11,7 @@ from t2t.config.fields import (
     ConfigError,
     DecodingConfig,
     ModelConfig,
+    TrainingConfig,
     flatten,
 )
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
@@ -34,14 +35,17 @@ _POSITIVE = """
     decoding.num_samples decoding.temperature
 """.split()
 _NOT_NEGATIVE = """
-    data.max_length_ratio training.clip_norm training.bleu_every checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k
-    decoding.sampling_seed data.packed_length data.temperature seed
+    data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
+    training.r_drop checkpoints.keep_every checkpoints.keep_best decoding.alpha decoding.min_length
+    decoding.top_k decoding.sampling_seed data.packed_length data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.adam_b1 training.adam_b2 data.subword_sampling
 """.split()
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
+# schedule depends on it, and a registered one may.
+OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 _SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
@@ -77,6 +81,7 @@ def validate(config: Config) -> Config:
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model) + data_problems(config.data)
+    problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding) + _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -134,6 +139,30 @@ def _transformer_problems(model: ModelConfig) -> list[str]:
         problems.append(
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
             "use an even model.d_k or another model.position"
+        )
+    return problems
+
+
+def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str]:
+    problems = []
+    cooldown, left = training.cooldown_steps, max(training.steps - training.warmup_steps, 0)
+    if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
+        problems.append(
+            f"training.cooldown_steps={cooldown} is not used by training.schedule="
+            f"{training.schedule!r}, which decides itself how it ends; leave it at 0, or use one "
+            f"of {', '.join(OPEN_ENDED_SCHEDULES)}"
+        )
+    elif cooldown > left:
+        problems.append(
+            f"training.cooldown_steps={cooldown} is more than the {left} steps that "
+            f"training.warmup_steps={training.warmup_steps} leaves of training.steps="
+            f"{training.steps}; lower it to {left} or less"
+        )
+    rates = model.dropout, model.attention_dropout, model.feed_forward_dropout
+    if training.r_drop and not any(rates):
+        problems.append(
+            f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "
+            "but all dropout rates of the model are 0; set model.dropout, or training.r_drop=0"
         )
     return problems
 

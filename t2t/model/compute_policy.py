@@ -34,8 +34,9 @@ class Operations:
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # dropout.dropout
     # The identity on (module, x), see `Policy.order_gradients`.
     order_gradients: Callable[[nnx.Module, Array], tuple[nnx.Module, Float[Array, "B T D"]]]
-    # The formulas of both losses are in t2t/training/loss.py.
+    # The formulas of the losses are in t2t/training/loss.py.
     smoothed_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
+    r_drop_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
     sentence_losses: Callable[..., Float[Array, "B"]]
 
 

@@ -50,7 +50,7 @@ def train_flops(
     src_lengths: Int[np.ndarray, "B"],
     tgt_lengths: Int[np.ndarray, "B"],
 ) -> int:
-    """Returns the model FLOPs of one update on B sentence pairs.
+    """Returns the model FLOPs of one update on B sentence pairs, in one pass (no R-Drop).
 
     `src_lengths` and `tgt_lengths` are the lengths of each pair in tokens; no padding is added.
     Forward and backward pass together take 6 FLOPs per multiplication of the forward pass. Each

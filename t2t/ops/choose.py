@@ -28,6 +28,7 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
+    chunked_r_drop,
     cudnn_attention,
     gpu_loss,
     gradient_norm,
@@ -57,6 +58,7 @@ TEXTBOOK = Operations(
     dropout=dropout.dropout,
     order_gradients=keep_xla_order,
     smoothed_cross_entropy=loss.smoothed_cross_entropy,
+    r_drop_cross_entropy=loss.r_drop_cross_entropy,
     sentence_losses=loss.sentence_losses,
 )
 
@@ -92,6 +94,7 @@ FAST = Operations(
     dropout=fast_dropout.dropout,
     order_gradients=gradient_order.weights_first,
     smoothed_cross_entropy=chunked_loss.smoothed_cross_entropy,
+    r_drop_cross_entropy=chunked_r_drop.r_drop_cross_entropy,
     sentence_losses=chunked_loss.sentence_losses,
 )
 
@@ -100,6 +103,7 @@ FAST_ON_GPU = dataclasses.replace(
     FAST,
     dropout=dropout.dropout,  # NVIDIA's compiler stores no masks, and needs no twin for that
     smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy,
+    r_drop_cross_entropy=loss.r_drop_cross_entropy,  # not measured on GPUs
 )
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
@@ -147,7 +151,7 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     operations = choose_policy(config).operations
     names = [field.name for field in dataclasses.fields(Operations)]
     if config.kind == "rnn":
-        names = ["dropout", "smoothed_cross_entropy", "sentence_losses"]
+        names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
     if config.kernels == "textbook":
         return modules

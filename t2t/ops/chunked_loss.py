@@ -1,9 +1,12 @@
 """Label-smoothed cross-entropy that never holds all logits, which would be a step's largest array.
 
-One scan over chunks of target positions computes the loss and its gradients together.
+One scan over chunks of target positions computes the loss and its gradients together. R-Drop's
+loss, of two forward passes, uses the same scan (`chunked_r_drop.py`).
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,16 +21,27 @@ from t2t.runtime.mesh import platform, spec
 _CHUNK_TOKENS = {"cpu": 512}
 _CHUNK_TOKENS_ELSEWHERE = 8192
 
-Gradients = tuple[Float[Array, "B T D"], Float[Array, "V D"]]  # with respect to hidden and table
+Gradients = tuple[tuple[Array, ...], Float[Array, "V D"]]  # with respect to hiddens and table
 Totals = tuple[Float[Array, ""], Float[Array, "V D"]]  # loss, gradient of the table
 
 
-class _Chunks(NamedTuple):
+class Chunks(NamedTuple):
     """The inputs of the scan: each row's target positions, cut into N chunks of length t."""
 
-    hidden: Float[Array, "N B t D"]
+    hiddens: tuple[Float[Array, "N B t D"], ...]  # of each forward pass
     targets: Int[Array, "N B t"]
     weights: Float[Array, "N B t"]
+
+
+class ChunkLoss(NamedTuple):
+    """The loss of a chunk, and its gradients with respect to the logits and hiddens."""
+
+    losses: Float[Array, "B"]  # of each row
+    logits_gradients: tuple[Float[Array, "B t V"], ...]  # of each forward pass
+    hidden_gradients: tuple[Float[Array, "B t D"], ...]
+
+
+Differentiate = Callable[[Chunks, Float[Array, "V E"]], ChunkLoss]
 
 
 def smoothed_cross_entropy(
@@ -40,49 +54,70 @@ def smoothed_cross_entropy(
     """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients.
 
     For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). Its
-    gradient with respect to z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V. The
-    forward pass already computes the gradients with respect to `hidden` and `table`. The backward
-    pass multiplies them by the cotangent of the loss.
+    gradient with respect to z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V.
     """
+    differentiate = functools.partial(_differentiate, smoothing=smoothing)
+    return sum_chunks(differentiate, (hidden,), table, targets, weights), jnp.sum(weights)
+
+
+def sum_chunks(
+    differentiate: Differentiate,
+    hiddens: tuple[Float[Array, "B T D"], ...],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+) -> Float[Array, ""]:
+    """Sums the losses of all chunks; only `hiddens` and `table` have gradients.
+
+    The forward pass already computes the gradients with respect to `hiddens` and `table`. The
+    backward pass multiplies them by the cotangent of the loss. `differentiate` gets the table in
+    the dtype of the hiddens, with a column of ones.
+    """
+    dtype = hiddens[0].dtype
 
     @jax.custom_vjp
-    def sum_losses(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
-        rounded = _append_ones(table.astype(hidden.dtype))
+    def sum_losses(
+        hiddens: tuple[Float[Array, "B T D"], ...], table: Float[Array, "V D"]
+    ) -> Float[Array, ""]:
+        rounded = _append_ones(table.astype(dtype))
 
-        def add(total: Float[Array, ""], chunk: _Chunks) -> tuple[Float[Array, ""], None]:
-            return total + _differentiate(chunk, rounded, smoothing)[0].sum(), None
+        def add(total: Float[Array, ""], chunk: Chunks) -> tuple[Float[Array, ""], None]:
+            return total + differentiate(chunk, rounded).losses.sum(), None
 
-        return jax.lax.scan(add, jnp.zeros(()), _split(hidden, targets, weights))[0]
+        return jax.lax.scan(add, jnp.zeros(()), _split(hiddens, targets, weights))[0]
 
     def forward(
-        hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
+        hiddens: tuple[Float[Array, "B T D"], ...], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Gradients]:
-        rounded = _append_ones(table.astype(hidden.dtype))
+        rounded = _append_ones(table.astype(dtype))
 
-        def add(totals: Totals, chunk: _Chunks) -> tuple[Totals, Float[Array, "B t D"]]:
+        def add(totals: Totals, chunk: Chunks) -> tuple[Totals, tuple[Array, ...]]:
             total, table_gradient = totals
-            loss, logits_gradient, hidden_gradient = _differentiate(chunk, rounded, smoothing)
-            table_gradient += einsum(
-                "BtV,BtD->VD",
-                logits_gradient,
-                chunk.hidden,
-                preferred_element_type=jnp.float32,
-                out_sharding=spec("vocabulary", "d_model"),
-            )
-            return (total + loss.sum(), table_gradient), hidden_gradient
+            found = differentiate(chunk, rounded)
+            for logits_gradient, hidden in zip(found.logits_gradients, chunk.hiddens, strict=True):
+                table_gradient += einsum(
+                    "BtV,BtD->VD",
+                    logits_gradient,
+                    hidden,
+                    preferred_element_type=jnp.float32,
+                    out_sharding=spec("vocabulary", "d_model"),
+                )
+            return (total + found.losses.sum(), table_gradient), found.hidden_gradients
 
         start = (jnp.zeros(()), jnp.zeros_like(table))
-        (total, table_gradient), hidden_gradient = jax.lax.scan(
-            add, start, _split(hidden, targets, weights)
+        (total, table_gradient), hidden_gradients = jax.lax.scan(
+            add, start, _split(hiddens, targets, weights)
         )
-        return total, (_join(hidden_gradient, hidden.shape[1]), table_gradient)
+        length = targets.shape[1]
+        return total, (tuple(_join(each, length) for each in hidden_gradients), table_gradient)
 
     def backward(gradients: Gradients, cotangent: Float[Array, ""]) -> Gradients:
-        hidden_gradient, table_gradient = gradients
-        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
+        hidden_gradients, table_gradient = gradients
+        scaled = tuple(gradient * cotangent.astype(dtype) for gradient in hidden_gradients)
+        return scaled, table_gradient * cotangent
 
     sum_losses.defvjp(forward, backward)
-    return sum_losses(hidden, table), jnp.sum(weights)
+    return sum_losses(hiddens, table)
 
 
 def sentence_losses(
@@ -94,11 +129,11 @@ def sentence_losses(
     """As `t2t.training.loss.sentence_losses`."""
     rounded = _append_ones(table.astype(hidden.dtype))
 
-    def add(totals: Float[Array, "B"], chunk: _Chunks) -> tuple[Float[Array, "B"], None]:
-        return totals + _differentiate(chunk, rounded, 0.0)[0], None
+    def add(totals: Float[Array, "B"], chunk: Chunks) -> tuple[Float[Array, "B"], None]:
+        return totals + _differentiate(chunk, rounded, 0.0).losses, None
 
     start = jnp.zeros_like(weights[:, 0])
-    return jax.lax.scan(add, start, _split(hidden, targets, weights))[0]
+    return jax.lax.scan(add, start, _split((hidden,), targets, weights))[0]
 
 
 def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
@@ -111,10 +146,8 @@ def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
     return jnp.concatenate([table, jnp.ones_like(table[:, :1])], axis=1)
 
 
-def _differentiate(
-    chunk: _Chunks, table: Float[Array, "V E"], smoothing: float
-) -> tuple[Float[Array, "B"], Float[Array, "B t V"], Float[Array, "B t D"]]:
-    """Returns a chunk's loss in each row, and the gradients with respect to logits and `hidden`.
+def _differentiate(chunk: Chunks, table: Float[Array, "V E"], smoothing: float) -> ChunkLoss:
+    """Returns a chunk's smoothed cross-entropy in each row, and the gradients.
 
     The logits have the dtype of `hidden`, but on CPUs they are float32, because CPUs multiply
     bfloat16 fast only if the result is float32. Sums are float32. The product of exp(logits) with
@@ -122,11 +155,12 @@ def _differentiate(
     denominator, which the loss needs. The other D columns, divided by it, are the product
     softmax(logits) @ table, which the gradient with respect to `hidden` needs.
     """
+    [hidden] = chunk.hiddens
     rows = table[:, :-1]
     dtype = table.dtype
     logits = einsum(
         "BtD,VD->BtV",
-        chunk.hidden,
+        hidden,
         rows,
         preferred_element_type=jnp.float32 if platform() == "cpu" else dtype,
         out_sharding=spec("batch", None, "vocabulary"),
@@ -142,26 +176,37 @@ def _differentiate(
     normalizer = largest + jnp.log(sums[..., -1:])
     # The expected logit under the smoothed target distribution is `hidden` times the expected row
     # of the table. This is cheaper than two more passes over the logits.
-    target_rows = rows.at[chunk.targets].get(out_sharding=spec("batch", None, None))
-    mean_row = rows.astype(jnp.float32).mean(axis=0)
-    expected_row = (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * mean_row
-    expected_logit = jnp.sum(chunk.hidden.astype(jnp.float32) * expected_row, axis=-1)
+    expected_row = expect_rows(rows, chunk.targets, smoothing)
+    expected_logit = jnp.sum(hidden.astype(jnp.float32) * expected_row, axis=-1)
     loss = jnp.sum((normalizer[..., 0] - expected_logit) * chunk.weights, axis=-1)
     weights = chunk.weights[..., None]
     hidden_gradient = (sums[..., :-1] / sums[..., -1:] - expected_row) * weights
     is_target = jnp.arange(len(table)) == chunk.targets[..., None]
     target_probs = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
     logits_gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - target_probs) * weights
-    return loss, logits_gradient.astype(dtype), hidden_gradient.astype(dtype)
+    return ChunkLoss(loss, (logits_gradient.astype(dtype),), (hidden_gradient.astype(dtype),))
+
+
+def expect_rows(
+    rows: Float[Array, "V D"], targets: Int[Array, "B t"], smoothing: float
+) -> Float[Array, "B t D"]:
+    """Returns the expected row of the table under each target's smoothed distribution."""
+    target_rows = rows.at[targets].get(out_sharding=spec("batch", None, None))
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    return (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * mean_row
 
 
 def _split(
-    hidden: Float[Array, "B T D"], targets: Int[Array, "B T"], weights: Float[Array, "B T"]
-) -> _Chunks:
+    hiddens: tuple[Float[Array, "B T D"], ...],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+) -> Chunks:
     """Splits along T, since B may be sharded; the last chunk is padded with weights of 0."""
     rows, length = jax.typeof(targets).sharding.shard_shape(targets.shape)
     chunk_tokens = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
-    count = min(math.ceil(rows * length / chunk_tokens), length)
+    # With two passes a position has twice as many logits, and each logit twice as many temporaries.
+    share = len(hiddens) ** 2
+    count = min(math.ceil(rows * length * share / chunk_tokens), length)
     width = math.ceil(length / count)
     count = math.ceil(length / width)
 
@@ -169,7 +214,7 @@ def _split(
         padded = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])
         return jnp.moveaxis(padded.reshape(-1, count, width, *x.shape[2:]), 1, 0)
 
-    return _Chunks(cut(hidden), cut(targets), cut(weights))
+    return Chunks(tuple(map(cut, hiddens)), cut(targets), cut(weights))
 
 
 def _join(chunks: Float[Array, "N B t D"], length: int) -> Float[Array, "B T D"]:

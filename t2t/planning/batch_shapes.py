@@ -103,7 +103,8 @@ def _plan_shape(
     rows = math.ceil(shape.rows / multiple) * multiple
     vocab_size = config.tokenizer.vocab_size
     pairs = pairs_per_row * shape.rows
-    model_flops = train_flops(config.model, vocab_size, src, tgt) / len(src) * pairs
+    passes = config.training.num_passes
+    model_flops = passes * train_flops(config.model, vocab_size, src, tgt) / len(src) * pairs
     full = (np.full(rows, length) for length in (shape.src_length, shape.tgt_length))
     return PlannedShape(
         rows=rows,
@@ -113,5 +114,5 @@ def _plan_shape(
         filled_rows=shape.rows,
         tgt_tokens=float(tgt.mean()) * pairs,
         model_flops=model_flops,
-        padded_flops=train_flops(config.model, vocab_size, *full),
+        padded_flops=passes * train_flops(config.model, vocab_size, *full),
     )

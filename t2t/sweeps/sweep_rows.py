@@ -61,7 +61,8 @@ class Run:
         """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
         config = self.config
         lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
-        return config.training.steps * train_flops(config.model, tgt_vocab_size, lengths, lengths)
+        flops = train_flops(config.model, tgt_vocab_size, lengths, lengths)
+        return config.training.steps * config.training.num_passes * flops
 
 
 def widen_to_size_of(base: Config, model: ModelConfig) -> ModelConfig:

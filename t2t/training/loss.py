@@ -1,7 +1,7 @@
-"""Section 5.4: label-smoothed cross-entropy.
+"""Section 5.4: label-smoothed cross-entropy, also with R-Drop.
 
-Both losses are sums, so that a caller can add up parts of a batch and divide once. Only
-`smoothed_cross_entropy` also returns the sum of weights to divide by.
+All losses are sums, so that a caller can add up parts of a batch and divide once. The losses of
+training also return the sum of weights to divide by.
 """
 
 import jax
@@ -24,10 +24,41 @@ def smoothed_cross_entropy(
     The target distribution is 1 - smoothing on the target plus smoothing / V on every token of the
     vocabulary, the target included (Szegedy et al. 2016).
     """
-    log_probs = compute_log_probs(hidden, table)
-    target_log_probs = pick_targets(log_probs, targets)
-    losses = -(1 - smoothing) * target_log_probs - smoothing * log_probs.mean(axis=-1)
+    losses = cross_entropies(compute_log_probs(hidden, table), targets, smoothing)
     return jnp.sum(losses * weights), jnp.sum(weights)
+
+
+def r_drop_cross_entropy(
+    hidden: Float[Array, "B T D"],
+    other: Float[Array, "B T D"],
+    table: Float[Array, "V D"],
+    targets: Int[Array, "B T"],
+    weights: Float[Array, "B T"],
+    smoothing: float,
+    alpha: float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """As `smoothed_cross_entropy`, for two passes of one batch with different dropout masks.
+
+    Half of equation 4 of Liang et al. (2021), so that alpha = 0 gives the mean cross-entropy. With
+    P and Q the distributions of the two passes, the loss of a target token is
+
+        (CE(P) + CE(Q)) / 2 + alpha / 4 * (KL(P || Q) + KL(Q || P)),
+
+    and KL(P || Q) + KL(Q || P) is the sum of (p - q) * (log p - log q) over the vocabulary.
+    """
+    log_p, log_q = compute_log_probs(hidden, table), compute_log_probs(other, table)
+    both = cross_entropies(log_p, targets, smoothing) + cross_entropies(log_q, targets, smoothing)
+    divergences = jnp.sum((jnp.exp(log_p) - jnp.exp(log_q)) * (log_p - log_q), axis=-1)
+    losses = both / 2 + alpha / 4 * divergences
+    return jnp.sum(losses * weights), jnp.sum(weights)
+
+
+def cross_entropies(
+    log_probs: Float[Array, "B T V"], targets: Int[Array, "B T"], smoothing: float
+) -> Float[Array, "B T"]:
+    """Returns each token's cross-entropy with the smoothed target distribution, in nats."""
+    target_log_probs = pick_targets(log_probs, targets)
+    return -(1 - smoothing) * target_log_probs - smoothing * log_probs.mean(axis=-1)
 
 
 def sentence_losses(

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, DecodingConfig
+from t2t.config.fields import Config, DecodingConfig, TrainingConfig
 from t2t.config.files import differences, load_config, save_config
+from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.runtime.distributed import is_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.bucket_lock import LockedError, lock_in_bucket
@@ -41,10 +42,6 @@ _CHANGEABLE = (
     "training.bleu_every",
     "training.max_nonfinite_steps",
 )
-
-# Schedules whose rates do not depend on `training.steps`, so that a run can be extended. A cosine
-# schedule depends on it, and a registered one may.
-_EXTENDABLE_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
 # since "best" would compare scores of different searches.
@@ -143,7 +140,7 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
             changeable = tuple(
                 field
                 for field in _CHANGEABLE
-                if field != "training.steps" or config.training.schedule in _EXTENDABLE_SCHEDULES
+                if field != "training.steps" or _is_open_ended(config.training)
             )
             fixed = _BLEU_FIELDS if "bleu" in measures else ()
             changed = [
@@ -164,6 +161,11 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     with explain_write_errors(RunError, workdir):
         make_folder(workdir / "checkpoints")
         save_config(config, path)
+
+
+def _is_open_ended(training: TrainingConfig) -> bool:
+    """Returns whether the learning rates do not depend on `training.steps`."""
+    return training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps
 
 
 def list_steps(workdir: Path) -> list[int]:

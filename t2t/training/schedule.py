@@ -24,7 +24,30 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
     return rate
 
 
+def cool_down(schedule: optax.Schedule, steps: int, cooldown_steps: int) -> optax.Schedule:
+    """The schedule times min(1, (steps - count) / cooldown_steps), at least 0.
+
+    The factor falls linearly over the last `cooldown_steps` of `steps` updates and would be 0 for
+    the next one (Zhai et al. 2022, with inverse square root; Hägele et al. 2024, with a constant
+    rate). If steps were skipped, there are fewer updates, and the last rates are left out.
+    """
+
+    def rate(count: jax.typing.ArrayLike) -> Float[Array, ""]:
+        left = (steps - jnp.asarray(count, jnp.float32)) / cooldown_steps
+        return jnp.asarray(schedule(count)) * jnp.clip(left, 0, 1)
+
+    return rate
+
+
 def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
+    """Creates the schedule of a run, with its cooldown if it has one."""
+    schedule = _make_base(config, d_model)
+    if config.cooldown_steps:
+        schedule = cool_down(schedule, config.steps, config.cooldown_steps)
+    return schedule
+
+
+def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
     """Creates the schedule that `training.schedule` names; built-in ones have linear warm-up."""
     peak, warmup = config.learning_rate, config.warmup_steps
     match config.schedule:

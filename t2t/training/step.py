@@ -26,7 +26,7 @@ SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # (loss, sum of we
 class Metrics(NamedTuple):
     """The metrics of one training step."""
 
-    loss: Float[Array, ""]  # label-smoothed, nats per target token
+    loss: Float[Array, ""]  # with label smoothing and R-Drop, nats per target token
     tokens: Float[Array, ""]  # target tokens, without padding
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
@@ -45,10 +45,13 @@ def make_train_step(
     schedule = make_schedule(config.training, config.model.d_model)
     compute_norm = choose_norm(config.model)
 
+    smoothing, alpha = config.training.label_smoothing, config.training.r_drop
+
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
-        return sum_smoothed_losses(
-            merge(structure, params), batch, config.training.label_smoothing, key
-        )
+        model = merge(structure, params)
+        if alpha:
+            return sum_r_drop_losses(model, batch, smoothing, alpha, key)
+        return sum_smoothed_losses(model, batch, smoothing, key)
 
     def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
@@ -143,6 +146,30 @@ def sum_smoothed_losses(
     hidden, table = compute_hidden(model, batch, key)
     smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
     return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
+
+
+def sum_r_drop_losses(
+    model: EncoderDecoder, batch: DeviceBatch, smoothing: float, alpha: float, key: jax.Array
+) -> Sums:
+    """As `sum_smoothed_losses`, with R-Drop: two passes of each row with different dropout masks.
+
+    As in the paper, one batch holds each row twice. A mask depends on the index of the row, so both
+    copies have their own. They are neighbours, so no rows move between devices. Two calls of the
+    model, with a key each, would compile longer and compute no faster.
+    """
+
+    def repeat(rows: jax.Array) -> jax.Array:
+        twice = jnp.stack([rows, rows], axis=1)
+        shape = (2 * len(rows), rows.shape[1])
+        return jnp.reshape(twice, shape, out_sharding=spec("batch", None))
+
+    hidden, table = compute_hidden(model, jax.tree.map(repeat, batch), key)
+    shape = (len(batch.src), 2, *hidden.shape[1:])
+    passes = jnp.reshape(hidden, shape, out_sharding=spec("batch", None, None, None))
+    r_drop_cross_entropy = model.policy.operations.r_drop_cross_entropy
+    return r_drop_cross_entropy(
+        passes[:, 0], passes[:, 1], table, batch.tgt_out, batch.weights, smoothing, alpha
+    )
 
 
 def compute_hidden(

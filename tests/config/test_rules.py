@@ -213,6 +213,21 @@ COMBINATIONS = {
         "checkpoints.keep_best has a loss for each checkpoint; "
         "change one of them, or set checkpoints.keep_best=0",
     ),
+    "a cosine ends at 0 by itself": (
+        {"training": {"schedule": "cosine", "cooldown_steps": 10}},
+        "training.cooldown_steps=10 is not used by training.schedule='cosine', which decides "
+        "itself how it ends; leave it at 0, or use one of noam, inverse_sqrt, constant",
+    ),
+    "cooldown begins after the warm-up": (
+        {"training": {"steps": 5000, "cooldown_steps": 1001}},
+        "training.cooldown_steps=1001 is more than the 1000 steps that training.warmup_steps=4000 "
+        "leaves of training.steps=5000; lower it to 1000 or less",
+    ),
+    "R-Drop compares masks of dropout": (
+        {"training": {"r_drop": 5.0}, "model": {"dropout": 0.0}},
+        "training.r_drop=5.0 compares two passes with different dropout masks, but all dropout "
+        "rates of the model are 0; set model.dropout, or training.r_drop=0",
+    ),
     "one mesh axis takes the rest": (
         {"mesh": {"fsdp": -1}},
         "mesh=(-1, -1, 1) must hold positive sizes, and -1 at most once",
@@ -241,6 +256,8 @@ def test_bad_combination_is_rejected_with_a_remedy(changes: dict[str, Any], mess
         {"tokenizer": {"shared": False}, "model": {"tie_embeddings": "decoder"}},
         {"data": {"rows_multiple": 24}, "training": {"accumulation_steps": 3}},
         {"training": {"bleu_every": 1000}, "checkpoints": {"best_metric": "bleu"}},
+        {"training": {"steps": 5000, "cooldown_steps": 1000}},
+        {"training": {"r_drop": 5.0}, "model": {"dropout": 0.0, "attention_dropout": 0.1}},
         {"checkpoints": {"every": 500, "keep_best": 0}},
         {"mesh": {"data": 2, "fsdp": 2, "tensor": -1}},
     ],

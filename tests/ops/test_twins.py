@@ -22,6 +22,7 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
+    chunked_r_drop,
     cudnn_attention,
     gpu_loss,
     gradient_order,
@@ -178,6 +179,15 @@ CASES = {
         lambda *x: gpu_loss.smoothed_cross_entropy(*x)[0],
         LOSS_ARRAYS,
         (TARGETS, WEIGHTS, 0.1),
+    ),
+    "R-Drop's loss": Case(
+        lambda pair, *x: loss.r_drop_cross_entropy(pair[:, 0], pair[:, 1], *x)[0],
+        lambda pair, *x: chunked_r_drop.r_drop_cross_entropy(pair[:, 0], pair[:, 1], *x)[0],
+        {
+            (BATCH, 2, QUERIES, 16): ("batch", None, None, None),
+            (WORDS, 16): ("vocabulary", "d_model"),
+        },
+        (TARGETS, WEIGHTS, 0.1, 5.0),
     ),
     "loss of sentences": Case(
         loss.sentence_losses, chunked_loss.sentence_losses, LOSS_ARRAYS, (TARGETS, WEIGHTS)

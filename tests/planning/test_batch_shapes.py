@@ -55,6 +55,14 @@ def test_parts_of_a_batch_have_the_same_rows() -> None:
     assert all(s.rows % 64 == 0 for s in plan_shapes(config, row_shards=8, mean_length=27))
 
 
+def test_r_drop_takes_the_flops_of_two_passes() -> None:
+    twice = dataclasses.replace(CONFIG, training=TrainingConfig(r_drop=5.0))
+    plain, doubled = (plan_shapes(config, 8, mean_length=27)[0] for config in (CONFIG, twice))
+    assert doubled.padded_flops == 2 * plain.padded_flops
+    assert doubled.model_flops == 2 * plain.model_flops
+    assert doubled.tgt_tokens == plain.tgt_tokens
+
+
 def test_flops_of_a_shape_are_the_closed_form() -> None:
     data = dataclasses.replace(CONFIG.data, num_shapes=1)
     (shape,) = plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)

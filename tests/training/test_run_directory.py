@@ -193,6 +193,12 @@ def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
         open_again(run, longer)
 
 
+def test_number_of_steps_is_a_part_of_a_cooldown(run: Path) -> None:
+    save_config(change(training={"cooldown_steps": 10}), run / "config.json")
+    with pytest.raises(RunError, match=r"training\.steps: 100000 -> 5000"):
+        open_again(run, change(training={"cooldown_steps": 10, "steps": 5000}))
+
+
 def test_first_attempt_that_left_nothing_does_not_bind_the_second(tmp_path: Path) -> None:
     open_again(tmp_path, CONFIG)
     open_again(tmp_path, change(tokenizer={"vocab_size": 500}))

@@ -65,6 +65,26 @@ def test_schedules_end_as_they_are_meant_to() -> None:
     assert rates_of("inverse_sqrt")[-1] == pytest.approx(PEAK * (WARMUP / STEPS) ** 0.5, rel=1e-5)
 
 
+COOLDOWN = 100
+OPEN_ENDED = [kind for kind in KINDS if kind != "cosine"]
+
+
+def cooled_rates_of(kind: str) -> np.ndarray:
+    """Rates of all updates with a cooldown, and of ten that the schedule does not expect."""
+    config = dataclasses.replace(CONFIG, schedule=kind, cooldown_steps=COOLDOWN)
+    return np.asarray(jax.vmap(make_schedule(config, d_model=512))(jnp.arange(STEPS + 10)))
+
+
+@pytest.mark.parametrize("kind", OPEN_ENDED)
+def test_cooldown_multiplies_the_last_rates_by_a_line_to_0(kind: str) -> None:
+    rates, plain = cooled_rates_of(kind), rates_of(kind)
+    before = STEPS - COOLDOWN
+    np.testing.assert_array_equal(rates[:before], plain[:before])
+    factors = [1 - number / COOLDOWN for number in range(COOLDOWN)]
+    np.testing.assert_allclose(rates[before:STEPS], plain[before:] * factors, rtol=1e-5)
+    assert not rates[STEPS:].any()
+
+
 def test_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match=r"training.schedule='linear' is unknown"):
         make_schedule(dataclasses.replace(CONFIG, schedule="linear"), d_model=512)

@@ -218,14 +218,15 @@ class Run(NamedTuple):
     metrics: list[Metrics]
 
 
-def train_on(sizes: MeshConfig | None) -> Run:
+def train_on(sizes: MeshConfig | None, r_drop: float) -> Run:
     """Five steps in two parts with dropout, on a mesh or without one.
 
     The loss of the fourth is not finite, for the rows of one device.
     """
     mesh = make_mesh(sizes) if sizes else None
     with jax.set_mesh(mesh) if mesh else contextlib.nullcontext():
-        trainer = make_trainer(change(model={"dropout": 0.2}, training={"accumulation_steps": 2}))
+        training = {"accumulation_steps": 2, "r_drop": r_drop}
+        trainer = make_trainer(change(model={"dropout": 0.2}, training=training))
         state, metrics = trainer.first, []
         for seed in range(5):
             batch = spoil(make_batch(seed)) if seed == 3 else make_batch(seed)
@@ -236,17 +237,25 @@ def train_on(sizes: MeshConfig | None) -> Run:
     return Run(state, metrics)
 
 
+@pytest.fixture(scope="module", params=[0.0, 5.0], ids=["", "R-Drop"])
+def r_drop(request: pytest.FixtureRequest) -> float:
+    weight: float = request.param
+    return weight
+
+
 @pytest.fixture(scope="module")
-def alone() -> Run:
-    return train_on(None)
+def alone(r_drop: float) -> Run:
+    return train_on(None, r_drop)
 
 
 @pytest.mark.equality
 @pytest.mark.parametrize(
     "sizes", [MeshConfig(data=8), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str
 )
-def test_any_mesh_trains_and_skips_as_one_device(alone: Run, sizes: MeshConfig) -> None:
-    run = train_on(sizes)
+def test_any_mesh_trains_and_skips_as_one_device(
+    alone: Run, sizes: MeshConfig, r_drop: float
+) -> None:
+    run = train_on(sizes, r_drop)
     assert [int(metrics.skipped) for metrics in run.metrics] == [0, 0, 0, 1, 1]
     for expected, found in zip(alone.metrics, run.metrics, strict=True):
         assert_close(found, expected, rtol=1e-4)

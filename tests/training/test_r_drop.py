@@ -1,0 +1,103 @@
+"""R-Drop: the formula and its twin against NumPy, and a step with two passes."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.model.build import merge
+from t2t.ops import chunked_loss, chunked_r_drop
+from t2t.training import loss
+from t2t.training.step import sum_r_drop_losses, sum_smoothed_losses
+from tests import reference
+from tests.training.test_step import change, make_batch, make_trainer, on_device
+
+ROWS, LENGTH, D_MODEL, TYPES = 2, 5, 3, 7
+SMOOTHING, ALPHA = 0.1, 5.0
+
+random = np.random.default_rng(0)
+HIDDENS = random.standard_normal((2, ROWS, LENGTH, D_MODEL))
+TABLE = random.standard_normal((TYPES, D_MODEL))
+TARGETS = random.integers(0, TYPES, (ROWS, LENGTH))
+WEIGHTS = (random.random((ROWS, LENGTH)) < 0.7).astype(float)
+Loss = Callable[..., tuple[jax.Array, jax.Array]]
+
+
+# The formula, and its twin with so many positions at once: one chunk of a row, three, five.
+@pytest.fixture(params=[0, 512, 16, 1], ids=["formula", "one chunk", "three", "five"])
+def cross_entropy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Loss:
+    if request.param:
+        monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", request.param)
+        return chunked_r_drop.r_drop_cross_entropy
+    return loss.r_drop_cross_entropy
+
+
+def sum_losses(
+    cross_entropy: Loss, hiddens: jax.Array, table: jax.Array, alpha: float = ALPHA
+) -> jax.Array:
+    others = jnp.asarray(TARGETS), jnp.asarray(WEIGHTS, jnp.float32), SMOOTHING, alpha
+    return cross_entropy(hiddens[0], hiddens[1], table, *others)[0]
+
+
+ARRAYS = jnp.asarray(HIDDENS, jnp.float32), jnp.asarray(TABLE, jnp.float32)
+
+
+def sum_naively(hiddens: np.ndarray, table: np.ndarray) -> float:
+    pair = hiddens[0], hiddens[1]
+    return reference.sum_r_drop_losses(pair, table, TARGETS, WEIGHTS, SMOOTHING, ALPHA)
+
+
+@pytest.mark.equality
+def test_loss_and_gradients_agree_with_naive_numpy(cross_entropy: Loss) -> None:
+    value, found = jax.value_and_grad(sum_losses, argnums=(1, 2))(cross_entropy, *ARRAYS)
+    assert float(value) == pytest.approx(sum_naively(HIDDENS, TABLE), rel=1e-5)
+    step = 1e-5
+    for number, gradient in enumerate(found):
+        for index in np.ndindex(*gradient.shape):
+            sums = []
+            for moved in (step, -step):
+                arrays = [HIDDENS.copy(), TABLE.copy()]
+                arrays[number][index] += moved
+                sums.append(sum_naively(*arrays))
+            wanted = (sums[0] - sums[1]) / (2 * step)
+            assert float(gradient[index]) == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+
+
+def test_equal_passes_have_the_plain_loss(cross_entropy: Loss) -> None:
+    hidden = ARRAYS[0][0]
+    found = sum_losses(cross_entropy, jnp.stack([hidden, hidden]), ARRAYS[1])
+    others = jnp.asarray(TARGETS), jnp.asarray(WEIGHTS, jnp.float32), SMOOTHING
+    plain, tokens = loss.smoothed_cross_entropy(hidden, ARRAYS[1], *others)
+    assert float(found) == pytest.approx(float(plain), rel=1e-6)
+    assert float(tokens) == WEIGHTS.sum()
+
+
+def test_order_of_the_passes_is_of_no_account(cross_entropy: Loss) -> None:
+    hiddens, table = ARRAYS
+    one, other = (sum_losses(cross_entropy, each, table) for each in (hiddens, hiddens[::-1]))
+    assert float(one) == pytest.approx(float(other), rel=1e-6)
+
+
+def test_huge_logits_have_a_finite_loss(cross_entropy: Loss) -> None:
+    hiddens, table = ARRAYS
+    found = jax.value_and_grad(sum_losses, argnums=1)(cross_entropy, 1e4 * hiddens, table)
+    assert all(bool(jnp.isfinite(each).all()) for each in found)
+
+
+def test_passes_of_a_step_have_different_dropout_masks() -> None:
+    trainer = make_trainer(change(model={"dropout": 0.3}))
+    model, batch = merge(trainer.structure, trainer.first.params), on_device(make_batch())
+    key = jax.random.key(0)
+    sums = [float(sum_r_drop_losses(model, batch, 0.1, alpha, key)[0]) for alpha in (1e-9, 1.0)]
+    assert sums[1] > 1.001 * sums[0]
+    _, tokens = sum_r_drop_losses(model, batch, 0.1, 1.0, key)
+    assert float(tokens) == make_batch().weights.sum()
+
+
+def test_without_dropout_the_loss_of_a_step_is_the_plain_one() -> None:
+    trainer = make_trainer()
+    model, batch = merge(trainer.structure, trainer.first.params), on_device(make_batch())
+    found, _ = sum_r_drop_losses(model, batch, 0.1, 5.0, jax.random.key(0))
+    assert float(found) == pytest.approx(float(sum_smoothed_losses(model, batch, 0.1)[0]), rel=1e-6)
