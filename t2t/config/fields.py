@@ -162,6 +162,9 @@ class TrainingConfig:
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
     r_drop: float = 0.0
+    # decay in [0, 1) of an exponential moving average of the parameters, for example 0.999; 0: no
+    # average. It is part of checkpoints, and --checkpoint=ema evaluates it
+    ema_decay: float = 0.0
     clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
     # gradient accumulation: split each batch into this many parts, computed one after the other;
     # less memory, the same gradient apart from dropout masks

@@ -41,7 +41,7 @@ _NOT_NEGATIVE = """
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.adam_b1 training.adam_b2
+    training.adam_b1 training.adam_b2 training.ema_decay
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.

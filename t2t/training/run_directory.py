@@ -1,7 +1,7 @@
 """The run directory: its lock, its config, and the steps of its checkpoints.
 
-    config.json   vocab/   checkpoints/STEP/{params,training}   ledger.jsonl   metrics.jsonl
-    tensorboard/   evaluations/   stop.json   lock
+    config.json   vocab/   checkpoints/STEP/{params,ema,training}   ledger.jsonl
+    metrics.jsonl   tensorboard/   evaluations/   stop.json   lock
 
 It holds all that is needed to resume or to evaluate a run, except the corpora and plugins, and can
 be copied elsewhere. Loading it executes no code from it.
