@@ -150,6 +150,8 @@ class TrainingConfig:
     warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
     learning_rate: float = 1.0
+    # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
+    schedule_start: int = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
     cooldown_steps: int = 0

@@ -168,7 +168,7 @@ class _KeepLast:
 
 
 def _split(state: TrainState) -> dict[str, Any]:
-    """Returns the parts of a checkpoint, which can be read separately; `ema` only if there is one."""
+    """Returns the parts of a checkpoint, which can be read separately; `ema` only if it exists."""
     training = state._asdict()
     items = {"params": training.pop("params"), "ema": training.pop("ema"), "training": training}
     return {name: item for name, item in items.items() if item is not None}

@@ -206,7 +206,17 @@ COMBINATIONS = {
     "cooldown begins after the warm-up": (
         {"training": {"steps": 5000, "cooldown_steps": 1001}},
         "training.cooldown_steps=1001 is more than the 1000 steps that training.warmup_steps=4000 "
-        "leaves of training.steps=5000; lower it to 1000 or less",
+        "leaves of the 5000 steps of the schedule; lower it to 1000 or less",
+    ),
+    "schedule starts before the end": (
+        {"training": {"steps": 10, "schedule_start": 10}},
+        "training.schedule_start=10 must be less than training.steps=10; leave it at 0, or use "
+        "--extend of t2t.train, which sets both",
+    ),
+    "cooldown of an extension begins after its warm-up": (
+        {"training": {"schedule_start": 95_000, "cooldown_steps": 1001}},
+        "training.cooldown_steps=1001 is more than the 1000 steps that training.warmup_steps=4000 "
+        "leaves of the 5000 steps of the schedule; lower it to 1000 or less",
     ),
     "R-Drop compares masks of dropout": (
         {"training": {"r_drop": 5.0}, "model": {"dropout": 0.0}},
