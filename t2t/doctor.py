@@ -49,7 +49,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import describe_error, is_bucket, is_storage_error, make_run_path
-from t2t.training.disk_space import BYTES_PER_PARAMETER, measure_space
+from t2t.training.disk_space import count_bytes_per_parameter, measure_space
 from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
@@ -258,7 +258,8 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
         return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]
     vocab_size = config.tokenizer.vocab_size
-    needed = BYTES_PER_PARAMETER * count_parameters(config.model, vocab_size, vocab_size) / 1e6
+    size = count_parameters(config.model, vocab_size, vocab_size)
+    needed = count_bytes_per_parameter(config) * size / 1e6
     seconds = needed / rates[0] / jax.process_count()
     value = (
         f"writes {rates[0]:.0f} MB/s, reads {rates[1]:.0f} MB/s in each process: a checkpoint of "

@@ -194,8 +194,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "last, best, a step, or avg:5 for the mean of the last 5; default: best. Several form an "
-        "ensemble. With --watch: "
+        "last, best, a step, avg:5 for the mean of the last 5, or ema for the moving average of "
+        "training.ema_decay; default: best. Several form an ensemble. With --watch: "
         "last (the default), avg:5, or several joined by commas, each scored for every new "
         "checkpoint.",
     )

@@ -61,7 +61,7 @@ if __name__ == "__main__":
     program.define_workdir()
     flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "The engine to convert for.")
     flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )
     flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
     flags.DEFINE_enum(

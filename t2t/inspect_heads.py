@@ -59,7 +59,7 @@ class HeadRequest:
 
     workdir: Path
     sentence: str
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema
     importance: int = 100  # validation pairs on which heads are measured; 0: no measurement
     measure: str = "loss"  # loss | bleu
     seed: int = 0  # of the random choice of these pairs
@@ -229,7 +229,7 @@ def main(operands: Sequence[str]) -> None:
 if __name__ == "__main__":
     program.define_workdir()
     flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )
     flags.DEFINE_integer(
         "importance",

@@ -149,7 +149,7 @@ def main() -> None:
 if __name__ == "__main__":
     program.define_models()
     flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )
     flags.DEFINE_string("src", None, "The source sentences, one per line.", required=True)
     flags.DEFINE_string("tgt", "", "Their translations, line by line.")

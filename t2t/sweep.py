@@ -98,6 +98,8 @@ if __name__ == "__main__":
     )
     flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are compared.")
     flags.DEFINE_string(
-        "checkpoint", "last", "The checkpoint to score, as --checkpoint of t2t.evaluate."
+        "checkpoint",
+        "last",
+        "The checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none.",
     )
     program.run(main, alone="each run is a job of its own, --index of a job array (docs/sweeps.md)")

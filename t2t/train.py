@@ -1,6 +1,6 @@
 """Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
 
-The same command again continues a run that was stopped.
+The same command again continues a run that was stopped. With --extend a finished run goes on.
 """
 
 import contextlib
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+from absl import flags
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ConfigError
 from t2t.config.flags import define_config, read_config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
@@ -37,6 +38,7 @@ from t2t.storage.paths import is_bucket
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, record_stop
+from t2t.training.extension import extend
 from t2t.training.loop import Validate, train
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
@@ -258,9 +260,20 @@ def count_parameters(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def choose_config() -> Config:
+    """Returns the config of the flags; with --extend, that of the extended run."""
+    values, workdir = flags.FLAGS, program.read_workdir()
+    given = read_config() if values["config"].value else None
+    if values.extend:
+        return extend(workdir, values.extend, given)
+    if given is None:
+        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+    return given
+
+
 def run() -> int:
     """Trains as the flags say; returns the exit status."""
-    config, workdir = read_config(), program.read_workdir()
+    config, workdir = choose_config(), program.read_workdir()
     check_paths(config.data)
     if is_bucket(workdir):  # a local one is checked when it is locked
         with explain_write_errors(RunError, workdir):
@@ -273,7 +286,14 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    define_config()
+    define_config(required=False)
     program.define_workdir()
     program.define_hosts()
+    flags.DEFINE_integer(
+        "extend",
+        None,
+        "Train a finished run for so many more steps, with a schedule that starts anew; without "
+        "--config, with the config of the run.",
+        lower_bound=1,
+    )
     program.run(run)

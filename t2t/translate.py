@@ -181,7 +181,7 @@ if __name__ == "__main__":
     program.define_models()
     program.define_backend()
     flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, or avg:5 for the mean of the last 5."
+        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )
     flags.DEFINE_integer(
         "n_best", 1, "Translations per line; above 1 each is preceded by the line's number."

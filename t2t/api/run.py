@@ -48,8 +48,8 @@ class Run:
 
     Attributes:
         workdir: the run directory; the first one of an ensemble.
-        checkpoint: the checkpoint's step, or "best-STEP" or "avgCOUNT-STEP"; those of an ensemble
-            joined by commas.
+        checkpoint: the checkpoint's step, or "best-STEP", "avgCOUNT-STEP" or "ema-STEP"; those of
+            an ensemble joined by commas.
         config: the run's config.
         vocabulary: the run's tokenizers, `src` and `tgt`.
         params: nested dictionaries of float32 arrays, on the default device; of an ensemble

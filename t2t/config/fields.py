@@ -177,6 +177,8 @@ class TrainingConfig:
     warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
     learning_rate: float = 1.0
+    # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
+    schedule_start: int = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
     cooldown_steps: int = 0
@@ -189,6 +191,9 @@ class TrainingConfig:
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
     r_drop: float = 0.0
+    # decay in [0, 1) of an exponential moving average of the parameters, for example 0.999; 0: no
+    # average. It is part of checkpoints, and --checkpoint=ema evaluates it
+    ema_decay: float = 0.0
     clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
     # gradient accumulation: split each batch into this many parts, computed one after the other;
     # less memory, the same gradient apart from dropout masks

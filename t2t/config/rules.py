@@ -36,12 +36,13 @@ _POSITIVE = """
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
-    training.r_drop checkpoints.keep_every checkpoints.keep_best decoding.alpha decoding.min_length
-    decoding.top_k decoding.sampling_seed data.packed_length data.temperature seed
+    training.schedule_start training.r_drop checkpoints.keep_every checkpoints.keep_best
+    decoding.alpha decoding.min_length decoding.top_k decoding.sampling_seed data.packed_length
+    data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.adam_b1 training.adam_b2 data.subword_sampling
+    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.
@@ -145,7 +146,13 @@ def _transformer_problems(model: ModelConfig) -> list[str]:
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str]:
     problems = []
-    cooldown, left = training.cooldown_steps, max(training.steps - training.warmup_steps, 0)
+    start, cooldown = training.schedule_start, training.cooldown_steps
+    if start >= training.steps:
+        return [
+            f"training.schedule_start={start} must be less than training.steps={training.steps}; "
+            "leave it at 0, or use --extend of t2t.train, which sets both"
+        ]
+    left = max(training.steps - start - training.warmup_steps, 0)
     if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
         problems.append(
             f"training.cooldown_steps={cooldown} is not used by training.schedule="
@@ -155,8 +162,8 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str
     elif cooldown > left:
         problems.append(
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
-            f"training.warmup_steps={training.warmup_steps} leaves of training.steps="
-            f"{training.steps}; lower it to {left} or less"
+            f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
+            f"steps of the schedule; lower it to {left} or less"
         )
     rates = model.dropout, model.attention_dropout, model.feed_forward_dropout
     if training.r_drop and not any(rates):

@@ -48,7 +48,7 @@ class EvaluationRequest:
     """The run, checkpoint, test set and search of an evaluation, as on the command line."""
 
     workdir: Path
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT; several: an ensemble
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema; several: an ensemble
     split: str = "test"
     src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
     ref: str = ""

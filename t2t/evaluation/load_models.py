@@ -19,7 +19,7 @@ class ModelRequest:
     """The checkpoints of one run or several, as on the command line."""
 
     workdirs: tuple[Path, ...]
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT, or several joined by commas
+    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema, or several joined by commas
     weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
     mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
 

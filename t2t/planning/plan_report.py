@@ -19,7 +19,7 @@ from t2t.runtime.text_tables import format_table
 _Figures = tuple[str, str, str]  # name, value, note
 
 _NOTES = {
-    "optimizer": "moments, counters, random key",
+    "optimizer": "moments, moving average, counters, random key",
     "activations": "and gradients, and other temporaries of a step",
     "other": "metrics, padding to whole tiles",
     "compute": "FLOPs / peak",

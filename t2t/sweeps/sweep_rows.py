@@ -37,6 +37,7 @@ class Row:
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # "model.num_heads": 1
     paper: Paper | None = None
     seeds: Sequence[int] = (0,)  # each is added to the base's seed
+    checkpoint: str = ""  # the one that is scored; empty: the sweep's --checkpoint
 
     @property
     def group(self) -> str:

@@ -72,7 +72,7 @@ class Checkpoints:
                 best_fn=key,
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
-            item_names=("params", "training"),
+            item_names=("params", "ema", "training"),
         )
 
     def is_due(self, step: int) -> bool:
@@ -91,15 +91,10 @@ class Checkpoints:
             return
         self.check_space(state)
         try:
+            items = _split(state._replace(key=jax.random.key_data(state.key)))
+            args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
             self._manager.save(
-                int(state.step),
-                args=ocp.args.Composite(
-                    params=ocp.args.StandardSave(state.params),
-                    training=ocp.args.StandardSave(
-                        _drop_params(state._replace(key=jax.random.key_data(state.key)))
-                    ),
-                ),
-                metrics=metrics or None,
+                int(state.step), args=ocp.args.Composite(**args), metrics=metrics or None
             )
         except Exception as error:
             raise make_write_error(self.workdir, first_line(error)) from error
@@ -113,21 +108,19 @@ class Checkpoints:
         step = self._manager.latest_step()
         if step is None:
             return None
-        abstract = jax.tree.map(_describe, described)
-        args = ocp.args.Composite(
-            params=ocp.args.StandardRestore(abstract.params),
-            training=ocp.args.StandardRestore(_drop_params(abstract)),
-        )
+        items = _split(jax.tree.map(_describe, described))
+        args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
         try:
-            saved = self._manager.restore(step, args=args)
+            saved = self._manager.restore(step, args=ocp.args.Composite(**args))
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))
-        return TrainState(params=saved.params, key=key, **saved.training)
+        return TrainState(params=saved.params, key=key, ema=saved.get("ema"), **saved.training)
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
+        held = state.params, state.opt_state, state.ema
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
         if measure_free_space(self.workdir) < needed:
             self._finish()  # when the write under way ends, Orbax deletes old checkpoints
         try:
@@ -174,10 +167,11 @@ class _KeepLast:
         return [step in kept for step in steps]
 
 
-def _drop_params(state: TrainState) -> dict[str, Any]:
-    rest = state._asdict()
-    del rest["params"]
-    return rest
+def _split(state: TrainState) -> dict[str, Any]:
+    """Returns the parts of a checkpoint, which can be read separately; `ema` only if it exists."""
+    training = state._asdict()
+    items = {"params": training.pop("params"), "ema": training.pop("ema"), "training": training}
+    return {name: item for name, item in items.items() if item is not None}
 
 
 def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -193,8 +187,9 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
 
     Args:
         workdir: run directory.
-        which: "last", "best" (by `checkpoints.best_metric`), a step, or "avg:5", the mean of the
-            last 5 regular checkpoints (section 6.1).
+        which: "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
+            5 regular checkpoints (section 6.1), or "ema", the exponential moving average
+            (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000.
 
     Returns:
         The parameters, and the name that files and records give them, for example "best-3000".
@@ -206,23 +201,28 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
     if not steps:
         raise RunError(f"{workdir} holds no complete checkpoint; is it a run directory?")
     match which.split(":"):
+        case [step] | ["ema", step] if step.isdecimal() and int(step) not in steps:
+            raise RunError(
+                f"{workdir} holds no checkpoint of step {step}; it has {', '.join(map(str, steps))}"
+            )
         case ["last"]:
             return _restore_step(workdir, steps[-1]), str(steps[-1])
         case ["best"]:
-            step = find_best_step(workdir)
-            return _restore_step(workdir, step), f"best-{step}"
+            best = find_best_step(workdir)
+            return _restore_step(workdir, best), f"best-{best}"
         case ["avg", count] if count.isdecimal() and int(count) > 0:
             averaged = find_average_steps(workdir, int(count))
             return average_params(workdir, averaged), f"avg{count}-{averaged[-1]}"
+        case ["ema"]:
+            return _restore_step(workdir, steps[-1], "ema"), f"ema-{steps[-1]}"
+        case ["ema", step] if step.isdecimal():
+            return _restore_step(workdir, int(step), "ema"), f"ema-{step}"
         case [step] if step.isdecimal():
-            if int(step) not in steps:
-                raise RunError(
-                    f"{workdir} holds no checkpoint of step {step}; "
-                    f"it has {', '.join(map(str, steps))}"
-                )
             return _restore_step(workdir, int(step)), step
         case _:
-            raise RunError(f"checkpoint {which!r} is unknown; use last, best, a step or avg:COUNT")
+            raise RunError(
+                f"checkpoint {which!r} is unknown; use last, best, a step, avg:COUNT or ema"
+            )
 
 
 def find_average_steps(workdir: Path, count: int) -> list[int]:
@@ -314,9 +314,14 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
 
 
 @hold_signals()
-def _restore_step(workdir: Path, step: int) -> Params:
+def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    folder = make_absolute(workdir / "checkpoints" / str(step) / "params")
+    folder = make_absolute(workdir / "checkpoints" / str(step) / item)
+    if item == "ema" and not folder.exists() and step in list_steps(workdir):
+        raise RunError(
+            f"checkpoint {step} of {workdir} has no moving average of the parameters, since it was "
+            "written with training.ema_decay=0; use last, best or avg:COUNT"
+        )
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             abstract = jax.tree.map(

@@ -12,8 +12,6 @@ from t2t.training.run_directory import list_steps
 
 _log = logging.getLogger(__name__)
 
-BYTES_PER_PARAMETER = 12  # estimate for Adam: the parameter and both moments, in float32
-
 
 class DiskSpace(NamedTuple):
     """Free space on the disk of a run directory, and the space that its checkpoints need."""
@@ -36,10 +34,18 @@ class DiskSpace(NamedTuple):
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
     """Measures the free space of a run directory, and estimates the size of its checkpoints."""
-    size = BYTES_PER_PARAMETER * num_parameters
+    size = count_bytes_per_parameter(config) * num_parameters
     return DiskSpace(
         measure_free_space(workdir), count_kept(config), size, len(list_steps(workdir))
     )
+
+
+def count_bytes_per_parameter(config: Config) -> int:
+    """Returns the bytes of a checkpoint for each parameter, all in float32.
+
+    They are the parameter, both moments (an estimate for Adam) and the moving average if it is on.
+    """
+    return 16 if config.training.ema_decay else 12
 
 
 def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:

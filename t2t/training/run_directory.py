@@ -1,7 +1,7 @@
 """The run directory: its lock, its config, and the steps of its checkpoints.
 
-    config.json   vocab/   checkpoints/STEP/{params,training}   ledger.jsonl   metrics.jsonl
-    tensorboard/   evaluations/   epochs.json   stop.json   lock
+    config.json   vocab/   checkpoints/STEP/{params,ema,training}   ledger.jsonl
+    metrics.jsonl   tensorboard/   evaluations/   epochs.json   stop.json   lock
 
 It holds all that is needed to resume or to evaluate a run, except the corpora and plugins, and can
 be copied elsewhere. Loading it executes no code from it.
@@ -36,11 +36,19 @@ _CHANGEABLE = (
     "data.cache_directory",
     "data.validation_",
     "data.test_",
-    "training.steps",
     "training.log_every",
     "training.validate_every",
     "training.bleu_every",
     "training.max_nonfinite_steps",
+)
+
+# Fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = (
+    "training.steps",
+    "training.schedule",  # and schedule_start
+    "training.learning_rate",
+    "training.warmup_steps",
+    "training.cooldown_steps",
 )
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
@@ -134,14 +142,18 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
         RunError: a field that may not change has changed, or the directory cannot be written.
     """
     path = workdir / "config.json"
-    if path.exists() and ((workdir / "vocab").exists() or list_steps(workdir)):
-        changed = differences(load_config(path), config)
-        if list_steps(workdir):
-            changeable = tuple(
-                field
-                for field in _CHANGEABLE
-                if field != "training.steps" or _is_open_ended(config.training)
-            )
+    last = max(list_steps(workdir), default=0)
+    if config.training.schedule_start > last:
+        raise RunError(
+            f"training.schedule_start={config.training.schedule_start} needs a run that has come "
+            f"to this step, but {workdir} holds checkpoint {last}; leave it at 0, and extend the "
+            "run with --extend when it is finished"
+        )
+    if path.exists() and ((workdir / "vocab").exists() or last):
+        saved = load_config(path)
+        changed = differences(saved, config)
+        if last:
+            changeable = _list_changeable(saved.training, config.training, last)
             fixed = _BLEU_FIELDS if "bleu" in measures else ()
             changed = [
                 line
@@ -151,10 +163,13 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
         else:
             changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
         if changed:
+            is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
+            hint = "; a finished run goes on with a new schedule by --extend=STEPS"
             raise RunError(
                 f"{workdir} was written with another config:\n  "
                 + "\n  ".join(changed)
                 + "\nchoose another --workdir, or continue this run with the old values"
+                + hint * is_schedule
             )
     if not is_first():
         return
@@ -163,9 +178,17 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
         save_config(config, path)
 
 
-def _is_open_ended(training: TrainingConfig) -> bool:
-    """Returns whether the learning rates do not depend on `training.steps`."""
-    return training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps
+def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
+    """Returns prefixes of the fields that may change after checkpoint `last`.
+
+    The whole schedule may change if the new one starts at this checkpoint, and either the run is
+    finished or no update has been made since the saved schedule started there. Otherwise the number
+    of steps may change if the learning rates do not depend on it.
+    """
+    if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
+        return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
+    is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
+    return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
 
 
 def list_steps(workdir: Path) -> list[int]:

@@ -3,6 +3,7 @@
 `training.learning_rate` is a factor for noam, and the peak rate for the other built-in schedules.
 """
 
+import dataclasses
 import math
 
 import jax
@@ -40,11 +41,17 @@ def cool_down(schedule: optax.Schedule, steps: int, cooldown_steps: int) -> opta
 
 
 def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
-    """Creates the schedule of a run, with its cooldown if it has one."""
-    schedule = _make_base(config, d_model)
+    """Creates the schedule of a run, which counts updates from `training.schedule_start`.
+
+    If steps before that were skipped, fewer updates were made; then the first rate is used until
+    `schedule_start` updates have been made.
+    """
+    start, steps = config.schedule_start, config.steps - config.schedule_start
+    own = dataclasses.replace(config, steps=steps, schedule_start=0)
+    schedule = _make_base(own, d_model)
     if config.cooldown_steps:
-        schedule = cool_down(schedule, config.steps, config.cooldown_steps)
-    return schedule
+        schedule = cool_down(schedule, steps, config.cooldown_steps)
+    return (lambda count: schedule(jnp.maximum(count - start, 0))) if start else schedule
 
 
 def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int
 from t2t.config.fields import Config
 from t2t.model.build import describe_model, init_model
 from t2t.model.interface import EncoderDecoder, Params
+from t2t.training.optimizer import start_average
 
 
 class TrainState(NamedTuple):
@@ -27,6 +28,8 @@ class TrainState(NamedTuple):
     key: jax.Array
     skipped: Int[Array, ""]  # steps without an update because loss or gradient was not finite
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
+    # Exponential moving average of the parameters, sharded as Adam's moments; None: there is none.
+    ema: Params | None = None
 
 
 def init_state(
@@ -67,4 +70,5 @@ def _init_training(
     # Three separate buffers, since the training step donates each leaf of the state.
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
     opt_state = jax.jit(optimizer.init)(params)
-    return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row)
+    ema = jax.jit(start_average)(params) if config.training.ema_decay else None
+    return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row, ema)

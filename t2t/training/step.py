@@ -15,7 +15,7 @@ from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.ops.choose import COMPILER_OPTIONS, choose_norm
 from t2t.runtime.mesh import platform, shard_over_data, spec
-from t2t.training.optimizer import apply_updates
+from t2t.training.optimizer import apply_updates, update_average
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -67,6 +67,10 @@ def make_train_step(
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)
         opt_state = optax.tree.where(finite, opt_state, state.opt_state)
+        ema = state.ema
+        if ema is not None:
+            decay, updates_before = config.training.ema_decay, state.step - state.skipped
+            ema = update_average(ema, params, decay, updates_before, where=finite)
         skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
         skipped = state.skipped + ~finite
         metrics = Metrics(
@@ -78,7 +82,7 @@ def make_train_step(
             skipped_in_a_row=skipped_in_a_row,
         )
         return TrainState(
-            state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row
+            state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row, ema
         ), metrics
 
     options = COMPILER_OPTIONS.get(platform())

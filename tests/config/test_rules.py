@@ -48,6 +48,8 @@ NUMBERS = {
     if not isinstance(value, str | bool | tuple) and not name.startswith("mesh.")
 }
 
+_SHARES = ("dropout", "smoothing", "adam_b", "ema_decay")  # parts of the names of probabilities
+
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
@@ -60,7 +62,7 @@ def test_numbers_without_meaning_are_rejected() -> None:
     """Rejects negative numbers in each field, NaN, and probabilities of 1 or more."""
     for name, default in NUMBERS.items():
         of_floats = [math.nan] if isinstance(default, float) else []
-        of_shares = [1.5] if "dropout" in name or "smoothing" in name or "adam_b" in name else []
+        of_shares = [1.5] if any(part in name for part in _SHARES) else []
         for value in (-1, *of_floats, *of_shares):
             assert f"{name}={value} must " in rejection(change_field(name, value))
 
@@ -221,7 +223,17 @@ COMBINATIONS = {
     "cooldown begins after the warm-up": (
         {"training": {"steps": 5000, "cooldown_steps": 1001}},
         "training.cooldown_steps=1001 is more than the 1000 steps that training.warmup_steps=4000 "
-        "leaves of training.steps=5000; lower it to 1000 or less",
+        "leaves of the 5000 steps of the schedule; lower it to 1000 or less",
+    ),
+    "schedule starts before the end": (
+        {"training": {"steps": 10, "schedule_start": 10}},
+        "training.schedule_start=10 must be less than training.steps=10; leave it at 0, or use "
+        "--extend of t2t.train, which sets both",
+    ),
+    "cooldown of an extension begins after its warm-up": (
+        {"training": {"schedule_start": 95_000, "cooldown_steps": 1001}},
+        "training.cooldown_steps=1001 is more than the 1000 steps that training.warmup_steps=4000 "
+        "leaves of the 5000 steps of the schedule; lower it to 1000 or less",
     ),
     "R-Drop compares masks of dropout": (
         {"training": {"r_drop": 5.0}, "model": {"dropout": 0.0}},

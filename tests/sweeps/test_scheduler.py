@@ -88,6 +88,13 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     ]
 
 
+def test_row_may_name_the_checkpoint_that_is_scored(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
+    rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
+    commands = [programs.evaluate(run) for run in make_runs(Config(), rows)[0]]
+    assert [command[5] for command in commands] == ["--checkpoint=last", "--checkpoint=ema"]
+
+
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_failed_row_is_told_and_does_not_stop_the_others(
     tmp_path: Path,

@@ -91,10 +91,14 @@ def test_checkpoint_is_restored_onto_another_mesh(tmp_path: Path, devices: int) 
         assert leaf.sharding == expected.sharding
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.9])
 @pytest.mark.parametrize("config", [MeshConfig(), MeshConfig(data=2, fsdp=2, tensor=2)], ids=str)
-def test_training_restores_without_making_another_state(tmp_path: Path, config: MeshConfig) -> None:
+def test_training_restores_without_making_another_state(
+    tmp_path: Path, config: MeshConfig, decay: float
+) -> None:
     model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
-    training = dataclasses.replace(CONFIG, model=model)
+    own = dataclasses.replace(CONFIG.training, ema_decay=decay)
+    training = dataclasses.replace(CONFIG, model=model, training=own)
     save_config(training, tmp_path / "config.json")
     with jax.set_mesh(make_mesh(config)):
         _, saved = init_state(training, OPTIMIZER, 48, 48)
@@ -191,13 +195,46 @@ def test_average_is_the_mean(run: Path) -> None:
             "avg:4",
             "has 3 checkpoints in a row at the regular interval, too few for an average of 4",
         ),
-        ("avg:0", "'avg:0' is unknown; use last, best, a step or avg:COUNT"),
+        ("avg:0", "'avg:0' is unknown; use last, best, a step, avg:COUNT or ema"),
+        ("ema", "checkpoint 30 of .* has no moving average .* training.ema_decay=0; use last"),
+        ("ema:20", "checkpoint 20 of .* has no moving average .* training.ema_decay=0; use last"),
+        ("ema:40", "no checkpoint of step 40; it has 10, 20, 30"),
+        ("ema:best", "'ema:best' is unknown"),
         ("first", "'first' is unknown"),
     ],
 )
 def test_checkpoint_that_is_not_there_is_an_error(run: Path, which: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         restore_params(run, which)
+
+
+@pytest.fixture
+def averaged(tmp_path: Path) -> Path:
+    """Checkpoints 10 and 20 with a moving average."""
+    save_config(CONFIG, tmp_path / "config.json")
+    with contextlib.closing(Checkpoints(tmp_path, CONFIG)) as checkpoints:
+        for step in (10, 20):
+            checkpoints.save(make_state(step, averaged=True))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("which", "step"), [("ema", 20), ("ema:20", 20), ("ema:10", 10)])
+def test_moving_average_is_restored_by_name(averaged: Path, which: str, step: int) -> None:
+    params, label = restore_params(averaged, which)
+    assert label == f"ema-{step}"
+    assert_same(jax.tree.map(np.asarray, params), plain(make_state(step, averaged=True)).ema)
+
+
+def test_moving_average_returns_bit_for_bit(averaged: Path) -> None:
+    expected = make_state(20, averaged=True)
+    with contextlib.closing(Checkpoints(averaged, CONFIG)) as checkpoints:
+        restored = checkpoints.restore(make_state(0, averaged=True))
+    assert_same(plain(restored), plain(expected))
+
+
+def test_checkpoint_without_a_moving_average_keeps_its_layout(run: Path) -> None:
+    names = {path.name for path in (run / "checkpoints" / "30").iterdir() if path.is_dir()}
+    assert names == {"params", "training", "metrics"}
 
 
 def test_best_needs_a_score(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.training.disk_space import (
-    BYTES_PER_PARAMETER,
+    count_bytes_per_parameter,
     count_kept,
     measure_space,
     warn_of_missing_space,
@@ -38,11 +38,15 @@ def test_checkpoints_on_disk_are_counted(config: Config, expected: int) -> None:
     assert count_kept(config) == expected
 
 
-def test_checkpoint_holds_so_many_bytes_a_parameter() -> None:
-    state = make_state(10)
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_checkpoint_holds_so_many_bytes_a_parameter(decay: float) -> None:
+    config = Config(training=TrainingConfig(ema_decay=decay))
+    state = make_state(10, averaged=bool(decay))
     count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
-    assert size == pytest.approx(BYTES_PER_PARAMETER * count, abs=16)  # and counters
+    held = state.params, state.opt_state, state.ema
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
+    wanted = count_bytes_per_parameter(config) * count
+    assert size == pytest.approx(wanted, abs=16)  # and counters
 
 
 def test_missing_space_is_said_once_and_counts_checkpoints_that_are_there(

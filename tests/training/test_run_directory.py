@@ -163,6 +163,14 @@ def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
     assert (run / "config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("decays", [(0.0, 0.9), (0.9, 0.0)])
+def test_moving_average_is_not_switched_on_or_off(run: Path, decays: tuple[float, float]) -> None:
+    before, after = (change(training={"ema_decay": decay}) for decay in decays)
+    save_config(before, run / "config.json")
+    with pytest.raises(RunError, match=f"ema_decay: {decays[0]} -> {decays[1]}"):
+        open_again(run, after)
+
+
 def test_what_changes_no_parameter_may_change(run: Path) -> None:
     other = change(
         training={"steps": 7, "log_every": 3, "bleu_every": 2000},

@@ -85,6 +85,21 @@ def test_cooldown_multiplies_the_last_rates_by_a_line_to_0(kind: str) -> None:
     assert not rates[STEPS:].any()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_schedule_may_start_later_and_then_lasts_for_the_rest(kind: str) -> None:
+    start = 1000
+    config = dataclasses.replace(
+        CONFIG, schedule=kind, schedule_start=start, steps=start + STEPS,
+        cooldown_steps=0 if kind == "cosine" else COOLDOWN,
+    )  # fmt: skip
+    schedule = make_schedule(config, d_model=512)
+    found = jax.vmap(schedule)(jnp.arange(start, start + STEPS))
+    wanted = rates_of(kind) if kind == "cosine" else cooled_rates_of(kind)[:STEPS]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)
+    # As many updates are missing as steps were skipped before.
+    np.testing.assert_array_equal(jax.vmap(schedule)(jnp.arange(start - 3, start)), found[0])
+
+
 def test_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match=r"training.schedule='linear' is unknown"):
         make_schedule(dataclasses.replace(CONFIG, schedule="linear"), d_model=512)

@@ -187,6 +187,38 @@ def test_training_goes_on_after_skipped_steps_as_if_they_had_not_been(trainer: T
     assert_same((state.params, state.opt_state), (expected.params, expected.opt_state))
 
 
+def test_moving_average_follows_its_recurrence_and_no_skipped_step() -> None:
+    trainer = make_trainer(change(training={"ema_decay": 0.3}))
+    state = trainer.fresh
+    expected = jax.tree.map(np.asarray, state.params)
+    good, bad = make_batch(), spoil(make_batch())
+    update = 0
+    for batch in (bad, good, good, bad, good, good):
+        state, _ = trainer.step(state, on_device(batch))
+        if batch is good:
+            update += 1
+            decay = min(0.3, (1 + update) / (10 + update))  # 2/11, 3/12, 0.3, 0.3
+            expected = jax.tree.map(
+                lambda old, new, d=decay: d * old + (1 - d) * np.asarray(new),
+                expected, state.params,
+            )  # fmt: skip
+        assert_close(state.ema, expected, rtol=1e-5, atol=1e-7)
+    assert update == 4
+
+
+def test_moving_average_leaves_training_as_it_is(trainer: Trainer) -> None:
+    averaging = make_trainer(change(training={"ema_decay": 0.9}))
+    states = [trainer.fresh, averaging.fresh]
+    for seed in range(3):
+        batch = on_device(make_batch(seed))
+        states = [
+            own.step(state, batch)[0]
+            for own, state in zip((trainer, averaging), states, strict=True)
+        ]
+    assert_same(*((state.params, state.opt_state) for state in states))
+    assert states[0].ema is None
+
+
 def test_update_follows_the_schedule(trainer: Trainer) -> None:
     batch, state = on_device(make_batch()), trainer.fresh
     rate = noam(CONFIG.model.d_model, 20, 0.5)
@@ -225,7 +257,7 @@ def train_on(sizes: MeshConfig | None, r_drop: float) -> Run:
     """
     mesh = make_mesh(sizes) if sizes else None
     with jax.set_mesh(mesh) if mesh else contextlib.nullcontext():
-        training = {"accumulation_steps": 2, "r_drop": r_drop}
+        training = {"accumulation_steps": 2, "r_drop": r_drop, "ema_decay": 0.5}
         trainer = make_trainer(change(model={"dropout": 0.2}, training=training))
         state, metrics = trainer.first, []
         for seed in range(5):
@@ -260,6 +292,8 @@ def test_any_mesh_trains_and_skips_as_one_device(
     for expected, found in zip(alone.metrics, run.metrics, strict=True):
         assert_close(found, expected, rtol=1e-4)
     assert_close(run.state.params, alone.state.params, rtol=1e-2, atol=1e-4)
+    assert_close(run.state.ema, alone.state.ema, rtol=1e-2, atol=1e-4)
+    assert find_specs(run.state.ema) == find_specs(moment(run.state))
     with jax.set_mesh(make_mesh(sizes)):
         shared = jax.tree.map(shard_over_data, run.state.params)
     assert find_specs(moment(run.state)) == find_specs(shared) != find_specs(run.state.params)

@@ -25,8 +25,8 @@ OPTIMIZER = make_optimizer(CONFIG)
 Scores = Mapping[str, float] | None
 
 
-def make_state(step: int) -> TrainState:
-    """Parameters and moments that are different at each step."""
+def make_state(step: int, *, averaged: bool = False) -> TrainState:
+    """Parameters and moments that are different at each step; `averaged`: a moving average, too."""
     random = np.random.default_rng(step)
 
     def draw(*shape: int) -> jax.Array:
@@ -36,7 +36,9 @@ def make_state(step: int) -> TrainState:
     opt_state = OPTIMIZER.init(params)
     _, opt_state = OPTIMIZER.update(params, opt_state, params)
     skipped, in_a_row = jnp.asarray(3), jnp.asarray(1)
-    return TrainState(jnp.asarray(step), params, opt_state, jax.random.key(step), skipped, in_a_row)
+    ema = jax.tree.map(lambda x: x / 2, params) if averaged else None
+    key = jax.random.key(step)
+    return TrainState(jnp.asarray(step), params, opt_state, key, skipped, in_a_row, ema)
 
 
 def plain(state: TrainState | None) -> Any:

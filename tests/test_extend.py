@@ -1,0 +1,224 @@
+"""A finished run goes on with a new schedule: `t2t.train --extend`."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t import train
+from t2t.config.fields import Config, ConfigError
+from t2t.config.files import load_config
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.training.checkpoint import restore_params
+from t2t.training.early_stopping import request_stop
+from t2t.training.extension import extend
+from t2t.training.provenance import read_ledger
+from t2t.training.run_directory import RunError, list_steps
+from t2t.training.schedule import make_schedule
+from t2t.training.signals import Interruption
+from tests.tiny_training import (
+    change,
+    make_config,
+    make_small_mesh,
+    read_figures,
+    read_state,
+    write_recipe,
+)
+
+ROOT = Path(__file__).parents[1]
+STEPS, MORE = 10, 15
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_device() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_mesh", make_small_mesh)
+        yield
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A cosine, whose rates depend on the number of steps, and a moving average."""
+    training = {
+        "steps": STEPS, "schedule": "cosine", "learning_rate": 0.01, "warmup_steps": 4,
+        "ema_decay": 0.9, "log_every": 1,
+    }  # fmt: skip
+    return change(make_config(tmp_path_factory.mktemp("data")), training=training)
+
+
+@pytest.fixture(scope="module")
+def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; not to be changed."""
+    workdir = tmp_path_factory.mktemp("runs") / "finished"
+    assert train.main(config, workdir)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def extended(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, extended without an interruption."""
+    workdir = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "extended"))
+    assert train.main(extend(workdir, MORE), workdir)
+    return workdir
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def read_rates(workdir: Path) -> list[float]:
+    return [line["train/learning_rate"] for line in read_figures(workdir, "train/")]
+
+
+@pytest.mark.equality
+def test_interrupted_extension_is_the_same_bit_for_bit(
+    run: Path, extended: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was stopped before its first step."""
+    for stop_at in (STEPS, STEPS + 7):
+        with monkeypatch.context() as patch:
+            patch.setattr(Interruption, "reached", lambda self, step, at=stop_at: bool(step == at))
+            assert not train.main(extend(run, MORE), run)
+        assert list_steps(run)[-1] == stop_at
+    assert train.main(extend(run, MORE), run)
+    states = (read_state(each, STEPS + MORE) for each in (run, extended))
+    for one, other in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for prefix in ("train/", "validation/"):
+        assert read_figures(run, prefix) == read_figures(extended, prefix)
+
+
+def test_schedule_of_the_extension_starts_anew(config: Config, extended: Path) -> None:
+    rates = read_rates(extended)
+    assert len(rates) == STEPS + MORE
+    alone = dataclasses.replace(config.training, steps=MORE)
+    for expected, found in (
+        (make_schedule(config.training, 16), rates[:STEPS]),
+        (make_schedule(alone, 16), rates[STEPS:]),
+    ):
+        wanted = [float(expected(count)) for count in range(len(found))]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_extension_continues_steps_moments_and_ledger(extended: Path) -> None:
+    training = load_config(extended / "config.json").training
+    assert (training.schedule_start, training.steps) == (STEPS, STEPS + MORE)
+    starts = read_ledger(extended)
+    assert [start["step"] for start in starts] == [0, STEPS]
+    assert starts[1]["config"]["training.schedule_start"] == STEPS
+    steps = [line["step"] for line in read_figures(extended, "train/")]
+    assert steps == list(range(1, STEPS + MORE + 1))
+    counts = [leaf for leaf in read_state(extended, STEPS + MORE) if leaf.shape == ()]
+    assert {int(count) for count in counts} <= {0, STEPS + MORE}  # Adam's count goes on, too
+
+
+def test_flags_may_change_the_schedule_and_nothing_else(config: Config, run: Path) -> None:
+    schedule = {"schedule": "inverse_sqrt", "learning_rate": 0.002, "cooldown_steps": 5}
+    other = change(config, training=schedule, model={"d_ff": 64})
+    with pytest.raises(RunError, match=r"another config:\n  model\.d_ff: 32 -> 64\nchoose another"):
+        train.main(extend(run, MORE, other), run)
+    assert train.main(extend(run, MORE, change(config, training=schedule)), run)
+    rates = read_rates(run)
+    assert max(rates[STEPS:]) == pytest.approx(0.002, rel=1e-5)
+    assert rates[-1] < rates[-5] / 4
+
+
+def test_extension_that_made_no_step_may_be_corrected(
+    config: Config, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "reached", lambda self, step: True)
+        assert not train.main(extend(run, MORE), run)
+    corrected = extend(run, 3, change(config, training={"learning_rate": 0.002}))
+    assert corrected.training.steps == STEPS + 3
+    assert train.main(corrected, run)
+    assert list_steps(run)[-1] == STEPS + 3
+
+
+def test_same_command_extends_once_and_another_length_once_more(extended: Path) -> None:
+    assert extend(extended, MORE) == load_config(extended / "config.json")
+    again = extend(extended, 3).training
+    assert (again.schedule_start, again.steps) == (STEPS + MORE, STEPS + MORE + 3)
+
+
+def test_run_that_is_not_finished_is_not_extended(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="is this a run directory"):
+        extend(tmp_path / "run", MORE)
+    monkeypatch.setattr(Interruption, "reached", lambda self, step: bool(step == 3))
+    assert not train.main(config, tmp_path / "run")
+    message = rf"holds checkpoint 3 of training\.steps={STEPS}; continue it to its end"
+    with pytest.raises(RunError, match=message):
+        extend(tmp_path / "run", MORE)
+
+
+def test_more_steps_of_a_cosine_are_refused_with_a_hint(config: Config, run: Path) -> None:
+    with pytest.raises(RunError, match=r"training\.steps: 10 -> 20\n.* --extend=STEPS"):
+        train.main(change(config, training={"steps": 20}), run)
+
+
+def test_command_without_extend_is_refused_after_an_extension(
+    config: Config, extended: Path
+) -> None:
+    with pytest.raises(RunError, match=r"training\.schedule_start: 10 -> 0\n.* --extend=STEPS"):
+        train.main(config, extended)
+
+
+def test_schedule_that_starts_where_no_run_has_come_is_refused(
+    config: Config, tmp_path: Path
+) -> None:
+    later = change(config, training={"schedule_start": 5})
+    with pytest.raises(RunError, match=r"schedule_start=5 needs .* holds checkpoint 0"):
+        train.main(later, tmp_path / "run")
+
+
+def test_extension_stops_for_a_request(run: Path) -> None:
+    request_stop(run, "enough")
+    assert not train.main(extend(run, MORE), run)
+    assert list_steps(run)[-1] == STEPS
+
+
+def test_moving_average_is_evaluated_alone_and_in_an_ensemble(extended: Path) -> None:
+    params, label = restore_params(extended, "ema")
+    assert label == f"ema-{STEPS + MORE}"
+    last, _ = restore_params(extended, "last")
+    assert params.keys() == last.keys()
+    request = ModelRequest((extended,), "ema,last")
+    _, labels = restore_models(request, describe_models(request).members)
+    assert labels == [label, f"{STEPS + MORE}"]
+
+
+@pytest.mark.slow
+def test_program_extends_with_the_config_of_the_run_or_of_the_flags(
+    config: Config, run: Path
+) -> None:
+    write_recipe(config, run.parent / "recipe.py")
+
+    def call(*flags: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "t2t.train", f"--workdir={run}", *flags],
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+
+    flags = f"--config={run.parent}/recipe.py", "--config.training.learning_rate=0.001"
+    for given in (["--extend=3"], ["--extend=5", *flags]):
+        done = call(*given)
+        assert done.returncode == 0, done.stderr
+    assert list_steps(run)[-1] == STEPS + 8
+    assert load_config(run / "config.json").training.learning_rate == 0.001
+    refused = call()
+    assert refused.returncode == 2
+    assert "--config is missing" in refused.stderr
