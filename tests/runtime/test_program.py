@@ -136,7 +136,7 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
         (
             "training.dropot=0.1",
             "--config.training.dropot: no such field; "
-            "perhaps model.dropout, model.attention_dropout, model.feed_forward_dropout",
+            "perhaps model.dropout, training.r_drop, model.attention_dropout",
         ),
         ("model.num_heads=two", "flag --config.model.num_heads=two: invalid literal for int()"),
         ("model.d_k=1.5", "flag --config.model.d_k=1.5: invalid literal for int()"),
