@@ -45,6 +45,7 @@ class Programs:
         score = find_score(self.workdir, run)
         protocol = self.protocol
         flags = [f"--split={protocol.split}", f"--checkpoint={protocol.checkpoint}"]
+        flags += [f"--direction={protocol.direction}"] if protocol.direction else []
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:
