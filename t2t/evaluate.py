@@ -260,6 +260,7 @@ def define_modes() -> None:
 
 if __name__ == "__main__":
     program.define_models()
+    program.define_direction()
     program.define_hosts()
     program.define_backend()
     define_flags()

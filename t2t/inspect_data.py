@@ -25,6 +25,7 @@ from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.directions import list_directions, list_tags, tag_sources
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
@@ -89,10 +90,17 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     """
     splits: dict[str, SplitReport] = {}
     training: dict[str, Hashes] = {}
-    for split in sorted(list_splits(config.data), key=lambda name: name != "train"):
-        corpus = open_split(config.data, split)
-        _log.info("tokenizing and counting %s: %d pairs", split, len(corpus))
-        tokenized = tokenize_corpus(corpus, vocabulary, make_path(config.data.cache_directory))
+    chosen = [
+        (data, split)
+        for data in list_directions(config.data)
+        for split in sorted(list_splits(data), key=lambda name: name != "train")
+    ]
+    for data, split in chosen:
+        corpus = open_split(data, split)
+        name = "/".join([split, *data.directions])
+        _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
+        tagged = tag_sources(vocabulary, corpus.tag)
+        tokenized = tokenize_corpus(corpus, tagged, make_path(data.cache_directory))
         words, hashes = _read_text(corpus)
         if split == "train":
             training = hashes
@@ -101,8 +109,8 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         dropped: dict[str, int] = {}
         examples: dict[str, list[Pair]] = {}
         if split == "train":
-            dropped, examples = _count_dropped(config.data, tokenized, corpus)
-        splits[split] = SplitReport(
+            dropped, examples = _count_dropped(data, tokenized, corpus)
+        splits[name] = SplitReport(
             pairs=len(corpus),
             words={side: make_histogram(words[side], LENGTH_EDGES) for side in SIDES},
             subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
@@ -267,7 +275,9 @@ def main(config: Config, vocabulary_path: Path | None, output: Path | None) -> N
         _log.info("training the vocabulary")
         corpora = [corpus for corpus, _ in open_training(config.data)]
         with tempfile.TemporaryDirectory() as directory:
-            vocabulary = train_vocabulary(corpora, config.tokenizer, Path(directory))
+            vocabulary = train_vocabulary(
+                corpora, config.tokenizer, Path(directory), list_tags(config.data)
+            )
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:

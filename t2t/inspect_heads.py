@@ -31,6 +31,7 @@ from t2t.config.fields import ConfigError, MeshConfig
 from t2t.config.files import load_config
 from t2t.data.batch import BOS_ID
 from t2t.data.corpus import Pair
+from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import RESAMPLES
@@ -64,6 +65,7 @@ class HeadRequest:
     measure: str = "loss"  # loss | bleu
     seed: int = 0  # of the random choice of these pairs
     output: str = ""  # empty: RUN/heads.html
+    direction: str = ""  # such as en-de; may be empty if the run has only one
 
 
 def show_attention(request: HeadRequest) -> Path:
@@ -78,7 +80,8 @@ def show_attention(request: HeadRequest) -> Path:
         raise ConfigError(
             f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"
         )
-    vocabulary = Vocabulary.load(request.workdir / "vocab")
+    config = dataclasses.replace(config, data=choose_direction(config.data, request.direction))
+    vocabulary = tag_sources(Vocabulary.load(request.workdir / "vocab"), find_tag(config.data))
     translator = Translator(config, vocabulary)
     limit = min(MAX_LENGTH, translator.max_source_length)
     check_sentence(request.sentence, vocabulary, limit)
@@ -222,12 +225,14 @@ def main(operands: Sequence[str]) -> None:
         values.measure,
         values.seed,
         values.output,
+        values.direction,
     )
     print(show_attention(request))
 
 
 if __name__ == "__main__":
     program.define_workdir()
+    program.define_direction()
     flags.DEFINE_string(
         "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )

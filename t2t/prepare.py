@@ -17,6 +17,7 @@ from absl import flags
 from t2t.config.fields import Config, DataConfig
 from t2t.config.flags import define_config, read_config, show_in_help
 from t2t.data import corpus_sources
+from t2t.data.directions import list_directions
 from t2t.data.packing import make_plan
 from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
@@ -42,10 +43,11 @@ def main(config: Config, workdir: Path | None) -> None:
 
 def describe_splits(data: DataConfig) -> None:
     """Opens each split, and prints its size in process 0."""
-    for split in corpus_sources.list_splits(data):
-        corpus = corpus_sources.open_split(data, split)
-        if is_first():
-            print(f"{split}: {len(corpus):,} pairs ({corpus.name})", flush=True)
+    for each in list_directions(data):
+        for split in corpus_sources.list_splits(each):
+            corpus = corpus_sources.open_split(each, split)
+            if is_first():
+                print(f"{split}: {len(corpus):,} pairs ({corpus.name})", flush=True)
 
 
 def prepare_run(config: Config, workdir: Path) -> None:
@@ -54,8 +56,8 @@ def prepare_run(config: Config, workdir: Path) -> None:
     corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
     vocabulary = make_vocabulary(config, workdir, corpora)
     tokenized = tokenize_together(corpora, vocabulary, data)
-    if "validation" in corpus_sources.list_splits(data):
-        tokenize(corpus_sources.open_split(data, "validation"), vocabulary, data)
+    for corpus in corpus_sources.open_validation(data).values():
+        tokenize(corpus, vocabulary, data)
     if not is_first():
         return
     if data.subword_sampling:

@@ -148,6 +148,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     program.define_models()
+    program.define_direction()
     flags.DEFINE_string(
         "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
     )

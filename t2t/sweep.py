@@ -19,6 +19,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.recipes import find_recipe
 from t2t.data.corpus_sources import check_paths, open_split
+from t2t.data.directions import choose_direction
 from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
 from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources
@@ -63,9 +64,9 @@ def main() -> int:
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
     # Errors that every run would hit are raised before the first run.
     check_paths(base.data)
-    open_split(base.data, values.split)
+    open_split(choose_direction(base.data, values.direction), values.split)
     assign_resources(0, values.workers, os.environ)
-    protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure)
+    protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure, values.direction)
     programs = Programs(workdir, *read_recipe(), protocol)
     try:
         good = sweep(programs, runs, values.workers, values.index)
@@ -80,6 +81,7 @@ def main() -> int:
 if __name__ == "__main__":
     define_config()
     program.define_workdir()
+    program.define_direction()
     flags.DEFINE_string(
         "sweep", None, "The file of rows, such as configs/sweeps/table3.py.", required=True
     )

@@ -6,7 +6,7 @@ The same command again continues a run that was stopped. With --extend a finishe
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -18,7 +18,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.flags import define_config, read_config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import check_paths, list_splits, open_split, open_training
+from t2t.data.corpus_sources import check_paths, open_training, open_validation
+from t2t.data.directions import list_directions, tag_sources
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
@@ -52,7 +53,7 @@ from t2t.training.run_directory import (
 )
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
-from t2t.training.validation import CorpusScorer
+from t2t.training.validation import CorpusLoss, CorpusScorer
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +68,7 @@ def main(config: Config, workdir: Path) -> bool:
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
     corpora, weights = zip(*open_training(config.data), strict=True)
-    has_validation = "validation" in list_splits(config.data)
-    validation = open_split(config.data, "validation") if has_validation else None
+    validation = open_validation(config.data)
     with lock_run(workdir), jax.set_mesh(mesh):
         measures = list_measures(workdir)
         check_corpora(workdir, name_splits(corpora, validation), measures)
@@ -89,7 +89,7 @@ def train_on_mesh(
     mesh: Mesh,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
-    validation: Corpus | None,
+    validation: Mapping[str, Corpus],
 ) -> bool:
     """Prepares data, state and validation, and trains; returns whether the last step was reached.
 
@@ -160,10 +160,11 @@ def describe_end(workdir: Path, config: Config) -> str:
 
 
 def name_splits(
-    corpora: Sequence[Corpus], validation: Corpus | None
+    corpora: Sequence[Corpus], validation: Mapping[str, Corpus]
 ) -> dict[str, Sequence[Corpus]]:
     """Returns the corpora of a run by split, as the run's ledger records them."""
-    return {"train": corpora} | ({} if validation is None else {"validation": [validation]})
+    held_out = {"validation": [*validation.values()]} if validation else {}
+    return {"train": corpora} | held_out
 
 
 def make_training_loader(
@@ -213,46 +214,82 @@ def make_validate(
     config: Config,
     vocabulary: Vocabulary,
     mesh: Mesh,
-    corpus: Corpus | None,
+    corpora: Mapping[str, Corpus],
     params: Params,
 ) -> Validate:
-    """Returns the function that scores parameters on the validation corpus, if there is one.
+    """Returns the function that scores parameters on the validation corpora, if there are any.
 
-    Scoring is compiled here, with `params`, so that its errors come before training.
+    With data.directions it returns the loss of all tokens and the means of the directions' BLEU and
+    chrF, and each direction's own scores, such as "loss/en-de". Scoring is compiled here, with
+    `params`, so that its errors come before training.
     """
-    if corpus is None:
+    if not corpora:
         return lambda params, step: {}
-    tokenized = tokenize(corpus, vocabulary, config.data)
-    scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+    vocabularies = {name: tag_sources(vocabulary, each.tag) for name, each in corpora.items()}
+    scorers = {
+        name: make_scorer(config, vocabularies[name], corpus, mesh)
+        for name, corpus in corpora.items()
+    }
+    every = config.training.bleu_every
+    languages = {"".join(d.directions): d.tgt_language for d in list_directions(config.data)}
+    pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if every}
+    translators: dict[str, Translator] = {}
+    for name in pairs:
+        make_measure("bleu", languages[name])  # a missing package is an error before training
+        first = next(iter(translators.values()), None)
+        translators[name] = (
+            first.with_vocabulary(vocabularies[name])
+            if first
+            else Translator(config, vocabularies[name])
+        )
+    started = time.perf_counter()
+    for scorer in scorers.values():
+        scorer.compile(params)
+    for name, translator in translators.items():
+        translator.compile(params, pairs[name][0])
+    _log.info("compiled validation in %.0f s", time.perf_counter() - started)
+
+    def translate(params: Params, name: str) -> dict[str, float]:
+        sources, references = pairs[name]
+        found = [best.text for best in translators[name].translate(params, sources)]
+        scores = score_bleu(found, references, languages[name])
+        return {measure: score.value for measure, score in scores.items()}
+
+    def validate(params: Params, step: int) -> dict[str, float]:
+        losses = {name: scorer.compute_loss(params) for name, scorer in scorers.items()}
+        scores = {name: describe_loss(loss) for name, loss in losses.items()}
+        if every and step % every == 0:
+            for name in scores:
+                scores[name] |= translate(params, name)
+        nats, tokens = map(sum, zip(*losses.values(), strict=True))
+        found = combine_scores(scores) | describe_loss(CorpusLoss(nats, tokens))
+        own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
+        return found | own
+
+    return validate
+
+
+def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:
+    """Returns the scorer of a validation corpus; says how many of its pairs are left out."""
+    scorer = CorpusScorer(config, vocabulary, tokenize(corpus, vocabulary, config.data), mesh)
     if scorer.num_left_out:
         _log.warning(
             "validation: %d of %d pairs have more sub-words than model.max_positions=%d and are "
             "excluded from the loss",
             scorer.num_left_out, len(corpus), config.model.max_positions,
         )  # fmt: skip
-    every = config.training.bleu_every
-    sources, references = zip(*corpus, strict=True) if every else ((), ())
-    language = config.data.tgt_language
-    translator = Translator(config, vocabulary) if every else None
-    if translator:
-        make_measure("bleu", language)  # a missing package is an error before training
-    started = time.perf_counter()
-    scorer.compile(params)
-    if translator:
-        translator.compile(params, sources)
-    _log.info("compiled validation in %.0f s", time.perf_counter() - started)
+    return scorer
 
-    def validate(params: Params, step: int) -> dict[str, float]:
-        loss = scorer.compute_loss(params)
-        scores = {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
-        if translator and step % every == 0:
-            hypotheses = [best.text for best in translator.translate(params, sources)]
-            scores |= {
-                name: s.value for name, s in score_bleu(hypotheses, references, language).items()
-            }
-        return scores
 
-    return validate
+def describe_loss(loss: CorpusLoss) -> dict[str, float]:
+    """Returns a corpus's mean loss and its perplexity."""
+    return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
+
+
+def combine_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each measure over the directions."""
+    first = next(iter(scores.values()))
+    return {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
 
 
 def count_parameters(params: Params) -> int:

@@ -179,6 +179,7 @@ def define_bulk() -> None:
 
 if __name__ == "__main__":
     program.define_models()
+    program.define_direction()
     program.define_backend()
     flags.DEFINE_string(
         "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."

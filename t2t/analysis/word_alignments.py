@@ -84,6 +84,8 @@ def number_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     numbers, word, inside = [], -1, False
     for token, piece in zip(ids, tokenizer.pieces(ids), strict=True):
         text = "x" if tokenizer.is_byte(token) else piece.replace("▁", " ")
+        if tokenizer.is_control(token):  # the tag of a direction is no word
+            text = " "
         own = -1
         for character in text:
             is_space = character == " "

@@ -16,6 +16,7 @@ def load(
     checkpoint: str | int = "last",
     weights: Sequence[float] = (),
     mean: str = "probabilities",
+    direction: str = "",
 ) -> "t2t.api.run.Run":
     """Loads the model of a run with the parameters of one checkpoint, or an ensemble of several.
 
@@ -26,6 +27,7 @@ def load(
             several joined by commas form an ensemble.
         weights: of an ensemble's models; by default they are equal.
         mean: what an ensemble averages, "probabilities" or "log_probs".
+        direction: source and target language, such as "en-de", if the run has several.
 
     Raises:
         ConfigError, VocabularyError, RunError: a run or checkpoint does not exist, or config,
@@ -36,4 +38,4 @@ def load(
 
     given = [workdir] if isinstance(workdir, str | PathLike) else workdir
     workdirs = tuple(map(make_run_path, given))
-    return open_run(workdirs, str(checkpoint), tuple(weights), mean)
+    return open_run(workdirs, str(checkpoint), tuple(weights), mean, direction)

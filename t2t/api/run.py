@@ -30,12 +30,16 @@ _NO_LIMIT = 2**30  # positions
 
 
 def open_run(
-    workdirs: tuple[Path, ...], checkpoint: str, weights: tuple[float, ...], mean: str
+    workdirs: tuple[Path, ...],
+    checkpoint: str,
+    weights: tuple[float, ...],
+    mean: str,
+    direction: str = "",
 ) -> "Run":
     """Reads run directories; see `t2t.load`."""
     if mean not in ("probabilities", "log_probs"):
         raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
-    request = ModelRequest(workdirs, checkpoint, weights, mean)
+    request = ModelRequest(workdirs, checkpoint, weights, mean, direction)
     config, vocabulary, members = describe_models(request)
     params, labels = restore_models(request, members)
     return Run(workdirs[0], ",".join(labels), config, vocabulary, params, members)

@@ -52,13 +52,41 @@ def _source_problems(data: DataConfig) -> list[str]:
         problems += _text_problems(data)
     if "hf" in sources:
         problems += _hf_problems(data)
-    return problems + _weight_problems(data)
+    return problems + _weight_problems(data) + _direction_problems(data)
+
+
+def _direction_problems(data: DataConfig) -> list[str]:
+    directions = data.directions
+    problems = [
+        f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"
+        for direction in directions
+        if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction)
+    ]
+    if len(set(directions)) < len(directions):
+        problems.append(f"data.directions={directions} names a direction twice; name each once")
+    if len(directions) < 2 or "text" not in data.source.split("+"):
+        return problems
+    files = {
+        "train": zip(data.train_src, data.train_tgt, strict=False),
+        "validation": [(data.validation_src, data.validation_tgt)],
+        "test": [(data.test_src, data.test_tgt)],
+    }
+    problems += [
+        f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} are the same files in each of "
+        f"data.directions={directions}; write {{src}} and {{tgt}} for the languages, such as "
+        f"{split}.{{src}}"
+        for split, pairs in files.items()
+        for src, tgt in pairs
+        if src and not re.search(r"\{(src|tgt|pair)\}", src + tgt)
+    ]
+    return problems
 
 
 def _weight_problems(data: DataConfig) -> list[str]:
     problems = []
     weights, sources = data.train_weights, data.source.split("+")
     count = sum(len(data.train_src) if source == "text" else 1 for source in sources)
+    count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
         problems.append(
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "

@@ -130,6 +130,11 @@ class DataConfig:
     # identical (both sides equal) | script (most letters of a side are of another script than
     # usual) | overlap (a side is a sentence of the validation or test split)
     filters: tuple[str, ...] = ()
+    # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
+    # its target language, "<2de>". Each source is opened once for each, with these languages; in
+    # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
+    # stand for them. Empty: src_language to tgt_language, without tags
+    directions: tuple[str, ...] = ()
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS included
     max_length: int = 256

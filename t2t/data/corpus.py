@@ -40,6 +40,7 @@ class Corpus(abc.ABC):
 
     name: str
     dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
+    tag: str = ""  # with which the ids of each source begin (`directions`); not part of the text
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -220,7 +221,7 @@ class ConcatenatedCorpus(Corpus):
     """The pairs of several corpora, one corpus after the other."""
 
     def __init__(self, parts: Sequence[Corpus]):
-        self.name = ", ".join(part.name for part in parts)
+        self.name, self.tag = ", ".join(part.name for part in parts), parts[0].tag
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
 

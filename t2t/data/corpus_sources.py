@@ -1,5 +1,6 @@
 """Opens the corpora that a `DataConfig` names, each from its source."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from t2t.data.corpus import (
     check_languages,
     find_memory,
 )
+from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
 from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import is_bucket, make_path
@@ -28,10 +30,11 @@ def check_paths(data: DataConfig) -> None:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    files = [*data.train_src, *data.train_tgt, data.validation_src, data.validation_tgt]
-    files += [entry.partition("=")[2] for entry in data.hf_files]
-    for path in (data.directory, *files, data.test_src, data.test_tgt):
-        make_path(path)
+    for each in list_directions(data):
+        files = [*each.train_src, *each.train_tgt, each.validation_src, each.validation_tgt]
+        files += [entry.partition("=")[2] for entry in each.hf_files]
+        for path in (each.directory, *files, each.test_src, each.test_tgt):
+            make_path(path)
     cache = make_path(data.cache_directory)
     if is_bucket(cache):
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
@@ -39,8 +42,15 @@ def check_paths(data: DataConfig) -> None:
 
 
 def list_parts(data: DataConfig) -> list[DataConfig]:
-    """The config of each source in data.source, "multi30k+text" for example, in that order."""
-    return [dataclasses.replace(data, source=name) for name in data.source.split("+")]
+    """The config of each direction and source, direction by direction, without weights.
+
+    data.source="multi30k+text" has two sources, in that order.
+    """
+    return [
+        dataclasses.replace(each, source=name, train_weights=(), temperature=0.0)
+        for each in list_directions(data)
+        for name in data.source.split("+")
+    ]
 
 
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
@@ -51,19 +61,22 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     Raises:
         DataError: A corpus is missing or invalid.
     """
-    corpora = [corpus for part in list_parts(data) for corpus in _open_part(part)]
-    corpora = filter_corpora(
-        corpora, data.filters, lambda: _open_held_out(data), make_path(data.cache_directory)
-    )
+    corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
     weights = list(data.train_weights) or [1.0] * len(corpora)
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
     return list(zip(corpora, weights, strict=True))
 
 
-def _open_held_out(data: DataConfig) -> list[Corpus]:
-    """Opens the splits that are not for training."""
-    return [open_split(data, split) for split in list_splits(data) if split != "train"]
+def _open_direction(data: DataConfig) -> list[Corpus]:
+    """Opens the training corpora of one direction, without the pairs that filters drop."""
+    corpora = filter_corpora(
+        [corpus for part in list_parts(data) for corpus in _open_part(part)],
+        data.filters,
+        lambda: [open_split(data, split) for split in list_splits(data) if split != "train"],
+        make_path(data.cache_directory),
+    )
+    return [_tag(corpus, data) for corpus in corpora]
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -81,15 +94,38 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     "train" holds every pair that training uses once, whatever the weights of the corpora.
 
     Raises:
+        ConfigError: The config has several directions; `list_directions` gives one of each.
         DataError: The split is unknown or invalid.
     """
+    data = choose_direction(data)
     if split == "train":
         corpora = [corpus for corpus, _ in open_training(data)]
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
     for part in list_parts(data):
         if (corpus := _find_split(part, split)) is not None:
-            return corpus
+            return _tag(corpus, part)
     raise _unknown_split(data, split)
+
+
+def open_validation(data: DataConfig) -> dict[str, Corpus]:
+    """Opens the validation split of each direction that has one, by its name, such as en-de.
+
+    Without data.directions the only name is "".
+    """
+    return {
+        "".join(each.directions): open_split(each, "validation")
+        for each in list_directions(data)
+        if "validation" in list_splits(each)
+    }
+
+
+def _tag(corpus: Corpus, data: DataConfig) -> Corpus:
+    """The corpus with the tag of its direction, if the config has directions."""
+    if not (tag := find_tag(data)):
+        return corpus
+    tagged = copy.copy(corpus)  # a plugin may return one corpus for several directions
+    tagged.tag, tagged.name = tag, f"{data.directions[0]}: {corpus.name}"
+    return tagged
 
 
 def _unknown_split(data: DataConfig, split: str) -> DataError:

@@ -112,7 +112,7 @@ class FilteredCorpus(Corpus):
     def __init__(self, corpus: Corpus, dropped: Mapping[str, int], path: Path, identity: str):
         """`path`: the marks of the pairs; `dropped`: the number of pairs that each filter drops."""
         self._corpus, self.dropped, self._path, self._identity = corpus, dropped, path, identity
-        self.name = corpus.name
+        self.name, self.tag = corpus.name, corpus.tag
 
     def __len__(self) -> int:
         return len(self._corpus) - sum(self.dropped.values())

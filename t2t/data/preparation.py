@@ -14,6 +14,7 @@ from t2t.config.fields import Config, DataConfig
 from t2t.data import hugging_face
 from t2t.data.corpus import Corpus, DataError, find_memory
 from t2t.data.corpus_sources import list_parts, open_split, open_training
+from t2t.data.directions import list_tags, tag_sources
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
@@ -35,7 +36,7 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
         if Vocabulary.is_saved(directory):
             return Vocabulary.load(directory)
         _log.info("training the vocabulary")
-        return train_vocabulary(corpora, config.tokenizer, directory)
+        return train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
 
     return process_0_first(make)
 
@@ -43,7 +44,8 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Opens the tokens of a corpus; process 0 writes those that are missing."""
     directory = make_path(data.cache_directory)
-    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
+    tagged = tag_sources(vocabulary, corpus.tag)
+    return process_0_first(lambda: tokenize_corpus(corpus, tagged, directory))
 
 
 def tokenize_together(
@@ -53,7 +55,7 @@ def tokenize_together(
     directory = make_path(data.cache_directory)
     for corpus in corpora:
         share = jax.process_index(), jax.process_count()
-        tokenize_share(corpus, vocabulary, directory, *share)
+        tokenize_share(corpus, tag_sources(vocabulary, corpus.tag), directory, *share)
     wait_for_all()
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
 
@@ -108,4 +110,7 @@ def is_prepared(config: Config, workdir: Path) -> bool:
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)
-    return all(is_tokenized(corpus, vocabulary, directory) for corpus, _ in open_training(data))
+    return all(
+        is_tokenized(corpus, tag_sources(vocabulary, corpus.tag), directory)
+        for corpus, _ in open_training(data)
+    )

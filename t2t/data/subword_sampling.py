@@ -39,8 +39,9 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
         if data.sampled_sides in ("both", side):
             make_sampler = BpeSampler if kind == "bpe" else UnigramSampler
             stream = f"{kind} {data.subword_sampling} {side} {config.seed} {epoch}"
+            tag = side == "src" and bool(data.directions)  # one more sub-word
             sides[side] = SampledTokenizer(
-                plain, make_sampler(plain, data.subword_sampling), stream, data.max_length
+                plain, make_sampler(plain, data.subword_sampling), stream, data.max_length - tag
             )
     return Vocabulary(**sides)
 

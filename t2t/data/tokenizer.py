@@ -45,6 +45,8 @@ class VocabularyError(ValueError):
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
+    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
+
     def __init__(self, model: bytes, origin: str):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -106,6 +108,10 @@ class Tokenizer:
         """Returns whether a piece is a byte, used to spell characters without a piece."""
         return bool(self._processor.is_byte(token))
 
+    def is_control(self, token: int) -> bool:
+        """Returns whether a piece stands for no text: BOS, EOS, PAD or a tag."""
+        return bool(self._processor.is_control(token))
+
 
 def _strip_special(row: Sequence[int]) -> list[int]:
     ids = itertools.takewhile(lambda i: i != EOS_ID, map(int, row))
@@ -121,12 +127,12 @@ class Vocabulary:
 
     @property
     def shared(self) -> bool:
-        """True if source and target share one tokenizer."""
-        return self.src is self.tgt
+        """True if source and target share one model."""
+        return self.src.model is self.tgt.model
 
     def fingerprint(self) -> str:
-        """SHA-256 of the SentencePiece models, and of how text is sampled."""
-        sides = [self.src] if self.shared else [self.src, self.tgt]
+        """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
+        sides = [self.src] if self.src is self.tgt else [self.src, self.tgt]
         return hashlib.sha256(b"".join(side.identity for side in sides)).hexdigest()
 
     def save(self, directory: Path) -> None:
@@ -172,22 +178,23 @@ class Vocabulary:
 
 
 def train_vocabulary(
-    corpora: Sequence[Corpus], config: TokenizerConfig, directory: Path
+    corpora: Sequence[Corpus], config: TokenizerConfig, directory: Path, tags: Sequence[str] = ()
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    The result is deterministic. If there are more than five million pairs, every second, third, ...
+    `tags` become control symbols: pieces that stand for no text (`directions`). The result is
+    deterministic. If there are more than five million pairs, every second, third, ...
     pair is used, and a warning says so.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
     """
     if config.shared:
-        joint = _train("training text", _read_sides(corpora, (0, 1)), config)
+        joint = _train("training text", _read_sides(corpora, (0, 1)), config, tags)
         vocabulary = Vocabulary(joint, joint)
     else:
-        src = _train("training text's source side", _read_sides(corpora, (0,)), config)
-        tgt = _train("training text's target side", _read_sides(corpora, (1,)), config)
+        src = _train("training text's source side", _read_sides(corpora, (0,)), config, tags)
+        tgt = _train("training text's target side", _read_sides(corpora, (1,)), config, tags)
         vocabulary = Vocabulary(src, tgt)
     vocabulary.save(directory)
     return vocabulary
@@ -204,7 +211,9 @@ def _read_sides(corpora: Sequence[Corpus], sides: Sequence[int]) -> Iterator[str
             yield pair[side]
 
 
-def _train(text: str, sentences: Iterator[str], config: TokenizerConfig) -> Tokenizer:
+def _train(
+    text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
+) -> Tokenizer:
     model = io.BytesIO()
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
     try:
@@ -216,6 +225,7 @@ def _train(text: str, sentences: Iterator[str], config: TokenizerConfig) -> Toke
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
             normalization_rule_name="identity",
+            control_symbols=list(tags),
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
             num_threads=8,  # fixed, because the result of "unigram" depends on it

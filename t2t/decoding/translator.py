@@ -1,5 +1,6 @@
 """Translates text: tokenises, groups by length, searches, detokenises and restores the order."""
 
+import copy
 import functools
 import logging
 import math
@@ -56,6 +57,12 @@ class Translator:
         if (longest := members.position_limit) is not None:
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> "Translator":
+        """This translator for another direction of the model, with the same compiled functions."""
+        other = copy.copy(self)
+        other.vocabulary = vocabulary
+        return other
 
     @property
     def compile_seconds(self) -> float:
@@ -210,11 +217,14 @@ class Translator:
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""
-        without_eos, size = ids[:-1], self.max_source_length - 1
-        if len(without_eos) <= size:
-            return [ids] if without_eos else []
-        pieces = cut(self.vocabulary.src.pieces(without_eos), size)
-        return [[*without_eos[piece.start : piece.stop], EOS_ID] for piece in pieces]
+        if ids == [EOS_ID]:
+            return []
+        if len(ids) <= self.max_source_length:
+            return [ids]
+        tag = self.vocabulary.src.tag_ids  # each piece begins with it
+        text = ids[len(tag) : -1]
+        pieces = cut(self.vocabulary.src.pieces(text), self.max_source_length - 1 - len(tag))
+        return [[*tag, *text[piece.start : piece.stop], EOS_ID] for piece in pieces]
 
     def search(
         self,

@@ -61,11 +61,13 @@ class EvaluationRequest:
     others: tuple[Path, ...] = ()  # further run directories of an ensemble
     weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
     mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
+    direction: str = ""  # such as en-de; may be empty if the run has only one
 
     @property
     def models(self) -> ModelRequest:
         """The models; the evaluation is kept in the run directory of the first one."""
-        return ModelRequest((self.workdir, *self.others), self.checkpoint, self.weights, self.mean)
+        workdirs = (self.workdir, *self.others)
+        return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
 
 class Evaluator:
@@ -140,7 +142,8 @@ class Evaluator:
         request, decoding = self._request, self.config.decoding
         if alpha is not None:
             decoding = dataclasses.replace(decoding, alpha=alpha)
-        name = f"{self.split}-{label}-{decoding.label}"
+        directions = self.config.data.directions  # only that of this evaluation
+        name = "-".join([self.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
         path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
@@ -266,6 +269,7 @@ class Evaluator:
             "checkpoint": label,
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
+            "direction": f"{config.data.src_language}-{config.data.tgt_language}",
             "tgt_language": config.data.tgt_language,
             "corpus": corpus,
             "texts": name_texts(output, self.split, corpus),

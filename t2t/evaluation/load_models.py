@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, override
+from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Vocabulary
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
@@ -22,6 +23,7 @@ class ModelRequest:
     checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema, or several joined by commas
     weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
     mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
+    direction: str = ""  # such as en-de; may be empty if the run has only one
 
     @property
     def members(self) -> list[tuple[Path, str]]:
@@ -49,8 +51,8 @@ class ModelRequest:
 class ModelDescription(NamedTuple):
     """Everything about the models of a request except their parameters."""
 
-    config: Config  # of the first run
-    vocabulary: Vocabulary
+    config: Config  # of the first run, with the languages of the direction
+    vocabulary: Vocabulary  # puts the direction's tag in front of sources
     members: Members
 
 
@@ -73,10 +75,18 @@ def describe_models(
                 f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs models "
                 "that were trained with one vocabulary"
             )
+    data = [choose_direction(each.data, request.direction) for each in configs]
+    tags = [find_tag(each) for each in data]
+    if len(set(tags)) > 1:
+        raise ConfigError(
+            f"an ensemble needs models of the same data.directions, but their tags are {tags}"
+        )
+    config = dataclasses.replace(config, data=data[0])
     weights = request.weights or (1.0,) * len(folders)
     shares = tuple(weight / sum(weights) for weight in weights)
     models = tuple(each.model for each in configs)
-    return ModelDescription(config, vocabulary, Members(models, shares, request.mean))
+    tagged = tag_sources(vocabulary, tags[0])
+    return ModelDescription(config, tagged, Members(models, shares, request.mean))
 
 
 def restore_models(request: ModelRequest, members: Members) -> tuple[Params, list[str]]:

@@ -52,6 +52,14 @@ def define_models() -> None:
         show_in_help(name)
 
 
+def define_direction() -> None:
+    """Adds `--direction`, for runs with several directions."""
+    flags.DEFINE_string(
+        "direction", "", "Source and target language, such as en-de; if the run has several."
+    )
+    show_in_help("direction")
+
+
 def define_backend() -> None:
     """Adds the flags that choose the translation engine."""
     flags.DEFINE_enum(
@@ -106,7 +114,7 @@ def read_workdir() -> Path:
 
 
 def read_models() -> dict[str, Any]:
-    """Returns run directories, weights and mean of an ensemble, or of one model.
+    """Returns run directories, weights, mean and direction of an ensemble, or of one model.
 
     Raises:
         ConfigError: a weight is no number.
@@ -120,7 +128,8 @@ def read_models() -> dict[str, Any]:
             f"--weights={','.join(values.weights)} is not a list of numbers"
         ) from None
     workdirs = tuple(map(make_run_path, values.workdir))
-    return {"workdirs": workdirs, "weights": weights, "mean": values.mean}
+    names = {"mean": values.mean, "direction": values.direction}
+    return {"workdirs": workdirs, "weights": weights, **names}
 
 
 def run(

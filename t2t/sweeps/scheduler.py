@@ -43,8 +43,10 @@ class Programs:
     def evaluate(self, run: Run) -> list[str]:
         """Returns the command line of `t2t.evaluate` for a run."""
         score = find_score(self.workdir, run)
-        checkpoint = run.row.checkpoint or self.protocol.checkpoint
-        flags = [f"--split={self.protocol.split}", f"--checkpoint={checkpoint}"]
+        protocol = self.protocol
+        checkpoint = run.row.checkpoint or protocol.checkpoint
+        flags = [f"--split={protocol.split}", f"--checkpoint={checkpoint}"]
+        flags += [f"--direction={protocol.direction}"] if protocol.direction else []
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:

@@ -32,6 +32,7 @@ class EvaluationProtocol:
     split: str
     checkpoint: str
     measure: str = "bleu"
+    direction: str = ""  # such as en-de; may be empty if runs have only one
 
 
 def find_score(workdir: Path, run: Run) -> Path:

@@ -20,8 +20,11 @@ from t2t.analysis.word_alignments import (
 )
 from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.api.run import Run
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import override
+from t2t.data.corpus import ListCorpus
+from t2t.data.directions import tag_sources
+from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import ModelRequest
 from t2t.phrasebook import generate
@@ -49,6 +52,19 @@ def test_sub_words_are_numbered_as_words_are_split(run: Run, text: str) -> None:
             [[i for i, own in zip(ids, numbers, strict=False) if own == number]]
         )
         assert spelled.strip() == word
+
+
+def test_tag_of_a_direction_is_no_word(tmp_path: Path) -> None:
+    config = TokenizerConfig(vocab_size=400)
+    vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path, ["<2de>"])
+    tokenizer = tag_sources(vocabulary, "<2de>").src
+    [tagged], [plain] = (
+        tokenizer.encode(["A girl climbs."]),
+        vocabulary.src.encode(["A girl climbs."]),
+    )
+    expected = number_words(vocabulary.src, plain[:-1])
+    assert number_words(tokenizer, tagged[:-1]) == [-1, *expected]
+    assert set(expected) >= {0, 1, 2}
 
 
 def test_links_are_those_of_the_naive_sum_of_a_layers_weights(run: Run) -> None:

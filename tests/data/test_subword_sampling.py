@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.stats import chisquare
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus import ListCorpus
+from t2t.data.directions import tag_sources
 from t2t.data.subword_sampling import (
     BpeSampler,
     SampledTokenizer,
@@ -149,6 +151,21 @@ def test_one_side_can_be_sampled_alone(bpe: Vocabulary, side: str) -> None:
     for name in ("src", "tgt"):
         is_plain = getattr(sampled, name).encode(text) == bpe.src.encode(text)
         assert is_plain == (name != side)
+
+
+def test_tag_precedes_a_sampled_segmentation(tmp_path: Path) -> None:
+    config = TokenizerConfig(vocab_size=400)
+    vocabulary = train_vocabulary([small_corpus.CORPUS], config, tmp_path, ["<2de>"])
+    data = DataConfig(subword_sampling=0.5, packed_length=256, directions=("en-de",))
+    sampled = sample_vocabulary(vocabulary, Config(data=data), 0)
+    tagged = tag_sources(sampled, "<2de>")
+    text = [src for src, _ in small_corpus.PAIRS[:9]]
+    tag = [*tagged.src.tag_ids]
+    assert tagged.src.encode(text) == [tag + row for row in sampled.src.encode(text)]
+    plain = tag_sources(vocabulary, "<2de>")
+    assert tagged.src.encode(text) != plain.src.encode(text)
+    fingerprints = {each.fingerprint() for each in (tagged, plain, sampled, vocabulary)}
+    assert len(fingerprints) == 4
 
 
 def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) -> None:

@@ -3,13 +3,15 @@
 import dataclasses
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import pytest
 
-from t2t.config.fields import Config, DecodingConfig, ModelConfig
+from t2t.config.fields import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
+from t2t.data.directions import tag_sources
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.long_sources import cut, join_translations
@@ -49,6 +51,20 @@ def read(pieces: Sequence[str]) -> str:
         for piece in pieces
     )
     return b"".join(parts).decode(errors="replace").replace("▁", " ")
+
+
+def test_each_piece_of_a_long_source_begins_with_the_tag(tmp_path: Path) -> None:
+    config = TokenizerConfig(vocab_size=420)
+    corpus = ListCorpus("toy", [(ENGLISH, CHINESE)] * 3)
+    vocabulary = train_vocabulary([corpus], config, tmp_path, ["<2de>"])
+    limited = Config(model=ModelConfig(position="learned", max_positions=12, d_model=16))
+    tagged = tag_sources(vocabulary, "<2de>")
+    [[tag, *text, _]] = tagged.src.encode([ENGLISH])
+    pieces = Translator(limited, tagged)._cut([tag, *text, EOS_ID])
+    assert len(pieces) > 2
+    assert {(piece[0], piece[-1]) for piece in pieces} == {(tag, EOS_ID)}
+    assert [i for piece in pieces for i in piece[1:-1]] == text
+    assert max(map(len, pieces)) <= 12
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, s
 
 def test_flags_reach_the_program(folder: Path) -> None:
     flags = ["--config.model.num_heads=4", "--config.data.train_weights=2,0.5"]
+    flags += ["--config.data.source=phrasebook+multi30k"]  # two corpora
     status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
     assert (status, messages) == (0, "")
     assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"

@@ -1,0 +1,111 @@
+"""Several translation directions in one model: the config and the vocabulary of each.
+
+A tag in front of each source sentence, "<2de>", says what to translate it to (Johnson et al. 2017).
+It is a control symbol of the vocabulary: one id, which no text is tokenised to, so a corpus that
+contains "<2de>" is text like any other. The source tokenizer of `tag_sources` puts it there, and
+nothing else does: training, validation, decoding and scoring tokenise with it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from t2t.config.fields import ConfigError, DataConfig
+from t2t.data.batch import UNK_ID
+from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError
+
+# Fields in which {src}, {tgt} and {pair} stand for a direction's languages.
+_NAMES = """
+    directory tfds_name hf_name hf_files src_column tgt_column train_src train_tgt validation_src
+    validation_tgt test_src test_tgt
+""".split()
+
+
+def list_directions(data: DataConfig) -> list[DataConfig]:
+    """The config of each of data.directions; without them the config itself is the only one.
+
+    Its languages are those of the direction, also in names: "train.{src}" becomes "train.en", and
+    {pair} the two languages in alphabetical order, "de-en".
+    """
+    found = []
+    count = len(data.train_weights) // max(len(data.directions), 1)  # weights of each direction
+    for number, direction in enumerate(data.directions):
+        src, _, tgt = direction.partition("-")
+        languages = {"{src}": src, "{tgt}": tgt, "{pair}": "-".join(sorted((src, tgt)))}
+        own = {name: _replace(getattr(data, name), languages) for name in _NAMES}
+        own["train_weights"] = data.train_weights[number * count : (number + 1) * count]
+        own |= {"src_language": src, "tgt_language": tgt, "directions": (direction,)}
+        found.append(dataclasses.replace(data, **own))
+    return found or [data]
+
+
+def _replace(value: Any, languages: dict[str, str]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_replace(each, languages) for each in value)
+    for placeholder, language in languages.items():
+        value = value.replace(placeholder, language)
+    return value
+
+
+def choose_direction(data: DataConfig, direction: str = "") -> DataConfig:
+    """Returns the config of one direction, which may be left out if there is only one.
+
+    Raises:
+        ConfigError: it is not a direction of the run, or is missing.
+    """
+    found = {f"{each.src_language}-{each.tgt_language}": each for each in list_directions(data)}
+    if direction in found:
+        return found[direction]
+    if direction:
+        raise ConfigError(
+            f"--direction={direction}: this run translates {', '.join(found)}; name one of them"
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            f"this run translates {', '.join(found)}; name one with --direction, such as "
+            f"--direction={next(iter(found))}"
+        )
+    return next(iter(found.values()))
+
+
+def find_tag(data: DataConfig) -> str:
+    """The tag of one direction's sources; empty if the run has no data.directions."""
+    return f"<2{data.tgt_language}>" if data.directions else ""
+
+
+def list_tags(data: DataConfig) -> list[str]:
+    """The tags of all directions, each once; they are reserved when the vocabulary is trained."""
+    return list(dict.fromkeys(map(find_tag, list_directions(data)))) if data.directions else []
+
+
+def tag_sources(vocabulary: Vocabulary, tag: str) -> Vocabulary:
+    """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
+
+    Raises:
+        VocabularyError: the vocabulary has no such tag.
+    """
+    return dataclasses.replace(vocabulary, src=_Tagger(vocabulary.src, tag)) if tag else vocabulary
+
+
+class _Tagger(Tokenizer):
+    """A tokenizer that puts a tag in front of each sentence, except an empty one."""
+
+    def __init__(self, tokenizer: Tokenizer, tag: str):
+        super().__init__(tokenizer.model, "the vocabulary")
+        self._untagged = tokenizer
+        self.tag_ids = (int(self._processor.piece_to_id(tag)),)
+        if self.tag_ids == (UNK_ID,):
+            raise VocabularyError(
+                f"the vocabulary has no tag {tag}; a run keeps the data.directions with which its "
+                "vocabulary was trained"
+            )
+
+    @property
+    def identity(self) -> bytes:
+        """Tells apart tokenizers that may encode the same text differently."""
+        return self._untagged.identity + str(self.tag_ids).encode()
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Ids of each sentence, from the tag to EOS; an empty sentence is EOS alone."""
+        rows = self._untagged.encode(sentences)
+        return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]

@@ -1,0 +1,216 @@
+"""Tags, the corpora of each direction, and the choice of one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t.config import variants
+from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
+from t2t.config.rules import validate
+from t2t.data import corpus_sources
+from t2t.data.batch import EOS_ID
+from t2t.data.batching import find_dropped
+from t2t.data.corpus import ListCorpus
+from t2t.data.directions import (
+    choose_direction,
+    find_tag,
+    list_directions,
+    list_tags,
+    tag_sources,
+)
+from t2t.data.preparation import tokenize
+from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from tests.data.small_corpus import CORPUS, PAIRS
+
+TAGS = ["<2de>", "<2fr>"]
+# What a corpus about translation may contain, often enough to become pieces of its own.
+TAG_TEXT = ListCorpus("tags", [("<2de>", "a<2de>b <2fr>"), ("x <2fr> y", "<2de> <2de>")] * 50)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["one vocabulary", "two vocabularies"])
+def vocabulary(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Vocabulary:
+    config = TokenizerConfig(vocab_size=360, shared=request.param)
+    folder = tmp_path_factory.mktemp("vocab")
+    train_vocabulary([CORPUS, TAG_TEXT], config, folder, TAGS)
+    return Vocabulary.load(folder)
+
+
+def test_tag_is_one_reserved_piece_in_front_of_each_source(vocabulary: Vocabulary) -> None:
+    sentences = [src for src, _ in PAIRS[:9]]
+    plain, targets = (side.encode(sentences) for side in (vocabulary.src, vocabulary.tgt))
+    ids = set()
+    for tag in TAGS:
+        tagged = tag_sources(vocabulary, tag)
+        [tag_id] = tagged.src.tag_ids
+        assert tagged.src.encode(sentences) == [[tag_id, *row] for row in plain]
+        assert tagged.src.pieces([tag_id]) == [tag]
+        assert tagged.src.decode(tagged.src.encode(sentences)) == sentences
+        assert tagged.src.is_control(tag_id)
+        assert tagged.tgt.encode(sentences) == targets
+        ids.add(tag_id)
+    assert len(ids) == len(TAGS)
+    assert tag_sources(vocabulary, "") is vocabulary
+
+
+@pytest.mark.parametrize("text", ["<2de>", "a <2de> b", "<2de><2fr>", "<2de> Hallo", "▁<2de>"])
+def test_tag_in_a_text_is_text(vocabulary: Vocabulary, text: str) -> None:
+    for tokenizer in (vocabulary.src, vocabulary.tgt, tag_sources(vocabulary, "<2fr>").src):
+        [ids] = tokenizer.encode([text])
+        controls = [i for i in ids if tokenizer.is_control(i)]
+        assert controls == [*tokenizer.tag_ids, EOS_ID]
+        assert tokenizer.decode([ids]) == [text.removeprefix("▁")]
+
+
+def test_empty_sentence_stays_empty(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """So that filters drop it, and the translator does not translate a tag alone."""
+    assert tag_sources(vocabulary, "<2de>").src.encode(["", "  "]) == [[EOS_ID], [EOS_ID]]
+    corpus = ListCorpus("empty", [("", "x"), ("x", "x")])
+    corpus.tag = "<2de>"
+    data = DataConfig(cache_directory=str(tmp_path))
+    tokenized = tokenize(corpus, vocabulary, data)
+    dropped = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    assert dropped["empty"].tolist() == [0]
+
+
+def test_tokens_of_one_text_with_other_tags_are_kept_apart(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    data = DataConfig(cache_directory=str(tmp_path))
+    found = set()
+    for tag in ["", *TAGS]:
+        corpus = ListCorpus("same", PAIRS[:3])
+        corpus.tag = tag
+        built, opened = (tokenize(corpus, vocabulary, data).pair(0)[0][0] for _ in range(2))
+        assert built == opened
+        assert not tag or (built,) == tag_sources(vocabulary, tag).src.tag_ids
+        found.add(int(built))
+    assert len(found) == 3
+    assert tag_sources(vocabulary, "<2de>").shared == vocabulary.shared
+
+
+def test_vocabulary_without_the_tag_is_refused(vocabulary: Vocabulary) -> None:
+    with pytest.raises(VocabularyError, match=r"has no tag <2cs>; a run keeps the data\.direct"):
+        tag_sources(vocabulary, "<2cs>")
+
+
+def test_names_hold_the_languages_of_a_direction() -> None:
+    data = DataConfig(
+        "text+tfds",
+        train_src=("a.{src}-{tgt}.{src}", "b.{src}"),
+        tfds_name="wmt/{pair}",
+        test_tgt="t.{tgt}",
+        directions=("en-de", "fr-en"),
+    )
+    first, second = list_directions(data)
+    assert (first.src_language, first.tgt_language, first.directions) == ("en", "de", ("en-de",))
+    assert (first.train_src, first.tfds_name) == (("a.en-de.en", "b.en"), "wmt/de-en")
+    assert (second.train_src, second.tfds_name) == (("a.fr-en.fr", "b.fr"), "wmt/en-fr")
+    assert second.test_tgt == "t.en"
+    assert list_directions(first) == [first]
+    assert [find_tag(each) for each in (first, second)] == list_tags(data) == ["<2de>", "<2en>"]
+    plain = DataConfig(tfds_name="{pair}")
+    assert list_directions(plain) == [plain]
+    assert (find_tag(plain), list_tags(plain)) == ("", [])
+
+
+def test_direction_is_named_if_there_are_several() -> None:
+    data = DataConfig(directions=("en-de", "en-fr"))
+    assert choose_direction(data, "en-fr").tgt_language == "fr"
+    with pytest.raises(ConfigError, match="translates en-de, en-fr; name one with --direction, "):
+        choose_direction(data)
+    with pytest.raises(ConfigError, match="--direction=de-en: this run translates en-de, en-fr;"):
+        choose_direction(data, "de-en")
+    plain = DataConfig()
+    assert choose_direction(plain) == choose_direction(plain, "en-de") == plain
+    with pytest.raises(ConfigError, match="--direction=en-fr: this run translates en-de; name"):
+        choose_direction(plain, "en-fr")
+
+
+def write(folder: Path, **lines: list[str]) -> None:
+    for name, text in lines.items():
+        stem, _, language = name.partition("_")
+        (folder / f"{stem}.{language}").write_text("".join(f"{line}\n" for line in text))
+
+
+def test_each_source_is_opened_once_for_each_direction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+    same = ListCorpus("toy", [("one", "for all")])
+    variants.register("data.source", "toy")(lambda data, split: same if split == "train" else None)
+    write(tmp_path, a_en=["e1", "e2"], a_de=["d1", "d2"], a_fr=["f1", "f2"], v_de=["v"], v_en=["w"])
+    data = DataConfig(
+        "text+toy",
+        train_src=(f"{tmp_path}/a.{{src}}",),
+        train_tgt=(f"{tmp_path}/a.{{tgt}}",),
+        validation_src=f"{tmp_path}/v.{{src}}",
+        validation_tgt=f"{tmp_path}/v.{{tgt}}",
+        cache_directory=str(tmp_path),
+        directions=("en-de", "fr-de", "de-en"),
+        train_weights=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
+    )
+    validate(Config(data=data))
+    opened = corpus_sources.open_training(data)
+    assert [(corpus[0], corpus.tag, weight) for corpus, weight in opened] == [
+        (("e1", "d1"), "<2de>", 1.0),
+        (("one", "for all"), "<2de>", 2.0),
+        (("f1", "d1"), "<2de>", 3.0),
+        (("one", "for all"), "<2de>", 4.0),
+        (("d1", "e1"), "<2en>", 5.0),
+        (("one", "for all"), "<2en>", 6.0),
+    ]
+    assert opened[3][0].name == "fr-de: toy"
+    assert (same.tag, same.name) == ("", "toy")
+    for split in ("train", "validation"):
+        with pytest.raises(ConfigError, match="translates en-de, fr-de, de-en; name one with"):
+            corpus_sources.open_split(data, split)
+    english = corpus_sources.open_split(choose_direction(data, "de-en"), "train")
+    assert (len(english), english.tag) == (3, "<2en>")
+    assert choose_direction(data, "fr-de").train_weights == (3.0, 4.0)
+    # Text alone: the same test set has the same hash in any run.
+    plain = DataConfig("text", train_src=(f"{tmp_path}/a.de",), train_tgt=(f"{tmp_path}/a.en",))
+    assert corpus_sources.open_split(plain, "train").fingerprint() == opened[4][0].fingerprint()
+
+
+def test_validation_is_that_of_each_direction(tmp_path: Path) -> None:
+    data = DataConfig("phrasebook", directions=("en-de", "de-en"), cache_directory=str(tmp_path))
+    found = corpus_sources.open_validation(data)
+    assert [(name, corpus.tag) for name, corpus in found.items()] == [
+        ("en-de", "<2de>"),
+        ("de-en", "<2en>"),
+    ]
+    assert found["en-de"][0] == found["de-en"][0][::-1]
+    [(name, corpus)] = corpus_sources.open_validation(DataConfig("phrasebook")).items()
+    assert (name, corpus.tag) == ("", "")
+
+
+TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt": ("a.{tgt}",)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"directions": ("ende",)}, "data.directions has 'ende'; write SOURCE-TARGET, such as en-"),
+        ({"directions": ("en-d>e",)}, "data.directions has 'en-d>e'; write SOURCE-TARGET"),
+        ({"directions": ("en-de", "en-de")}, "names a direction twice; name each once"),
+        (
+            TEXT | {"train_src": ("a",), "train_tgt": ("b",), "directions": ("en-de", "en-fr")},
+            "data.train_src='a' and data.train_tgt='b' are the same files in each of data.dir.*"
+            r"write \{src\} and \{tgt\} for the languages, such as train\.\{src\}",
+        ),
+        (
+            TEXT | {"test_src": "t.e", "test_tgt": "t.d", "directions": ("en-de", "en-fr")},
+            "data.test_src='t.e' and data.test_tgt='t.d' are the same files",
+        ),
+        (
+            TEXT | {"directions": ("en-de", "en-fr"), "train_weights": (1.0,)},
+            "data.train_weights has 1 values for 2 corpora",
+        ),
+    ],
+)
+def test_impossible_directions_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        validate(Config(data=DataConfig(**fields)))

@@ -1,0 +1,180 @@
+"""Several directions in one run: training, validation, evaluation, translation, scoring."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import t2t
+from t2t import prepare, train
+from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.config.fields import Config, ConfigError
+from t2t.config.rules import validate
+from t2t.data.directions import tag_sources
+from t2t.data.preparation import is_prepared
+from t2t.data.tokenizer import Vocabulary
+from t2t.evaluate import evaluate
+from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.saved_evaluations import list_evaluations
+from t2t.inspect_data import inspect_data
+from t2t.score import TextScorer
+from t2t.training.provenance import read_ledger
+from tests.data.small_corpus import PAIRS
+from tests.tiny_training import change, make_config, make_small_mesh, read_figures, read_state
+
+STEPS = 12
+DIRECTIONS = ("en-de", "en-xx")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_device() -> Iterator[None]:
+    """Trains on one device, like a program without the fake devices of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_mesh", make_small_mesh)
+        yield
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """English to German and to backwards English; two sources, weighted by temperature, packed."""
+    folder = tmp_path_factory.mktemp("directions")
+    for name, pairs in (("a", PAIRS[:200]), ("b", PAIRS[200:280]), ("dev", PAIRS[300:308])):
+        texts = {
+            "en": [english for english, _ in pairs],
+            "de": [german for _, german in pairs],
+            "xx": [english[::-1] for english, _ in pairs],
+        }
+        for language, lines in texts.items():
+            (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
+        rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    base = make_config(folder)
+    data: dict[str, Any] = {
+        "source": "text+hf",
+        "train_src": (f"{folder}/a.{{src}}",),
+        "train_tgt": (f"{folder}/a.{{tgt}}",),
+        "validation_src": f"{folder}/dev.{{src}}",
+        "validation_tgt": f"{folder}/dev.{{tgt}}",
+        "hf_files": (f"train={folder}/b.jsonl", f"test={folder}/dev.jsonl"),
+        "directions": DIRECTIONS,
+        "train_weights": (),
+        "temperature": 2.0,
+        "packed_length": 32,
+    }
+    return validate(
+        change(
+            base,
+            data=data,
+            training={"steps": STEPS, "validate_every": 4},
+            checkpoints={"every": 4},
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped, with BLEU at its end."""
+    workdir = tmp_path_factory.mktemp("run") / "run"
+    assert train.main(change(config, training={"bleu_every": STEPS}), workdir)
+    return workdir
+
+
+@pytest.mark.equality
+def test_stopped_and_continued_run_is_the_same_bit_for_bit(
+    config: Config, run: Path, tmp_path: Path
+) -> None:
+    for steps in (STEPS // 2 - 1, STEPS):
+        assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
+    states = [read_state(path, STEPS) for path in (tmp_path / "run", run)]
+    for one, two in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_validation_scores_each_direction(run: Path) -> None:
+    *_, last = read_figures(run, "validation/")
+    for measure in ("loss", "perplexity", "bleu", "chrf"):
+        values = [last[f"validation/{measure}/{direction}"] for direction in DIRECTIONS]
+        assert min(values) <= last[f"validation/{measure}"] <= max(values)
+    assert last["validation/bleu"] == pytest.approx(
+        np.mean([last[f"validation/bleu/{direction}"] for direction in DIRECTIONS])
+    )
+    losses = [last[f"validation/loss/{direction}"] for direction in DIRECTIONS]
+    assert losses[0] != losses[1]
+
+
+def test_ledger_names_the_corpora_of_each_direction(run: Path) -> None:
+    [start] = read_ledger(run)
+    pairs = [(part["name"][:6], part["pairs"]) for part in start["corpora"]["train"]]
+    assert pairs == [("en-de:", 200), ("en-de:", 80), ("en-xx:", 200), ("en-xx:", 80)]
+    assert [part["pairs"] for part in start["corpora"]["validation"]] == [8, 8]
+
+
+@pytest.mark.slow
+def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
+    *_, last = read_figures(run, "validation/")
+    for direction in DIRECTIONS:
+        request = EvaluationRequest(
+            run, "last", "validation", decoding={"beam_size": 2}, direction=direction
+        )
+        result, path = evaluate(request)
+        assert path.name.startswith(f"validation-{direction}-{STEPS}-beam2")
+        assert (result["direction"], result["tgt_language"]) == (direction, direction[-2:])
+        measures = result["measures"]
+        assert measures["bleu"]["value"] == pytest.approx(last[f"validation/bleu/{direction}"])
+        perplexity = last[f"validation/perplexity/{direction}"]
+        assert measures["perplexity"]["value"] == pytest.approx(perplexity, rel=1e-4)
+    found = {each.result["direction"]: each for each in list_evaluations(run)}
+    assert {*found} == {*DIRECTIONS}
+    assert found["en-de"].read_lines("sources") == found["en-xx"].read_lines("sources")
+    assert found["en-de"].read_lines("references") == [german for _, german in PAIRS[300:308]]
+    with pytest.raises(ConfigError, match="this run translates en-de, en-xx; name one with --dir"):
+        evaluate(EvaluationRequest(run, "last", "validation"))
+
+
+@pytest.mark.slow
+def test_programs_agree_on_the_tag(run: Path) -> None:
+    sentences = [english for english, _ in PAIRS[300:304]] + [""]
+    texts = {}
+    for direction in DIRECTIONS:
+        loaded = t2t.load(run, direction=direction)
+        texts[direction] = loaded.translate(sentences)
+        request = ModelRequest((run,), "last", direction=direction)
+        lines = LineTranslator(request, LineOptions(alignment_layer=0)).translate(sentences)
+        assert [best.text for best, *_ in lines] == texts[direction]
+        for sentence, [best] in zip(sentences, lines, strict=True):
+            links = [link.split("-") for link in (best.alignment or "").split()]
+            assert all(int(source) < len(sentence.split()) for source, _ in links)
+        assert texts[direction][-1] == ""
+        pairs = [(sentence, "ein Haus") for sentence in sentences[:4]]
+        scored = [float(scores.sum()) for _, _, scores in TextScorer(request).score(iter(pairs))]
+        np.testing.assert_allclose(scored, [s.sum() for s in loaded.score(pairs)], rtol=1e-5)
+    for use in (t2t.load, lambda path: TextScorer(ModelRequest((path,), "last"))):
+        with pytest.raises(ConfigError, match="name one with --direction"):
+            use(run)
+
+
+def test_prepare_and_inspection_cover_each_direction(
+    config: Config, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh = change(config, data={"cache_directory": f"{tmp_path}/cache"})
+    assert not is_prepared(fresh, tmp_path / "run")
+    prepare.main(fresh, tmp_path / "run")
+    assert is_prepared(fresh, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "train: 280 pairs (en-de: " in printed
+    assert "validation: 8 pairs (en-xx: " in printed
+    vocabulary = Vocabulary.load(tmp_path / "run" / "vocab")
+    assert vocabulary.fingerprint() == Vocabulary.load(run / "vocab").fingerprint()
+    report = inspect_data(fresh, vocabulary)
+    assert {*report.splits} == {
+        f"{split}/{direction}"
+        for split in ("train", "validation", "test")
+        for direction in DIRECTIONS
+    }
+    assert report.splits["train/en-xx"].pairs == 280
+    [sentence] = tag_sources(vocabulary, "<2xx>").src.encode([PAIRS[0][0]])
+    assert vocabulary.src.pieces(sentence[:1]) == ["<2xx>"]
