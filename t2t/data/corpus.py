@@ -21,7 +21,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import describe_error, make_path
+from t2t.storage.paths import describe_error, find_version, is_bucket, make_path
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
@@ -80,6 +80,7 @@ class TextFile:
         start reads the file only if its lines are asked for.
         """
         self.path = make_path(path)
+        self._version = self._find_version()
         facts = recall(memory, self.path) if memory else None
         if facts is None:
             self._check_encoding()
@@ -96,6 +97,10 @@ class TextFile:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
+        if self._find_version() != self._version:
+            raise DataError(
+                f"{self.path} changed while it was read; start again when it is complete"
+            )
         first, begin, end = self._index.find(start, stop)
         lines = self._index.text[begin:end].decode().split("\n")
         return [line.removesuffix("\r") for line in lines[start - first : stop - first]]
@@ -103,6 +108,15 @@ class TextFile:
     def fingerprint(self) -> str:
         """SHA-256 of the uncompressed text."""
         return self._sha256
+
+    def _find_version(self) -> str:
+        """The version of a file that is read in place; others are copied when they are opened."""
+        if is_bucket(self.path) or self.path.suffix == ".gz":
+            return ""
+        try:
+            return find_version(self.path)
+        except FileNotFoundError:
+            raise DataError(f"{self.path} does not exist") from None
 
     @functools.cached_property
     def _index(self) -> "_LineIndex":

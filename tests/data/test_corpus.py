@@ -1,4 +1,5 @@
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,15 @@ def test_fingerprint_depends_on_the_text_alone(tmp_path: Path) -> None:
     )
     # Caches of earlier runs are found by this value: it must not change from machine to machine.
     assert TextCorpus(src, tgt).fingerprint().startswith("51555c595d6c96fc")
+
+
+@pytest.mark.parametrize("content", ["one\n", "one\ntwo\nthree\n", "One\nTwo\n"])
+def test_file_that_changes_while_it_is_read_is_an_error(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("one\ntwo\n")
+    os.utime(path, (1, 1))
+    file = TextFile(path)
+    assert file.read(0, 1) == ["one"]
+    path.write_text(content)
+    with pytest.raises(DataError, match="text changed while it was read; start again when"):
+        file.read(1, 2)
