@@ -82,7 +82,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 def test_pages_are_short() -> None:
     lengths = {of_page(page): page.read_text("utf-8").count("\n") for page in COUNTED}
-    assert sum(lengths.values()) <= 2080, lengths
+    assert sum(lengths.values()) <= 2084, lengths
     assert lengths["README.md"] <= 130
 
 
