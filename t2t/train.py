@@ -105,7 +105,8 @@ def train_on_mesh(
         first = int(state.step)
         loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
         checkpoints.check_space(state)
-        record_start(workdir, config, vocabulary, name_splits(corpora, validation), first)
+        splits = name_splits(corpora, validation)
+        record_start(workdir, config, vocabulary, splits, first, weights)
         size = count_parameters(state.params)
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_choice(config.model).items():

@@ -111,6 +111,7 @@ def record_start(
     vocabulary: Vocabulary,
     corpora: Mapping[str, Sequence[Corpus]],
     step: int,
+    weights: Sequence[float] = (),
 ) -> None:
     """Appends a line for this start to the ledger, in process 0.
 
@@ -120,6 +121,7 @@ def record_start(
         vocabulary: vocabulary of the run.
         corpora: corpora of each split.
         step: step of the checkpoint that training continues from, or 0.
+        weights: of the training corpora, how often an epoch uses each pair.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -127,6 +129,9 @@ def record_start(
     if not is_first():
         return
     policy = choose_policy(config.model)
+    described = {split: _describe_corpora(parts) for split, parts in corpora.items()}
+    for part, weight in zip(described["train"], weights, strict=False):
+        part["weight"] = weight
     entry = {
         "date": now(),
         "step": step,
@@ -134,7 +139,7 @@ def record_start(
         **find_revision(config.plugins),
         "config": overrides(config),
         "seed": config.seed,
-        "corpora": {split: _describe_corpora(parts) for split, parts in corpora.items()},
+        "corpora": described,
         "vocabulary": vocabulary.fingerprint(),
         "versions": find_versions(PACKAGES),
         "environment": {

@@ -66,7 +66,13 @@ _VOCABULARY_FIELDS = (
     "data.source",
     "data.src_language",
     "data.tgt_language",
+    "data.directions",
+    "data.filters",
     "data.tfds_name",
+    "data.hf_name",
+    "data.hf_files",
+    "data.src_column",
+    "data.tgt_column",
     "data.train_src",
     "data.train_tgt",
 )
