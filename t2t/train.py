@@ -228,8 +228,7 @@ def make_validate(
         return lambda params, step: {}
     vocabularies = {name: tag_sources(vocabulary, each.tag) for name, each in corpora.items()}
     scorers = {
-        name: make_scorer(config, vocabularies[name], corpus, mesh)
-        for name, corpus in corpora.items()
+        name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
     }
     every = config.training.bleu_every
     languages = {"".join(d.directions): d.tgt_language for d in list_directions(config.data)}

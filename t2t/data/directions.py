@@ -92,6 +92,7 @@ class _Tagger(Tokenizer):
 
     def __init__(self, tokenizer: Tokenizer, tag: str):
         super().__init__(tokenizer.model, "the vocabulary")
+        assert not tokenizer.tag_ids, "a sentence has one tag"
         self._untagged = tokenizer
         self.tag_ids = (int(self._processor.piece_to_id(tag)),)
         if self.tag_ids == (UNK_ID,):
