@@ -78,3 +78,14 @@ def bucket(
     for name, value in (bucket_server | {"HOME": str(home)}).items():
         monkeypatch.setenv(name, value)
     return make_path(f"gs://{BUCKET}/{home.name}")
+
+
+@pytest.fixture(scope="module")
+def one_device() -> Iterator[None]:
+    """Trains on one device, like a program without the fake devices of the tests."""
+    from t2t import train  # here since it is slow and few tests train
+    from tests.tiny_training import make_small_mesh
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_mesh", make_small_mesh)
+        yield

@@ -1,7 +1,6 @@
 """Several directions in one run: training, validation, evaluation, translation, scoring."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,12 @@ from t2t.inspect_data import inspect_data
 from t2t.score import TextScorer
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
-from tests.tiny_training import change, make_config, make_small_mesh, read_figures, read_state
+from tests.tiny_training import change, make_config, read_figures, read_state
 
 STEPS = 12
 DIRECTIONS = ("en-de", "en-xx")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_device() -> Iterator[None]:
-    """Trains on one device, like a program without the fake devices of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_mesh", make_small_mesh)
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from t2t.training.signals import Interruption
 from tests.tiny_training import (
     change,
     make_config,
-    make_small_mesh,
     read_figures,
     read_state,
     write_recipe,
@@ -34,12 +32,7 @@ from tests.tiny_training import (
 ROOT = Path(__file__).parents[1]
 STEPS, MORE = 10, 15
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_device() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_mesh", make_small_mesh)
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,8 @@ from tests.tiny_training import (
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -50,14 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Config:
     return make_config(folder)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_device() -> Iterator[None]:
-    """Trains on one device, like a program without the fake devices of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_mesh", make_small_mesh)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -201,14 +201,14 @@ def _mark(
 ) -> Iterator[UInt8[np.ndarray, "pairs"]]:
     """Yields the marks of each corpus's pairs."""
     filters = [FILTERS[name](corpora, held_out) for name in names]
-
-    def find(pairs: Iterable[Pair]) -> Iterator[int]:
-        for pair in pairs:
-            drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
-            yield next(drops, 0)
-
     total = sum(map(len, corpora))
     with tqdm.tqdm(desc="filtering", total=total, unit=" pairs", delay=2, disable=None) as bar:
+
+        def find(pairs: Iterable[Pair]) -> Iterator[int]:
+            for pair in pairs:
+                drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
+                yield next(drops, 0)
+                bar.update()
+
         for corpus in corpora:
             yield np.fromiter(find(corpus), np.uint8, len(corpus))
-            bar.update(len(corpus))

@@ -9,10 +9,11 @@ Sentences are segmented word by word, since no sub-word spans two words.
 """
 
 import abc
+import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -35,14 +36,13 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
     if not data.subword_sampling:
         return vocabulary
     sides = {"src": vocabulary.src, "tgt": vocabulary.tgt}
+    kind_of_sampler = BpeSampler if kind == "bpe" else UnigramSampler
     for side, plain in sides.items():
         if data.sampled_sides in ("both", side):
-            make_sampler = BpeSampler if kind == "bpe" else UnigramSampler
+            make_sampler = functools.partial(kind_of_sampler, plain, data.subword_sampling)
             stream = f"{kind} {data.subword_sampling} {side} {config.seed} {epoch}"
             tag = side == "src" and bool(data.directions)  # one more sub-word
-            sides[side] = SampledTokenizer(
-                plain, make_sampler(plain, data.subword_sampling), stream, data.max_length - tag
-            )
+            sides[side] = SampledTokenizer(plain, make_sampler, stream, data.max_length - tag)
     return Vocabulary(**sides)
 
 
@@ -54,10 +54,21 @@ class SampledTokenizer(Tokenizer):
     SentencePiece treats as a space of another kind.
     """
 
-    def __init__(self, plain: Tokenizer, sampler: "Sampler", stream: str, max_length: int):
+    def __init__(
+        self,
+        plain: Tokenizer,
+        make_sampler: Callable[[], "Sampler"],
+        stream: str,
+        max_length: int,
+    ):
+        """`make_sampler` is called when the first sentences are encoded: it takes a moment."""
         super().__init__(plain.model, "the vocabulary")
-        self._plain, self._sampler, self._max_length = plain, sampler, max_length
+        self._plain, self._make_sampler, self._max_length = plain, make_sampler, max_length
         self._stream = f"{stream} {max_length}".encode()
+
+    @functools.cached_property
+    def _sampler(self) -> "Sampler":
+        return self._make_sampler()
 
     @property
     def identity(self) -> bytes:

@@ -116,7 +116,9 @@ HOSTILE = st.text(st.sampled_from("ab eiEnst.,\t\u00a0\u2581\u2028é☃\U0001f60
 def test_without_dropout_bpe_is_that_of_sentencepiece(
     bpe: Vocabulary, sentences: list[str]
 ) -> None:
-    sampled = SampledTokenizer(bpe.src, BpeSampler(bpe.src, 0.0), "", 1000).encode(sentences)
+    sampled = SampledTokenizer(bpe.src, lambda: BpeSampler(bpe.src, 0.0), "", 1000).encode(
+        sentences
+    )
     assert sampled == bpe.src.encode(sentences)
 
 
@@ -124,11 +126,11 @@ def test_without_dropout_bpe_is_that_of_sentencepiece(
 def test_samples_are_segmentations_of_the_text(
     bpe: Vocabulary, unigram: Vocabulary, sentences: list[str], seed: int
 ) -> None:
-    for tokenizer, sampler in (
-        (bpe.src, BpeSampler(bpe.src, 0.4)),
-        (unigram.src, UnigramSampler(unigram.src, 0.1)),
+    for tokenizer, make_sampler in (
+        (bpe.src, lambda: BpeSampler(bpe.src, 0.4)),
+        (unigram.src, lambda: UnigramSampler(unigram.src, 0.1)),
     ):
-        sampled = SampledTokenizer(tokenizer, sampler, str(seed), 1000).encode(sentences)
+        sampled = SampledTokenizer(tokenizer, make_sampler, str(seed), 1000).encode(sentences)
         assert tokenizer.decode(sampled) == tokenizer.decode(tokenizer.encode(sentences))
 
 
@@ -172,7 +174,7 @@ def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) 
     text = [" ".join(src for src, _ in small_corpus.PAIRS[:count]) for count in range(1, 8)]
     [*plain] = bpe.src.encode(text)
     limit = len(plain[3]) + 1
-    tokenizer = SampledTokenizer(bpe.src, BpeSampler(bpe.src, 0.9), "stream", limit)
+    tokenizer = SampledTokenizer(bpe.src, lambda: BpeSampler(bpe.src, 0.9), "stream", limit)
     sampled = tokenizer.encode(text)
     assert all(len(new) <= limit for new in sampled[:4])
     assert sampled[0] != plain[0]
