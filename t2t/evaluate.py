@@ -8,100 +8,17 @@ with several averages, beam sizes or length penalties.
 """
 
 import dataclasses
-import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
-from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
-from t2t.evaluation.decoding_grid import scan_averages, scan_search
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.saved_evaluations import format_measures
-from t2t.evaluation.scores import MEASURES
-from t2t.model.interface import Params
+from t2t.config.measures import MEASURES
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.distributed import is_first, join, process_0_first
-from t2t.storage.atomic_files import explain_write_errors, make_folder
-from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import save_params
-from t2t.training.run_directory import RunError
-
-_log = logging.getLogger(__name__)
 
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
-
-
-def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
-    """Translates, scores and saves; returns the content and the path of the scores file.
-
-    Raises:
-        ConfigError, DataError, RunError, VocabularyError: the request names something that does
-            not exist, does not fit the run, or cannot be written.
-    """
-    evaluator = Evaluator(request)
-    params, label = evaluator.restore()
-    evaluator.prepare_output(label)
-    if request.save_params:
-        process_0_first(lambda: save_run(request, params, label))
-    [evaluation] = evaluator.evaluate(params, label)
-    return dict(evaluation.result), evaluation.path
-
-
-def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
-    """Saves the evaluated parameters as a new run directory."""
-    target = make_run_path(request.save_params, "--save_params")
-    if target.exists():
-        raise ConfigError(f"--save_params={target} exists already; choose a new directory")
-    with explain_write_errors(RunError, f"--save_params={target}"):
-        make_folder(target.parent)
-        save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
-
-
-def describe(result: Mapping[str, Any], output: Path) -> str:
-    """Returns a summary of the evaluation as text."""
-    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
-    if result["strategy"] == "sampling":
-        search = f"sampling at temperature {result['temperature']:g}"
-    if result["mbr"] != "none":
-        search += f", chosen by {result['mbr']}"
-    lines = [
-        f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
-        f"{result['num_sentences']} sentences in "
-        f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
-        f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
-        "compilation"
-    ]
-    return "\n".join([*lines, format_measures(result["measures"]), str(output)])
-
-
-def watch(request: EvaluationRequest, measure: str, patience: int, timeout: float) -> int:
-    """Scores checkpoints as training writes them, prints their table; returns the exit status.
-
-    Raises:
-        ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
-    """
-    counts = read_counts(request.checkpoint)
-    if not wait_for_checkpoint(request.workdir, timeout):
-        _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
-        return program.INTERRUPTED
-    evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
-    chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
-    output = evaluator.prepare_output(f"watch-{chosen}")
-    folder = output.with_name(f"{output.stem}-{measure}")
-    language = evaluator.config.data.tgt_language
-    following = Watch(request.workdir, folder, counts, measure, language, patience)
-    finished = following.follow(evaluator, timeout)
-    print(following.describe())
-    if finished:
-        return 0
-    _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
-    return program.INTERRUPTED
 
 
 def read_counts(checkpoint: str) -> list[int]:
@@ -140,8 +57,6 @@ def check_flags(values: Mapping[str, Any]) -> None:
     for name in ("output", "save_params"):
         if given and values[name]:
             raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
-    if given and jax.process_count() > 1:
-        raise ConfigError(f"--{given[0]} works in one process; start only one")
     if values["average"] and values["checkpoint"]:
         raise ConfigError("--average chooses the checkpoints; leave out --checkpoint")
     for name in ("patience", "watch_timeout"):
@@ -151,11 +66,21 @@ def check_flags(values: Mapping[str, Any]) -> None:
 
 def main() -> int:
     """Evaluates as the flags say and prints a summary; returns the exit status."""
+    import jax
+
+    from t2t.api.evaluate_run import describe, evaluate, watch
+    from t2t.evaluation.decoding_grid import scan_averages, scan_search
+    from t2t.evaluation.evaluator import EvaluationRequest
+    from t2t.runtime.compilation_cache import enable_compilation_cache
+    from t2t.runtime.distributed import is_first, join
+
     values = flags.FLAGS.flag_values_dict()
     enable_compilation_cache()
     join(**program.read_hosts())
     check_flags(values)
     is_selection = any(values[name] for name in _MODES)
+    if is_selection and jax.process_count() > 1:
+        raise ConfigError("several evaluations are made in one process; start only one")
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     models = program.read_models()
     workdir, *others = models.pop("workdirs")
@@ -171,7 +96,9 @@ def main() -> int:
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
     alphas = read_numbers("alphas", values["alphas"], float)
     if values["watch"]:
-        return watch(request, measure, values["patience"], values["watch_timeout"])
+        counts = read_counts(request.checkpoint)
+        limits = values["patience"], values["watch_timeout"]
+        return 0 if watch(request, counts, measure, *limits) else program.INTERRUPTED
     if values["average"]:
         print(scan_averages(request, read_numbers("average", values["average"], int), measure))
     elif beam_sizes or alphas:

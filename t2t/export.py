@@ -10,13 +10,9 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.choose_engine import require_ctranslate2
 from t2t.runtime import program
 from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder
 from t2t.storage.paths import make_path
-from t2t.training.checkpoint import restore_params
-from t2t.training.run_directory import RunError
 
 QUANTIZATIONS = (
     "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16",
@@ -30,6 +26,11 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
         ConfigError: CTranslate2 is not installed or lacks such a model, or `output` exists.
         RunError: the checkpoint does not exist, or `output` cannot be written.
     """
+    from t2t.data.tokenizer import Vocabulary
+    from t2t.decoding.choose_engine import require_ctranslate2
+    from t2t.training.checkpoint import restore_params
+    from t2t.training.run_directory import RunError
+
     require_ctranslate2()
     from t2t.interop.ctranslate2_export import check_support, write_model
 

@@ -15,21 +15,16 @@ import shlex
 import sys
 from pathlib import Path
 
-import jax
 from absl import flags
 
 from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
-from t2t.planning.plan_report import describe, to_json
-from t2t.planning.planner import plan_mesh, search_meshes
-from t2t.planning.search_report import describe_search, to_search_json
-from t2t.planning.topology import open_topology
 from t2t.runtime import program
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.paths import make_path
 
 
-def main(
+def plan(
     config: Config,
     topology_name: str,
     *,
@@ -40,6 +35,11 @@ def main(
     output: Path | None = None,
 ) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
+    from t2t.planning.plan_report import describe, to_json
+    from t2t.planning.planner import plan_mesh, search_meshes
+    from t2t.planning.search_report import describe_search, to_search_json
+    from t2t.planning.topology import open_topology
+
     topology = open_topology(topology_name, slices)
     if output:  # before the work, so that an unwritable folder fails at once
         make_folder(output.parent)
@@ -48,24 +48,26 @@ def main(
             config, topology, mean_length=mean_length, all_shapes=all_shapes
         )
         print(describe_search(plans), end="\n\n")
-        plan, result = plans[0], to_search_json(plans, refused, topology)
+        chosen, result = plans[0], to_search_json(plans, refused, topology)
     else:
-        plan = plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)
-        result = to_json(plan, topology)
-    print(describe(plan, topology))
+        chosen = plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)
+        result = to_json(chosen, topology)
+    print(describe(chosen, topology))
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
         write_file(output, json.dumps({"command": command, **result}, indent=2) + "\n")
-    return plan.fits
+    return chosen.fits
 
 
-def run() -> int:
+def main() -> int:
     """Plans as the flags say; returns 0 if the recipe fits into memory, else 1."""
+    import jax
+
     jax.config.update("jax_platforms", "cpu")  # leave this machine's accelerators alone
     # The cache cannot load programs that were compiled for devices this machine does not have.
     jax.config.update("jax_enable_compilation_cache", False)
     values = flags.FLAGS.flag_values_dict()
-    fits = main(
+    fits = plan(
         read_config(),
         values["topology"],
         slices=values["slices"],
@@ -95,4 +97,4 @@ if __name__ == "__main__":
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )
     flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
-    program.run(run, alone="it compiles for devices that are elsewhere")
+    program.run(main, alone="it compiles for devices that are elsewhere")

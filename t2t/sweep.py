@@ -7,50 +7,30 @@ recipe. --config.FIELD=VALUE applies to all rows. The same command again continu
 and keeps its finished runs. The results are written to DIR/report.md and DIR/report.html.
 """
 
-import contextlib
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.measures import MEASURES
 from t2t.config.recipes import find_recipe
-from t2t.data.corpus_sources import check_paths, open_split
-from t2t.data.directions import choose_direction
-from t2t.evaluation.scores import MEASURES
 from t2t.runtime import program
-from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources
-from t2t.sweeps.sweep_directory import (
-    EvaluationProtocol,
-    find_failure,
-    list_recorded,
-    lock_sweep,
-    open_sweep,
-)
-from t2t.sweeps.sweep_progress import Progress
-from t2t.sweeps.sweep_report import write_report
-from t2t.sweeps.sweep_rows import Run, make_runs, read_rows, select
 
 _log = logging.getLogger(__name__)
 
 
-def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
-    """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
-    workdir = programs.workdir
-    chosen = runs if index is None else [runs[index]]
-    with lock_sweep(workdir, shared=index is not None) as lock:
-        open_sweep(workdir, runs, programs.protocol)
-        _log.info("the output of each run is in %s/RUN/output.log", workdir)
-        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
-            Scheduler(programs, workers, lock, progress).work(chosen)
-    return not any(find_failure(workdir, run).exists() for run in chosen)
-
-
 def main() -> int:
     """Runs or reports the sweep as the flags say; returns the exit status."""
+    from t2t.data.corpus_sources import check_paths, open_split
+    from t2t.data.directions import choose_direction
+    from t2t.sweeps.scheduler import Programs, assign_resources, sweep
+    from t2t.sweeps.sweep_directory import EvaluationProtocol, list_recorded
+    from t2t.sweeps.sweep_report import write_report
+    from t2t.sweeps.sweep_rows import make_runs, read_rows, select
+
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)

@@ -3,321 +3,33 @@
 The same command again continues a run that was stopped. With --extend a finished run goes on.
 """
 
-import contextlib
-import logging
-import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-import jax
 from absl import flags
-from jax.sharding import Mesh
-from tqdm.contrib.logging import logging_redirect_tqdm
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config
-from t2t.data.batch_sharding import make_loader, prefetch
-from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import check_paths, open_training, open_validation
-from t2t.data.directions import list_directions, tag_sources
-from t2t.data.loader import Loader
-from t2t.data.packing import make_plan
-from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
-from t2t.data.sampled_epochs import SampledEpochs
-from t2t.data.token_cache import TokenizedCorpus
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import make_measure, score_bleu
-from t2t.model.interface import Params
-from t2t.ops.choose import describe_choice
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import enable_compilation_cache
-from t2t.runtime.distributed import join, process_0_first
-from t2t.runtime.mesh import check_divisibility, make_mesh
-from t2t.storage.atomic_files import check_writable, explain_write_errors
-from t2t.storage.paths import is_bucket
-from t2t.training.checkpoint import Checkpoints, list_measures
-from t2t.training.disk_space import warn_of_missing_space
-from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested, record_stop
-from t2t.training.extension import extend
-from t2t.training.loop import Validate, train
-from t2t.training.metrics import Report
-from t2t.training.optimizer import make_optimizer
-from t2t.training.provenance import check_corpora, record_start
-from t2t.training.run_directory import (
-    RunError,
-    list_steps,
-    lock_run,
-    open_run,
-    read_metrics,
-)
-from t2t.training.state import describe_state, init_state
-from t2t.training.step import make_train_step
-from t2t.training.validation import CorpusLoss, CorpusScorer
-
-_log = logging.getLogger(__name__)
 
 
-def main(config: Config, workdir: Path) -> bool:
-    """Trains until the last step, an interruption or a stop request.
-
-    Returns:
-        Whether the last step was reached.
-    """
-    mesh = make_mesh(config.mesh)
-    check_divisibility(config, mesh)
-    check_prepared(config, workdir)
-    corpora, weights = zip(*open_training(config.data), strict=True)
-    validation = open_validation(config.data)
-    with lock_run(workdir), jax.set_mesh(mesh):
-        measures = list_measures(workdir)
-        check_corpora(workdir, name_splits(corpora, validation), measures)
-        open_run(workdir, config, measures)
-        last = max(list_steps(workdir), default=0)
-        if last >= config.training.steps:
-            _log.info("training is already finished: %s holds checkpoint %d", workdir, last)
-            return True
-        if is_stop_requested(workdir):
-            record_stop(workdir, last)
-            return False
-        return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
-
-
-def train_on_mesh(
-    config: Config,
-    workdir: Path,
-    mesh: Mesh,
-    corpora: Sequence[Corpus],
-    weights: Sequence[float],
-    validation: Mapping[str, Corpus],
-) -> bool:
-    """Prepares data, state and validation, and trains; returns whether the last step was reached.
-
-    The run directory is open and locked, and `mesh` is set.
-    """
-    vocabulary = make_vocabulary(config, workdir, corpora)
-    optimizer = make_optimizer(config)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    structure, described = describe_state(config, optimizer, *sizes)
-    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-        restored = checkpoints.restore(described)
-        state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
-        first = int(state.step)
-        loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
-        checkpoints.check_space(state)
-        splits = name_splits(corpora, validation)
-        record_start(workdir, config, vocabulary, splits, first, weights)
-        size = count_parameters(state.params)
-        _log.info("%d parameters, starting after step %d", size, first)
-        for operation, module in describe_choice(config.model).items():
-            _log.info("  %-23s %s", operation, module)
-        warn_of_missing_space(workdir, config, size)
-        validate = make_validate(config, vocabulary, mesh, validation, state.params)
-        report = Report(
-            workdir,
-            start_step=first,
-            last=config.training.steps,
-            every=config.training.log_every,
-            max_nonfinite=config.training.max_nonfinite_steps,
-        )
-        with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
-            state, finished = train(
-                config.training,
-                state,
-                make_train_step(structure, optimizer, config),
-                prefetch(loader.iterate(first, config.training.steps), mesh),
-                validate,
-                checkpoints,
-                report,
-            )
-    if finished:
-        _log.info("%s", describe_end(workdir, config))
-        return True
-    if is_stop_requested(workdir):
-        record_stop(workdir, int(state.step))
-    else:
-        _log.info("stopped and saved; run the same command to continue")
-    return False
-
-
-def describe_end(workdir: Path, config: Config) -> str:
-    """Describes a finished training: its last and best validation score, and how to evaluate it."""
-    metric = config.checkpoints.best_metric
-    scores = {
-        line["step"]: value
-        for line in read_metrics(workdir)
-        if (value := line.get(f"validation/{metric}")) is not None
-    }
-    finished = f"finished at step {config.training.steps}"
-    command = f"python -m t2t.evaluate --workdir={workdir}"
-    if not scores:
-        return f"{finished}; to evaluate: {command} --checkpoint=last"
-    last = max(scores)
-    best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
-    return (
-        f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
-        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
-    )
-
-
-def name_splits(
-    corpora: Sequence[Corpus], validation: Mapping[str, Corpus]
-) -> dict[str, Sequence[Corpus]]:
-    """Returns the corpora of a run by split, as the run's ledger records them."""
-    held_out = {"validation": [*validation.values()]} if validation else {}
-    return {"train": corpora} | held_out
-
-
-def make_training_loader(
-    config: Config,
-    workdir: Path,
-    vocabulary: Vocabulary,
-    mesh: Mesh,
-    corpora: Sequence[Corpus],
-    weights: Sequence[float],
-    first: int,
-) -> Loader | SampledEpochs:
-    """Plans the batches of the training corpora from step `first` on; returns their loader."""
-
-    def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
-        plan = make_plan(lengths, config.data, config.seed, weights)
-        return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
-
-    loader: Loader | SampledEpochs
-    if config.data.subword_sampling:
-        loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
-        plan = process_0_first(lambda: epochs.open_step(first)).plan
-    else:
-        loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
-        plan = loader.plan
-    if any(weight != 1 for weight in weights):
-        for corpus, weight in zip(corpora, weights, strict=True):
-            _log.info("an epoch uses each pair %.4g times: %s", weight, corpus.name)
-    _log.info(
-        "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
-        "dropped: %s",
-        len(plan.src_lengths),
-        plan.steps_per_epoch,
-        len(plan.shapes),
-        100 * plan.padding_share(),
-        plan.describe_dropped(),
-    )
-    _log.info(
-        "the first step of each of the %d batch shapes compiles, which takes some seconds or more; "
-        "until then the time left is overestimated",
-        len(plan.shapes),
-    )
-    return loader
-
-
-def make_validate(
-    config: Config,
-    vocabulary: Vocabulary,
-    mesh: Mesh,
-    corpora: Mapping[str, Corpus],
-    params: Params,
-) -> Validate:
-    """Returns the function that scores parameters on the validation corpora, if there are any.
-
-    With data.directions it returns the loss of all tokens and the means of the directions' BLEU and
-    chrF, and each direction's own scores, such as "loss/en-de". Scoring is compiled here, with
-    `params`, so that its errors come before training.
-    """
-    if not corpora:
-        return lambda params, step: {}
-    vocabularies = {name: tag_sources(vocabulary, each.tag) for name, each in corpora.items()}
-    scorers = {
-        name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
-    }
-    every = config.training.bleu_every
-    languages = {"".join(d.directions): d.tgt_language for d in list_directions(config.data)}
-    pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if every}
-    translators: dict[str, Translator] = {}
-    for name in pairs:
-        make_measure("bleu", languages[name])  # a missing package is an error before training
-        first = next(iter(translators.values()), None)
-        translators[name] = (
-            first.with_vocabulary(vocabularies[name])
-            if first
-            else Translator(config, vocabularies[name])
-        )
-    started = time.perf_counter()
-    for scorer in scorers.values():
-        scorer.compile(params)
-    for name, translator in translators.items():
-        translator.compile(params, pairs[name][0])
-    _log.info("compiled validation in %.0f s", time.perf_counter() - started)
-
-    def translate(params: Params, name: str) -> dict[str, float]:
-        sources, references = pairs[name]
-        found = [best.text for best in translators[name].translate(params, sources)]
-        scores = score_bleu(found, references, languages[name])
-        return {measure: score.value for measure, score in scores.items()}
-
-    def validate(params: Params, step: int) -> dict[str, float]:
-        losses = {name: scorer.compute_loss(params) for name, scorer in scorers.items()}
-        scores = {name: describe_loss(loss) for name, loss in losses.items()}
-        if every and step % every == 0:
-            for name in scores:
-                scores[name] |= translate(params, name)
-        nats, tokens = map(sum, zip(*losses.values(), strict=True))
-        found = combine_scores(scores) | describe_loss(CorpusLoss(nats, tokens))
-        own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
-        return found | own
-
-    return validate
-
-
-def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:
-    """Returns the scorer of a validation corpus; says how many of its pairs are left out."""
-    scorer = CorpusScorer(config, vocabulary, tokenize(corpus, vocabulary, config.data), mesh)
-    if scorer.num_left_out:
-        _log.warning(
-            "validation: %d of %d pairs have more sub-words than model.max_positions=%d and are "
-            "excluded from the loss",
-            scorer.num_left_out, len(corpus), config.model.max_positions,
-        )  # fmt: skip
-    return scorer
-
-
-def describe_loss(loss: CorpusLoss) -> dict[str, float]:
-    """Returns a corpus's mean loss and its perplexity."""
-    return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
-
-
-def combine_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each measure over the directions."""
-    first = next(iter(scores.values()))
-    return {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
-
-
-def count_parameters(params: Params) -> int:
-    """Returns the number of trained parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-def choose_config() -> Config:
-    """Returns the config of the flags; with --extend, that of the extended run."""
-    values, workdir = flags.FLAGS, program.read_workdir()
-    given = read_config() if values["config"].value else None
-    if values.extend:
-        return extend(workdir, values.extend, given)
-    if given is None:
-        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
-    return given
-
-
-def run() -> int:
+def main() -> int:
     """Trains as the flags say; returns the exit status."""
-    config, workdir = choose_config(), program.read_workdir()
+    from t2t.api.train_run import check_workdir, train
+    from t2t.data.corpus_sources import check_paths
+    from t2t.runtime.compilation_cache import enable_compilation_cache
+    from t2t.runtime.distributed import join
+    from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
+    from t2t.training.extension import extend
+
+    values, workdir = flags.FLAGS, program.read_workdir()
+    config = read_config() if values["config"].value else None
+    if values.extend:
+        config = extend(workdir, values.extend, config)
+    elif config is None:
+        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
     check_paths(config.data)
-    if is_bucket(workdir):  # a local one is checked when it is locked
-        with explain_write_errors(RunError, workdir):
-            check_writable(workdir)
+    check_workdir(workdir)
     enable_compilation_cache()
     join(**program.read_hosts())
-    if main(config, workdir):
+    if train(config, workdir):
         return 0
     return STOPPED_EARLY if is_stop_requested(workdir) else program.INTERRUPTED
 
@@ -333,4 +45,4 @@ if __name__ == "__main__":
         "--config, with the config of the run.",
         lower_bound=1,
     )
-    program.run(run)
+    program.run(main)

@@ -14,7 +14,6 @@ on where it was if it is started again.
 """
 
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -22,46 +21,11 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t.api.line_translator import BATCHES_TOGETHER, LineOptions, LineTranslator, decode_lines
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
-from t2t.data.corpus import DataError
-from t2t.decoding.bulk import Part, find_inputs, translate_files
-from t2t.decoding.n_best_list import format_lines
-from t2t.decoding.translation import Translation
-from t2t.evaluation.load_models import ModelRequest
+from t2t.decoding.bulk import Part, find_inputs, read_part
 from t2t.runtime import program
-from t2t.runtime.compilation_cache import enable_compilation_cache
 from t2t.storage.paths import is_bucket, make_path
-
-
-def translate_lines(
-    translator: LineTranslator,
-    lines: Iterator[bytes],
-    read_ahead: int | None = None,
-    prefixes: Iterator[bytes] | None = None,
-) -> Iterator[list[Translation]]:
-    """Yields the translations of each line, in the order of the lines.
-
-    Args:
-        translator: the models and how they translate.
-        lines: UTF-8, each with its line ending.
-        read_ahead: lines translated together; None: `BATCHES_TOGETHER` batches.
-        prefixes: with which the translations begin, as many as lines.
-
-    Raises:
-        ConfigError, DataError: a prefix is too long, or there is not one for each line.
-    """
-    text, first = decode_lines(lines), 0
-    starts = None if prefixes is None else decode_lines(prefixes)
-    while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
-        given = None if starts is None else list(itertools.islice(starts, len(chunk)))
-        if given is not None and len(given) < len(chunk):
-            raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
-        yield from translator.translate(chunk, given, first)
-        first += len(chunk)
-    if starts is not None and next(starts, None) is not None:
-        raise DataError(f"more prefixes than the {first} lines; give one for each line")
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -78,23 +42,11 @@ def prompt_lines() -> Iterator[bytes]:
         yield line
 
 
-def read_part(text: str) -> Part:
-    """Parses --part: "2/4" is the second of four parts.
+def read_files() -> tuple[dict[Path, Path], Part]:
+    """Returns the files of --input and the part of them that this process translates.
 
     Raises:
-        ConfigError: it has another form.
-    """
-    number, slash, count = text.partition("/")
-    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
-    return Part(int(number) - 1, int(count))
-
-
-def translate_bulk(request: ModelRequest, options: LineOptions) -> None:
-    """Translates the files that the flags name.
-
-    Raises:
-        ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+        ConfigError: flags exclude each other, or name files that do not exist.
     """
     values = flags.FLAGS
     if not values.output:
@@ -108,26 +60,16 @@ def translate_bulk(request: ModelRequest, options: LineOptions) -> None:
             raise ConfigError(
                 f"{name}: --input and --output are local or shared folders; copy them"
             )
-    inputs = find_inputs(values.input, Path(values.output).expanduser())
-    translator = LineTranslator(request, options)
-
-    def translate(lines: list[bytes], first: int) -> str:
-        found = translator.translate([*decode_lines(iter(lines), first)], first=first)
-        return "".join(
-            format_lines(number, each, translator.is_numbered, values.scores)
-            for number, each in enumerate(found, start=first + 1)
-        )
-
-    settings = translator.settings | {
-        "n_best": values.n_best,
-        "scores": values.scores,
-        "alignment_layer": options.alignment_layer,
-    }
-    translate_files(inputs, settings, translate, values.shard_lines, part)
+    return find_inputs(values.input, Path(values.output).expanduser()), part
 
 
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
+    from t2t.api.line_translator import LineOptions, LineTranslator, translate_bulk, translate_lines
+    from t2t.decoding.n_best_list import format_lines
+    from t2t.evaluation.load_models import ModelRequest
+    from t2t.runtime.compilation_cache import enable_compilation_cache
+
     values = flags.FLAGS
     enable_compilation_cache()
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
@@ -136,11 +78,13 @@ def main() -> int:
         values.alignment_layer or 0 if values.alignments else None,
     )  # fmt: skip
     if values.input:
-        translate_bulk(request, options)
+        files = read_files()
+        translator = LineTranslator(request, options)
+        translate_bulk(translator, *files, values.shard_lines, values.scores)
         return 0
     interactive = sys.stdin.isatty()
-    with contextlib.ExitStack() as files:
-        prefixes = values.prefixes and files.enter_context(make_path(values.prefixes).open("rb"))
+    with contextlib.ExitStack() as stack:
+        prefixes = values.prefixes and stack.enter_context(make_path(values.prefixes).open("rb"))
         translator = LineTranslator(request, options)
         translations = translate_lines(
             translator,
@@ -148,14 +92,16 @@ def main() -> int:
             read_ahead=1 if interactive else values.read_ahead,
             prefixes=prefixes or None,
         )
-        return write(translations, translator.is_numbered, values.scores)
+        return write(
+            format_lines(number, found, translator.is_numbered, values.scores)
+            for number, found in enumerate(translations, start=1)
+        )
 
 
-def write(translations: Iterator[list[Translation]], numbered: bool, scored: bool) -> int:
-    """Writes the lines to standard output; returns 1 if its reader closed the pipe."""
+def write(texts: Iterator[str]) -> int:
+    """Writes each text to standard output at once; returns 1 if its reader closed the pipe."""
     try:
-        for number, found in enumerate(translations, start=1):
-            text = format_lines(number, found, numbered, scored)
+        for text in texts:
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -197,7 +143,7 @@ if __name__ == "__main__":
         "read_ahead",
         None,
         "Lines that are read before they are translated together; 1: each line from a pipe is "
-        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
+        "answered at once. Default: several batches, or 1 on a terminal.",
         lower_bound=1,
     )
     flags.DEFINE_bool(

@@ -83,9 +83,9 @@ def bucket(
 @pytest.fixture(scope="module")
 def one_device() -> Iterator[None]:
     """Trains on one device, like a program without the fake devices of the tests."""
-    from t2t import train  # here since it is slow and few tests train
+    from t2t.api import train_run  # here since it is slow and few tests train
     from tests.tiny_training import make_small_mesh
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_mesh", make_small_mesh)
+        patch.setattr(train_run, "make_mesh", make_small_mesh)
         yield

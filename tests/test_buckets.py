@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from t2t import train
+from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.runtime import program
 from t2t.storage.atomic_files import upload
@@ -65,8 +65,8 @@ def move_data(config: Config, folder: Path, bucket: Path) -> Config:
 def train_on_one_device(config: Config, workdir: str, moment: str = "") -> None:
     if moment:
         die_at(moment)
-    with mock.patch.object(train, "make_mesh", make_small_mesh):
-        train.main(config, make_path(workdir))
+    with mock.patch.object(train_run, "make_mesh", make_small_mesh):
+        train_run.train(config, make_path(workdir))
 
 
 def assert_same_run(workdir: Path, other: Path, steps: int) -> None:

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 import t2t
-from t2t import prepare, train
+from t2t.api import prepare_run, train_run
+from t2t.api.evaluate_run import evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
+from t2t.data.corpus_report import inspect_data
 from t2t.data.directions import tag_sources
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluate import evaluate
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.load_models import ModelRequest
 from t2t.evaluation.saved_evaluations import list_evaluations
-from t2t.inspect_data import inspect_data
-from t2t.score import TextScorer
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
 from tests.tiny_training import change, make_config, read_figures, read_state
@@ -72,7 +72,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never stopped, with BLEU at its end."""
     workdir = tmp_path_factory.mktemp("run") / "run"
-    assert train.main(change(config, training={"bleu_every": STEPS}), workdir)
+    assert train_run.train(change(config, training={"bleu_every": STEPS}), workdir)
     return workdir
 
 
@@ -81,7 +81,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     config: Config, run: Path, tmp_path: Path
 ) -> None:
     for steps in (STEPS // 2 - 1, STEPS):
-        assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
+        assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
     states = [read_state(path, STEPS) for path in (tmp_path / "run", run)]
     for one, two in zip(*states, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -157,7 +157,7 @@ def test_prepare_and_inspection_cover_each_direction(
 ) -> None:
     fresh = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert not is_prepared(fresh, tmp_path / "run")
-    prepare.main(fresh, tmp_path / "run")
+    prepare_run.prepare(fresh, tmp_path / "run")
     assert is_prepared(fresh, tmp_path / "run")
     printed = capsys.readouterr().out
     assert "train: 280 pairs (en-de: " in printed

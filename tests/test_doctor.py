@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from t2t import doctor
+from t2t.api import machine_checks as checks
 
 
 def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
-    findings = {finding.name: finding for finding in doctor.examine(tmp_path / "run")}
+    findings = {finding.name: finding for finding in checks.examine(tmp_path / "run")}
     assert [finding for finding in findings.values() if finding.problem] == []
     assert findings["process"].value.startswith("0 of 1, ")
     assert findings["devices"].value.startswith("8 here, 8 in all, cpu, mesh {'data': 8, ")
@@ -44,22 +44,22 @@ def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:
 
 def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert doctor.find_disk(tmp_path / "file" / "run").problem.count("cannot be written") == 1
+    assert checks.find_disk(tmp_path / "file" / "run").problem.count("cannot be written") == 1
 
 
 def test_bandwidth_says_how_long_a_checkpoint_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finding = doctor.find_bandwidth(tmp_path, doctor.read_recipe("base"), size=2**20)
+    finding = checks.find_bandwidth(tmp_path, checks.read_recipe("base"), size=2**20)
     assert re.match(r"writes \d+ MB/s, reads \d+ MB/s .* of 757 MB takes [\d.]+ s", finding.value)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(os, "fsync", lambda file: time.sleep(0.2))
-    slow = doctor.find_bandwidth(tmp_path, doctor.read_recipe("base"), size=2**20)
+    slow = checks.find_bandwidth(tmp_path, checks.read_recipe("base"), size=2**20)
     assert slow.problem == "less than 10 MB/s: choose another disk, or raise checkpoints.every"
 
 
 def test_bandwidth_of_a_directory_that_cannot_be_written_is_unknown(tmp_path: Path) -> None:
-    finding = doctor.find_bandwidth(tmp_path / "none", doctor.read_recipe("base"), size=10)
+    finding = checks.find_bandwidth(tmp_path / "none", checks.read_recipe("base"), size=10)
     assert finding == ("bandwidth", "unknown: No such file or directory", "")
 
 
@@ -95,7 +95,7 @@ def test_disk_has_to_hold_the_checkpoints_that_a_recipe_keeps(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=free * 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    finding = doctor.find_disk(tmp_path, doctor.read_recipe(recipe) if recipe else None)
+    finding = checks.find_disk(tmp_path, checks.read_recipe(recipe) if recipe else None)
     assert [x.split()[0] for x in finding.value.split("; ") if x.endswith(" fits")] == fits
     assert finding.problem.startswith(problem)
     assert bool(finding.problem) == bool(problem)
@@ -107,32 +107,32 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
+    assert checks.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert "requirements-cuda.txt" in doctor.find_devices().problem
+    assert "requirements-cuda.txt" in checks.find_devices().problem
 
 
 def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert "training is faster under Linux" in doctor.find_flags().value
+    assert "training is faster under Linux" in checks.find_flags().value
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor.find_flags().value
-    assert "faster" not in doctor.find_flags().value
+    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in checks.find_flags().value
+    assert "faster" not in checks.find_flags().value
 
 
 def test_versions_that_were_not_tested_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path)
-    assert doctor.find_untested_versions().value.startswith(
+    monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path)
+    assert checks.find_untested_versions().value.startswith(
         "all: launch/constraints/ has no file for p"
     )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = importlib.metadata.version("jax")
     (tmp_path / f"{python}.txt").write_text("# dated\njax==0.1\nnot-installed==1.0\n")
-    value = doctor.find_untested_versions().value
+    value = checks.find_untested_versions().value
     assert value.startswith(f"jax {installed} instead of 0.1; to install tested ones: pip install ")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
-    assert doctor.find_untested_versions().value == "none"
-    monkeypatch.setattr(doctor, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
-    assert doctor.find_untested_versions().value.startswith("unknown: launch/constraints/")
+    assert checks.find_untested_versions().value == "none"
+    monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
+    assert checks.find_untested_versions().value.startswith("unknown: launch/constraints/")

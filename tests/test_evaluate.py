@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 
 import t2t
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.evaluate_run import describe, evaluate
+from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.config.measures import MEASURES
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from t2t.evaluate import describe, evaluate
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.load_models import ModelRequest
 from t2t.evaluation.minimum_bayes_risk import choose, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.evaluation.scores import MEASURES
 from t2t.training.run_directory import RunError, list_steps
-from t2t.translate import translate_lines
 from tests.tiny_run import PAIRS, make_run
 
 

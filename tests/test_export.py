@@ -10,7 +10,7 @@ from pathlib import Path
 import ctranslate2
 import pytest
 
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import Vocabulary, VocabularyError
@@ -18,7 +18,6 @@ from t2t.decoding.translation import clean_line
 from t2t.evaluation.load_models import ModelRequest
 from t2t.export import export
 from t2t.training.run_directory import RunError
-from t2t.translate import translate_lines
 from tests.tiny_run import make_run
 
 LINE = "The old man sells two dogs."

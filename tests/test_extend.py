@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t import train
+from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
@@ -49,7 +49,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run; not to be changed."""
     workdir = tmp_path_factory.mktemp("runs") / "finished"
-    assert train.main(config, workdir)
+    assert train_run.train(config, workdir)
     return workdir
 
 
@@ -57,7 +57,7 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def extended(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, extended without an interruption."""
     workdir = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "extended"))
-    assert train.main(extend(workdir, MORE), workdir)
+    assert train_run.train(extend(workdir, MORE), workdir)
     return workdir
 
 
@@ -79,9 +79,9 @@ def test_interrupted_extension_is_the_same_bit_for_bit(
     for stop_at in (STEPS, STEPS + 7):
         with monkeypatch.context() as patch:
             patch.setattr(Interruption, "reached", lambda self, step, at=stop_at: bool(step == at))
-            assert not train.main(extend(run, MORE), run)
+            assert not train_run.train(extend(run, MORE), run)
         assert list_steps(run)[-1] == stop_at
-    assert train.main(extend(run, MORE), run)
+    assert train_run.train(extend(run, MORE), run)
     states = (read_state(each, STEPS + MORE) for each in (run, extended))
     for one, other in zip(*states, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,8 +117,8 @@ def test_flags_may_change_the_schedule_and_nothing_else(config: Config, run: Pat
     schedule = {"schedule": "inverse_sqrt", "learning_rate": 0.002, "cooldown_steps": 5}
     other = change(config, training=schedule, model={"d_ff": 64})
     with pytest.raises(RunError, match=r"another config:\n  model\.d_ff: 32 -> 64\nchoose another"):
-        train.main(extend(run, MORE, other), run)
-    assert train.main(extend(run, MORE, change(config, training=schedule)), run)
+        train_run.train(extend(run, MORE, other), run)
+    assert train_run.train(extend(run, MORE, change(config, training=schedule)), run)
     rates = read_rates(run)
     assert max(rates[STEPS:]) == pytest.approx(0.002, rel=1e-5)
     assert rates[-1] < rates[-5] / 4
@@ -129,10 +129,10 @@ def test_extension_that_made_no_step_may_be_corrected(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Interruption, "reached", lambda self, step: True)
-        assert not train.main(extend(run, MORE), run)
+        assert not train_run.train(extend(run, MORE), run)
     corrected = extend(run, 3, change(config, training={"learning_rate": 0.002}))
     assert corrected.training.steps == STEPS + 3
-    assert train.main(corrected, run)
+    assert train_run.train(corrected, run)
     assert list_steps(run)[-1] == STEPS + 3
 
 
@@ -148,7 +148,7 @@ def test_run_that_is_not_finished_is_not_extended(
     with pytest.raises(ConfigError, match="is this a run directory"):
         extend(tmp_path / "run", MORE)
     monkeypatch.setattr(Interruption, "reached", lambda self, step: bool(step == 3))
-    assert not train.main(config, tmp_path / "run")
+    assert not train_run.train(config, tmp_path / "run")
     message = rf"holds checkpoint 3 of training\.steps={STEPS}; continue it to its end"
     with pytest.raises(RunError, match=message):
         extend(tmp_path / "run", MORE)
@@ -156,14 +156,14 @@ def test_run_that_is_not_finished_is_not_extended(
 
 def test_more_steps_of_a_cosine_are_refused_with_a_hint(config: Config, run: Path) -> None:
     with pytest.raises(RunError, match=r"training\.steps: 10 -> 20\n.* --extend=STEPS"):
-        train.main(change(config, training={"steps": 20}), run)
+        train_run.train(change(config, training={"steps": 20}), run)
 
 
 def test_command_without_extend_is_refused_after_an_extension(
     config: Config, extended: Path
 ) -> None:
     with pytest.raises(RunError, match=r"training\.schedule_start: 10 -> 0\n.* --extend=STEPS"):
-        train.main(config, extended)
+        train_run.train(config, extended)
 
 
 def test_schedule_that_starts_where_no_run_has_come_is_refused(
@@ -171,12 +171,12 @@ def test_schedule_that_starts_where_no_run_has_come_is_refused(
 ) -> None:
     later = change(config, training={"schedule_start": 5})
     with pytest.raises(RunError, match=r"schedule_start=5 needs .* holds checkpoint 0"):
-        train.main(later, tmp_path / "run")
+        train_run.train(later, tmp_path / "run")
 
 
 def test_extension_stops_for_a_request(run: Path) -> None:
     request_stop(run, "enough")
-    assert not train.main(extend(run, MORE), run)
+    assert not train_run.train(extend(run, MORE), run)
     assert list_steps(run)[-1] == STEPS
 
 

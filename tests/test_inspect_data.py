@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from t2t.config import Config, DataConfig, TokenizerConfig
+from t2t.data.corpus_report import (
+    DataReport,
+    format_report,
+    inspect_data,
+    make_histogram,
+    report_data,
+)
 from t2t.data.tokenizer import train_vocabulary
-from t2t.inspect_data import DataReport, format_report, inspect_data, main, make_histogram
 from tests.data.small_corpus import CORPUS
 
 TRAINING = [
@@ -106,7 +112,7 @@ def test_report_is_printed_and_written(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
-    main(config, tmp_path / "vocab", tmp_path / "report.json")
+    report_data(config, tmp_path / "vocab", tmp_path / "report.json")
     text, _ = capsys.readouterr()
     assert "== test: 4 pairs" in text
     assert "also in train: src 2 (50.00%), tgt 2 (50.00%), pair 1 (25.00%)" in text

@@ -22,6 +22,7 @@ from t2t.analysis.head_importance import (
     profile_heads,
     read_sample,
 )
+from t2t.analysis.head_report import HeadRequest, describe_importance, show_attention
 from t2t.analysis.head_weights import Head, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config, save_config
@@ -29,7 +30,6 @@ from t2t.data.corpus import DataError, Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.inspect_heads import HeadRequest, describe_importance, show_attention
 from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.training.checkpoint import restore_params

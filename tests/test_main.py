@@ -36,6 +36,15 @@ def test_programs_are_listed_with_what_they_do(tmp_path: Path, words: tuple[str,
     assert listed[-1] == [str(ROOT / "configs")]
 
 
+def test_help_of_a_program_does_not_wait_for_the_import_of_jax() -> None:
+    code = (
+        "\n".join(f"import t2t.{name}" for name in PROGRAMS) + "\nimport sys; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    heavy = {"jax", "numpy", "flax", "sacrebleu", "sentencepiece", "t2t.api.train_run"}
+    assert heavy & set(done.stdout.split()) == set(), done.stderr
+
+
 def test_listing_programs_imports_none_of_them() -> None:
     code = "import sys, t2t.__main__ as t; t.describe_usage(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from t2t import evaluate, train
+from t2t.api import evaluate_run, train_run
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.runtime.mesh import make_mesh
@@ -47,9 +47,9 @@ def train_on(
         return make_mesh(sizes, jax.devices()[:devices])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_mesh", make_mesh_of_some)
+        patch.setattr(train_run, "make_mesh", make_mesh_of_some)
         changed = change(config, mesh=vars(mesh), training={"steps": steps})
-        assert train.main(changed, workdir)
+        assert train_run.train(changed, workdir)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
         assert len(one.devices()) == 1
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
     src, ref = config.data.validation_src, config.data.validation_tgt
-    result, _ = evaluate.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=ref))
+    result, _ = evaluate_run.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=ref))
     assert result["num_sentences"] == 8
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
-from t2t.plan import main
+from t2t.plan import plan
 from t2t.planning.roofline import GPU_REMARKS
 from t2t.runtime.accelerators import list_plugins
 
@@ -37,7 +37,7 @@ def test_plan_is_printed_and_written(
     )
     output = tmp_path / "plans" / "tiny.json"
     monkeypatch.setattr("sys.argv", ["t2t/plan.py", "--topology=cpu:2"])
-    assert main(config, "cpu:2", mean_length=4, search=True, output=output)
+    assert plan(config, "cpu:2", mean_length=4, search=True, output=output)
     printed = capsys.readouterr().out
     result = json.loads(output.read_text())
     best, *others = result["search"]

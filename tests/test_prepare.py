@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t import prepare, train
+from t2t.api import prepare_run, train_run
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
@@ -37,7 +37,7 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
         corpus_sources.open_split(data, "test")
     for _ in range(2):  # the second call does nothing
-        prepare.main(Config(data=data), None)
+        prepare_run.prepare(Config(data=data), None)
         assert (
             "test: 4 pairs (tiny_translation/1.0.0, test)" in capsys.readouterr().out.splitlines()
         )
@@ -55,7 +55,7 @@ def test_tfds_dataset_out_of_reach_is_explained(
     monkeypatch.setattr(tiny_tfds.TinyTranslation, "_split_generators", fail)
     data = make_tfds(tmp_path)
     with pytest.raises(DataError, match=r"'tiny_translation' cannot be prepared in .*no route"):
-        prepare.main(Config(data=data), None)
+        prepare_run.prepare(Config(data=data), None)
 
 
 def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,11 +63,11 @@ def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (tmp_path / f"a.{language}").write_text("1\n2\n3\n")
     files = str(tmp_path / "a.en"), str(tmp_path / "a.de")
     data = DataConfig("text", train_src=files[:1], train_tgt=files[1:])
-    prepare.main(Config(data=data), None)
+    prepare_run.prepare(Config(data=data), None)
     assert capsys.readouterr().out == f"train: 3 pairs ({files[0]} | {files[1]})\n"
     (tmp_path / "a.de").write_text("1\n2\n")
     with pytest.raises(DataError, match="has 3 lines"):
-        prepare.main(Config(data=data), None)
+        prepare_run.prepare(Config(data=data), None)
 
 
 def test_prepared_run_has_vocabulary_and_tokens(
@@ -75,7 +75,7 @@ def test_prepared_run_has_vocabulary_and_tokens(
 ) -> None:
     config = make_config(tmp_path)
     assert not is_prepared(config, tmp_path / "run")
-    prepare.main(config, tmp_path / "run")
+    prepare_run.prepare(config, tmp_path / "run")
     printed = capsys.readouterr().out
     assert "train: 280 pairs" in printed
     assert "vocabulary: 400 sub-words" in printed
@@ -92,12 +92,12 @@ def test_training_uses_what_was_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = change(make_config(tmp_path), training={"steps": 5})
-    prepare.main(config, tmp_path / "run")
+    prepare_run.prepare(config, tmp_path / "run")
     monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
     monkeypatch.setattr("t2t.data.token_shards._write", None)
     monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)  # bytes: large, but prepared
     with caplog.at_level("WARNING"):
-        assert train.main(config, tmp_path / "run")
+        assert train_run.train(config, tmp_path / "run")
     assert not caplog.messages
 
 
@@ -107,15 +107,15 @@ def test_training_refuses_a_large_corpus_that_is_not_prepared(
     monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)
     monkeypatch.setattr("t2t.data.corpus._map_text", None)  # none of its text is read
     with pytest.raises(DataError, match=r"python -m t2t\.prepare --config=\.\.\. --workdir="):
-        train.main(make_config(tmp_path), tmp_path / "run")
+        train_run.train(make_config(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:
     config = make_config(tmp_path)
-    prepare.main(config, tmp_path / "run")
+    prepare_run.prepare(config, tmp_path / "run")
     with pytest.raises(RunError, match=r"tokenizer\.vocab_size"):
-        prepare.main(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
+        prepare_run.prepare(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
 
 
 def test_host_without_the_dataset_trains_from_the_tokens(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_host_without_the_dataset_trains_from_the_tokens(tmp_path: Path) -> None
         data={"max_length": 32, "batch_tokens": 512, "num_shapes": 1},
         tokenizer={"vocab_size": 50, "byte_fallback": False},
     )
-    prepare.main(config, tmp_path / "run")
+    prepare_run.prepare(config, tmp_path / "run")
     elsewhere = change(config, data={"directory": f"{tmp_path}/none"})
-    assert train.main(elsewhere, tmp_path / "run")
+    assert train_run.train(elsewhere, tmp_path / "run")
     with pytest.raises(DataError, match=r"the text of .* is not in .*none"):
-        train.main(elsewhere, tmp_path / "other-run")
+        train_run.train(elsewhere, tmp_path / "other-run")
 
 
 @pytest.mark.slow

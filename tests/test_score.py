@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import t2t
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.n_best_list import format_lines
 from t2t.evaluation.load_models import ModelRequest
-from t2t.score import TextScorer, rerank
-from t2t.translate import translate_lines
 from tests.tiny_run import PAIRS, make_run
 
 BEAM: dict[str, float | str] = {"beam_size": 3}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from t2t.api.run_summary import describe_run
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import save_config
-from t2t.show import describe_run
 from tests.evaluation.saved_evaluations import save, spoil
 
 START = {

@@ -5,23 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from t2t import train
+from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.training.run_directory import RunError
-from tests.tiny_training import change, make_config, make_small_mesh
+from tests.tiny_training import change, make_config
 
-
-@pytest.fixture(autouse=True)
-def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "make_mesh", make_small_mesh)
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> tuple[Config, Path]:
     """A config with its own text files, and a run that trained a few steps."""
     config = change(make_config(tmp_path), training={"steps": 5})
-    assert train.main(config, tmp_path / "run")
+    assert train_run.train(config, tmp_path / "run")
     return config, tmp_path / "run"
 
 
@@ -47,10 +44,10 @@ def test_run_is_not_continued_on_text_that_has_changed(
     replace_text(value if isinstance(value, str) else value[1], " ", "  ")
     split = field.split("_")[0]
     with pytest.raises(RunError, match=rf"(?s)was started with another {split} text:.*{remedy}"):
-        train.main(longer, run)
+        train_run.train(longer, run)
     assert load_config(run / "config.json") == config
     replace_text(value if isinstance(value, str) else value[1], "  ", " ")
-    assert train.main(longer, run)
+    assert train_run.train(longer, run)
 
 
 def test_validation_text_of_another_file_is_refused_and_the_same_text_is_not(
@@ -64,15 +61,15 @@ def test_validation_text_of_another_file_is_refused_and_the_same_text_is_not(
     with pytest.raises(
         RunError, match=r"(?s)another validation text:.*a\.en \| .*a\.de: 200 pairs"
     ):
-        train.main(change(config, data=other, training={"steps": 10}), run)
-    assert train.main(change(config, data=moved, training={"steps": 10}), run)
+        train_run.train(change(config, data=other, training={"steps": 10}), run)
+    assert train_run.train(change(config, data=moved, training={"steps": 10}), run)
 
 
 def test_validation_text_may_change_where_no_checkpoint_has_a_score(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
-    assert train.main(blind, tmp_path / "run")
-    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
+    assert train_run.train(blind, tmp_path / "run")
+    assert train_run.train(change(config, training={"steps": 10}), tmp_path / "run")
 
 
 def test_disk_that_will_be_full_is_said_at_the_start(
@@ -83,5 +80,5 @@ def test_disk_that_will_be_full_is_said_at_the_start(
     usage = shutil.disk_usage(tmp_path)._replace(free=200_000)  # room for one checkpoint, not two
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     config = make_config(tmp_path)
-    assert train.main(change(config, training={"steps": 10}), tmp_path / "run")
+    assert train_run.train(change(config, training={"steps": 10}), tmp_path / "run")
     assert "0.0 GB too few for the checkpoints that the config keeps (2 check" in caplog.text

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from t2t import train
+from t2t.api import train_run
+from t2t.api.run_summary import describe_run
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.files import load_config, override
 from t2t.data.tokenizer import Vocabulary
@@ -16,7 +17,6 @@ from t2t.decoding.translator import Translator
 from t2t.ops.choose import choose_policy
 from t2t.planning.compile_step import compile_step
 from t2t.runtime.mesh import make_mesh
-from t2t.show import describe_run
 from t2t.training.checkpoint import restore_params
 from tests.data.small_corpus import PAIRS
 from tests.tiny_training import make_config
@@ -40,7 +40,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("runs")
     for kernels in ("auto", "textbook"):
         config = override(make_small_config(folder, kernels), VALUES[request.param])
-        assert train.main(config, folder / kernels)
+        assert train_run.train(config, folder / kernels)
     return folder
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from t2t import train
+from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -56,7 +56,7 @@ def config(folder: Path) -> Config:
 @pytest.fixture(scope="module")
 def uninterrupted(config: Config, folder: Path) -> Path:
     """A run that was never stopped."""
-    assert train.main(config, folder / "uninterrupted")
+    assert train_run.train(config, folder / "uninterrupted")
     return folder / "uninterrupted"
 
 
@@ -87,8 +87,8 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 ) -> None:
     """Also checks that a resumed run does not initialise a state before it reads its checkpoint."""
     for steps in (STEPS // 2, STEPS):
-        assert train.main(change(config, training={"steps": steps}), tmp_path / "run")
-        monkeypatch.setattr(train, "init_state", None)
+        assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
+        monkeypatch.setattr(train_run, "init_state", None)
     assert_same_run(tmp_path / "run", uninterrupted)
     starts = read_ledger(tmp_path / "run")
     assert [start["step"] for start in starts] == [0, STEPS // 2]
@@ -108,9 +108,9 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
             patch.setattr(
                 Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
             )
-            assert not train.main(config, workdir)
+            assert not train_run.train(config, workdir)
         assert list_steps(workdir)[-1] == preempted_at
-    assert train.main(config, workdir)
+    assert train_run.train(config, workdir)
     assert_same_run(workdir, uninterrupted)
     assert list_steps(workdir) == list_steps(uninterrupted)
     averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
@@ -127,7 +127,7 @@ def test_recurrent_model_trains_and_continues(config: Config, tmp_path: Path, ce
     for steps in (STEPS // 2, STEPS):
         training = {"steps": steps, "bleu_every": STEPS // 2}
         changed = change(config, model=vars(model), training=training)
-        assert train.main(changed, tmp_path / "run")
+        assert train_run.train(changed, tmp_path / "run")
     lines = read_figures(tmp_path / "run", "validation/")
     assert lines[-1]["validation/loss"] < 0.8 * lines[0]["validation/loss"]
     scored = [line["step"] for line in lines if "validation/bleu" in line]
@@ -136,7 +136,7 @@ def test_recurrent_model_trains_and_continues(config: Config, tmp_path: Path, ce
 
 def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> None:
     files = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
-    assert train.main(config, uninterrupted)
+    assert train_run.train(config, uninterrupted)
     assert len(read_ledger(uninterrupted)) == 1
     again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert again == files
@@ -147,17 +147,17 @@ def test_stopped_run_goes_on_when_the_request_is_removed(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     workdir, short = tmp_path / "run", change(config, training={"steps": 5})
-    assert train.main(short, workdir)
+    assert train_run.train(short, workdir)
     request_stop(workdir, "enough")
-    assert train.main(short, workdir)  # was already finished
+    assert train_run.train(short, workdir)  # was already finished
     with caplog.at_level("INFO"):
-        assert not train.main(change(config, training={"steps": 10}), workdir)
+        assert not train_run.train(change(config, training={"steps": 10}), workdir)
     assert f"after step 5: enough; to continue, remove {workdir}/stop.json" in caplog.text
     request = read_stop_request(workdir)
     assert request
     assert request.obeyed_at == 5
     (workdir / "stop.json").unlink()
-    assert train.main(change(config, training={"steps": 10}), workdir)
+    assert train_run.train(change(config, training={"steps": 10}), workdir)
     assert list_steps(workdir)[-1] == 10
 
 
@@ -176,13 +176,13 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
     config: Config, tmp_path: Path, changes: dict[str, Any], error: type, message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        train.main(change(config, **changes), tmp_path / "run")
+        train_run.train(change(config, **changes), tmp_path / "run")
     open_run(tmp_path / "run", config, ())
 
 
 def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -> None:
     with pytest.raises(RunError, match=r"model\.d_ff: 32 -> 64"):
-        train.main(change(config, model={"d_ff": 64}), uninterrupted)
+        train_run.train(change(config, model={"d_ff": 64}), uninterrupted)
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
         assert done.returncode == program.INTERRUPTED, done.stderr
         assert done.stderr.splitlines()[-1] == "stopped and saved; run the same command to continue"
     assert list_steps(tmp_path / "run")[-1] < STEPS
-    assert train.main(config, tmp_path / "run")
+    assert train_run.train(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
@@ -215,8 +215,8 @@ def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
     """Trains in a process that is to be killed, by itself at the given moment if there is one."""
     if moment:
         signal_at(Moment(*moment), signal.SIGKILL)
-    with mock.patch.object(train, "make_mesh", make_small_mesh):
-        train.main(config, workdir)
+    with mock.patch.object(train_run, "make_mesh", make_small_mesh):
+        train_run.train(config, workdir)
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
         before, newest = newest, max(list_steps(tmp_path / "run"), default=0)
         assert newest >= before
     assert newest < STEPS
-    assert train.main(config, tmp_path / "run")
+    assert train_run.train(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
@@ -272,7 +272,7 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
         data = {"subword_sampling": sampling, "packed_length": 32, "train_weights": ()}
         config = change(config, data=data)
     other = change(config, data={"cache_directory": f"{tmp_path}/cache"})
-    assert train.main(other, tmp_path / "uninterrupted")
+    assert train_run.train(other, tmp_path / "uninterrupted")
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))
     print(f"T2T_SEED={seed}")
     draw, newest = random.Random(seed), 0
@@ -285,5 +285,5 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
         process.join()
         assert max(list_steps(tmp_path / "run"), default=0) >= finished >= newest
         newest = finished
-    assert train.main(config, tmp_path / "run")
+    assert train_run.train(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "uninterrupted")

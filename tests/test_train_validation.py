@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t import train
+from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.decoding.staged_search import BatchSearch
 from t2t.training.run_directory import list_steps
-from tests.tiny_training import change, make_config, make_small_mesh, read_figures
+from tests.tiny_training import change, make_config, read_figures
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +19,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return make_config(tmp_path_factory.mktemp("training"))
 
 
-@pytest.fixture(autouse=True)
-def _one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trains on one device, like a program without the fake devices of the tests."""
-    monkeypatch.setattr(train, "make_mesh", make_small_mesh)
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def test_validation_translates_where_it_is_asked_to(
@@ -34,7 +31,7 @@ def test_validation_translates_where_it_is_asked_to(
         checkpoints={"every": 4, "best_metric": "bleu"},
     )
     with caplog.at_level("INFO"):
-        assert train.main(short, tmp_path / "run")
+        assert train_run.train(short, tmp_path / "run")
     without, with_bleu = read_figures(tmp_path / "run", "validation/")
     assert set(without) == {"step", "validation/loss", "validation/perplexity"}
     assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
@@ -53,7 +50,9 @@ def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
     losses = {5: 2.5, 10: 1.5, 15: None, 20: 1.75}
     lines = [json.dumps({"step": step, "validation/loss": loss}) for step, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert "last 1.75 at step 20, best 1.5 at step 10;" in train.describe_end(tmp_path, Config())
+    assert "last 1.75 at step 20, best 1.5 at step 10;" in train_run.describe_end(
+        tmp_path, Config()
+    )
 
 
 def test_validation_that_fails_does_so_before_training(
@@ -65,7 +64,7 @@ def test_validation_that_fails_does_so_before_training(
     monkeypatch.setattr(BatchSearch, "search", fail)
     asked_for = change(config, training={"bleu_every": 100})
     with pytest.raises(ZeroDivisionError):
-        train.main(asked_for, tmp_path / "run")
+        train_run.train(asked_for, tmp_path / "run")
     assert list_steps(tmp_path / "run") == []
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
@@ -89,7 +88,7 @@ def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
         checkpoints={"every": 4},
     )
     with caplog.at_level("WARNING"):
-        assert train.main(short, tmp_path / "run")
+        assert train_run.train(short, tmp_path / "run")
     assert "validation: 1 of 9 pairs have more sub-words than model.max_positions=32" in caplog.text
     assert len(read_figures(tmp_path / "run", "validation/")) == 2
 
@@ -99,7 +98,7 @@ def test_without_a_validation_split_training_needs_none(
 ) -> None:
     blind = change(config, data={"validation_src": "", "validation_tgt": ""}, training={"steps": 5})
     with caplog.at_level("INFO"):
-        assert train.main(blind, tmp_path / "run")
+        assert train_run.train(blind, tmp_path / "run")
     assert caplog.messages[-1].startswith("finished at step 5; to evaluate: ")
     assert read_figures(tmp_path / "run", "validation/") == []
     assert list_steps(tmp_path / "run") == [5]

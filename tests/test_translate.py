@@ -16,12 +16,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines
+from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest
-from t2t.translate import translate_lines
 from tests.tiny_run import make_run
 
 LINES = [

@@ -14,7 +14,7 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from t2t import inspect_data, prepare, train
+from t2t.api import prepare_run, train_run
 from t2t.config import variants
 from t2t.config.fields import (
     Config,
@@ -26,6 +26,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import load_config, override
 from t2t.config.variants import register
+from t2t.data import corpus_report
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
@@ -72,7 +73,7 @@ def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
 
 def train_and_translate(config: Config, workdir: Path) -> list[dict[str, Any]]:
     """Trains, translates with the key/value cache, and returns the figures of each step."""
-    assert train.main(config, workdir)
+    assert train_run.train(config, workdir)
     translator = Translator(
         load_config(workdir / "config.json"), Vocabulary.load(workdir / "vocab")
     )
@@ -242,12 +243,12 @@ def test_registered_source_is_prepared_and_inspected(
 ) -> None:
     register_json_lines()
     config = make_small_config(tmp_path, write_json_lines(tmp_path))
-    prepare.main(config, None)
+    prepare_run.prepare(config, None)
     assert capsys.readouterr().out.splitlines() == [
         f"{split}: {count} pairs ({tmp_path}/{split}.jsonl)"
         for split, count in (("train", 300), ("validation", 8))
     ]
-    inspect_data.main(config, None, None)
+    corpus_report.report_data(config, None, None)
     assert "== validation: 8 pairs" in capsys.readouterr().out
     with pytest.raises(DataError, match=r"'test' is unknown; .*'json_lines' has train, validation"):
         open_split(config.data, "test")
@@ -265,4 +266,4 @@ def test_registered_schedule_gives_the_learning_rates(tmp_path: Path) -> None:
     np.testing.assert_allclose(rates, 0.125 * (1 - np.arange(STEPS) / STEPS), rtol=1e-6)
     training = dataclasses.replace(config.training, steps=2 * STEPS)
     with pytest.raises(RunError, match=r"training\.steps: 6 -> 12"):
-        train.main(dataclasses.replace(config, training=training), tmp_path / "run")
+        train_run.train(dataclasses.replace(config, training=training), tmp_path / "run")

@@ -1,16 +1,21 @@
-"""`LineTranslator`: the translation of lines as `t2t.translate` does it."""
+"""`LineTranslator` and `translate_lines`: the translation of lines as `t2t.translate` does it."""
 
 import codecs
 import dataclasses
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError, MeshConfig
+from t2t.data.corpus import DataError
+from t2t.decoding.bulk import Part, translate_files
 from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
@@ -74,6 +79,8 @@ class LineTranslator:
             "mean": members.mean,
             "vocabulary": vocabulary.fingerprint(),
             "engine": self._translator.describe(),
+            "n_best": options.n_best,
+            "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),
         }
 
@@ -135,3 +142,56 @@ def decode_lines(lines: Iterator[bytes], first: int = 0) -> Iterator[str]:
             "lines that are not valid UTF-8: %d, first line %d; U+FFFD replaces the invalid bytes",
             len(damaged), damaged[0],
         )  # fmt: skip
+
+
+def translate_lines(
+    translator: LineTranslator,
+    lines: Iterator[bytes],
+    read_ahead: int | None = None,
+    prefixes: Iterator[bytes] | None = None,
+) -> Iterator[list[Translation]]:
+    """Yields the translations of each line, in the order of the lines.
+
+    Args:
+        translator: the models and how they translate.
+        lines: UTF-8, each with its line ending.
+        read_ahead: lines translated together; None: `BATCHES_TOGETHER` batches.
+        prefixes: with which the translations begin, as many as lines.
+
+    Raises:
+        ConfigError, DataError: a prefix is too long, or there is not one for each line.
+    """
+    text, first = decode_lines(lines), 0
+    starts = None if prefixes is None else decode_lines(prefixes)
+    while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
+        given = None if starts is None else list(itertools.islice(starts, len(chunk)))
+        if given is not None and len(given) < len(chunk):
+            raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
+        yield from translator.translate(chunk, given, first)
+        first += len(chunk)
+    if starts is not None and next(starts, None) is not None:
+        raise DataError(f"more prefixes than the {first} lines; give one for each line")
+
+
+def translate_bulk(
+    translator: LineTranslator,
+    inputs: Mapping[Path, Path],
+    part: Part,
+    shard_lines: int,
+    scored: bool,
+) -> None:
+    """Translates this process's part of the files; goes on behind the shards that exist.
+
+    Raises:
+        ConfigError, DataError: the output exists with other settings, or cannot be written.
+    """
+
+    def translate(lines: list[bytes], first: int) -> str:
+        found = translator.translate([*decode_lines(iter(lines), first)], first=first)
+        return "".join(
+            format_lines(number, each, translator.is_numbered, scored)
+            for number, each in enumerate(found, start=first + 1)
+        )
+
+    settings = translator.settings | {"scores": scored}
+    translate_files(inputs, settings, translate, shard_lines, part)

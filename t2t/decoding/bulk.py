@@ -37,6 +37,18 @@ class Part(NamedTuple):
     total: int = 1
 
 
+def read_part(text: str) -> Part:
+    """Parses --part: "2/4" is the second of four parts.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
+    return Part(int(number) - 1, int(count))
+
+
 class Progress:
     """Reports lines per second and the time left, by the share of the input's bytes."""
 

@@ -17,12 +17,9 @@ from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from t2t.config.measures import MEASURES
 from t2t.evaluation.exact_match import ExactMatch
 
-MEASURES = (
-    "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
-    "exact_match_lowercase", "bleu_multi30k", "bleu_paper",
-)  # fmt: skip
 RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
 INTERVAL_DEFINITION = (
     f"95%, sacreBLEU's bootstrap over sentences ({RESAMPLES} resamples): covers the choice of the "

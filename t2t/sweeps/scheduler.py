@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import logging
 import os
 import re
 import signal
@@ -17,10 +18,18 @@ from t2t.config.fields import ConfigError
 from t2t.runtime.accelerators import has_tpu
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles
-from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score
+from t2t.sweeps.sweep_directory import (
+    EvaluationProtocol,
+    find_failure,
+    find_score,
+    lock_sweep,
+    open_sweep,
+)
 from t2t.sweeps.sweep_progress import Progress
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.early_stopping import STOPPED_EARLY
+
+_log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 
@@ -227,3 +236,15 @@ def _pinned_to(cores: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
+    """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
+    workdir = programs.workdir
+    chosen = runs if index is None else [runs[index]]
+    with lock_sweep(workdir, shared=index is not None) as lock:
+        open_sweep(workdir, runs, programs.protocol)
+        _log.info("the output of each run is in %s/RUN/output.log", workdir)
+        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
+            Scheduler(programs, workers, lock, progress).work(chosen)
+    return not any(find_failure(workdir, run).exists() for run in chosen)

@@ -18,7 +18,7 @@ from t2t.analysis.word_alignments import (
     link_words,
     number_words,
 )
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import override
@@ -29,7 +29,6 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import ModelRequest
 from t2t.phrasebook import generate
 from t2t.phrasebook.noun_alignments import find_links
-from t2t.translate import translate_lines
 from tests.tiny_run import PAIRS, make_run
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError
 from t2t.config.files import override
@@ -25,7 +25,6 @@ from t2t.evaluation.load_models import ModelRequest
 from t2t.model.build import init_model, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
-from t2t.translate import translate_lines
 from tests.tiny_run import PAIRS, make_run
 
 SRC = np.array([[5, 9, EOS_ID, 0], [7, 8, 6, EOS_ID]])

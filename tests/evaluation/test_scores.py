@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from t2t.config.measures import MEASURES
 from t2t.evaluation.scores import (
-    MEASURES,
     MeasureError,
     make_measure,
     score_bleu,

@@ -1,0 +1,94 @@
+"""`evaluate` and `watch`: one evaluation of a run, and one of each checkpoint that it writes."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import ConfigError
+from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.saved_evaluations import format_measures
+from t2t.model.interface import Params
+from t2t.runtime.distributed import process_0_first
+from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.storage.paths import make_run_path
+from t2t.training.checkpoint import save_params
+from t2t.training.run_directory import RunError
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
+    """Translates, scores and saves; returns the content and the path of the scores file.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist, does not fit the run, or cannot be written.
+    """
+    evaluator = Evaluator(request)
+    params, label = evaluator.restore()
+    evaluator.prepare_output(label)
+    if request.save_params:
+        process_0_first(lambda: save_run(request, params, label))
+    [evaluation] = evaluator.evaluate(params, label)
+    return dict(evaluation.result), evaluation.path
+
+
+def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
+    """Saves the evaluated parameters as a new run directory."""
+    target = make_run_path(request.save_params, "--save_params")
+    if target.exists():
+        raise ConfigError(f"--save_params={target} exists already; choose a new directory")
+    with explain_write_errors(RunError, f"--save_params={target}"):
+        make_folder(target.parent)
+        save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
+
+
+def describe(result: Mapping[str, Any], output: Path) -> str:
+    """Returns a summary of the evaluation as text."""
+    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
+    if result["strategy"] == "sampling":
+        search = f"sampling at temperature {result['temperature']:g}"
+    if result["mbr"] != "none":
+        search += f", chosen by {result['mbr']}"
+    lines = [
+        f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
+        f"{result['num_sentences']} sentences in "
+        f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
+        f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
+        "compilation"
+    ]
+    return "\n".join([*lines, format_measures(result["measures"]), str(output)])
+
+
+def watch(
+    request: EvaluationRequest,
+    counts: Sequence[int],
+    measure: str,
+    patience: int,
+    timeout: float,
+) -> bool:
+    """Scores checkpoints as training writes them, and prints their table.
+
+    Returns:
+        Whether the last step was scored; if not, no checkpoint came for `timeout` seconds.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
+    """
+    if not wait_for_checkpoint(request.workdir, timeout):
+        _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
+        return False
+    evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
+    chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
+    output = evaluator.prepare_output(f"watch-{chosen}")
+    folder = output.with_name(f"{output.stem}-{measure}")
+    language = evaluator.config.data.tgt_language
+    following = Watch(request.workdir, folder, counts, measure, language, patience)
+    finished = following.follow(evaluator, timeout)
+    print(following.describe())
+    if not finished:
+        _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
+    return finished

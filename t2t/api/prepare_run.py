@@ -1,0 +1,58 @@
+"""`prepare`: downloads data, and makes the vocabulary and the tokens of a run."""
+
+from pathlib import Path
+
+from t2t.config.fields import Config, DataConfig
+from t2t.data import corpus_sources
+from t2t.data.directions import list_directions
+from t2t.data.packing import make_plan
+from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
+from t2t.data.sampled_epochs import tokenize_epoch
+from t2t.runtime.distributed import is_first, process_0_first
+from t2t.training.checkpoint import list_measures
+from t2t.training.run_directory import lock_run, open_run
+
+
+def prepare(config: Config, workdir: Path | None) -> None:
+    """Prepares the data, and a run's vocabulary and tokens; prints what there is."""
+    corpus_sources.check_paths(config.data)
+    process_0_first(lambda: corpus_sources.prepare(config.data))
+    process_0_first(lambda: describe_splits(config.data))  # process 0 reads large files first
+    if workdir is not None:
+        with lock_run(workdir):
+            open_run(workdir, config, list_measures(workdir))
+            prepare_run(config, workdir)
+
+
+def describe_splits(data: DataConfig) -> None:
+    """Opens each split, and prints its size in process 0."""
+    for each in list_directions(data):
+        for split in corpus_sources.list_splits(each):
+            corpus = corpus_sources.open_split(each, split)
+            if is_first():
+                print(f"{split}: {len(corpus):,} pairs ({corpus.name})", flush=True)
+
+
+def prepare_run(config: Config, workdir: Path) -> None:
+    """Makes the vocabulary and the tokens of a run, and prints their sizes in process 0."""
+    data = config.data
+    corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
+    vocabulary = make_vocabulary(config, workdir, corpora)
+    tokenized = tokenize_together(corpora, vocabulary, data)
+    for corpus in corpus_sources.open_validation(data).values():
+        tokenize(corpus, vocabulary, data)
+    if not is_first():
+        return
+    if data.subword_sampling:
+        tokenized = tokenize_epoch(config, corpora, vocabulary, 0)
+    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+    plan = make_plan(lengths, data, config.seed, weights)
+    sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
+    print(
+        f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"
+        f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
+        f"{data.cache_directory}\n"
+        f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
+        f"{plan.describe_dropped()}\n"
+        f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
+    )

@@ -1,0 +1,100 @@
+"""`describe_run`: config, history, progress and scores of a run, as text."""
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.config.files import load_config, overrides
+from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
+from t2t.runtime.text_tables import format_table
+from t2t.training.provenance import read_ledger
+from t2t.training.run_directory import list_steps, read_metrics
+
+
+def describe_run(workdir: Path) -> str:
+    """Describes a run: its config, starts, progress and scores.
+
+    Raises:
+        ConfigError, EvaluationError: `workdir` is not a run directory, or one of its files is
+            damaged.
+    """
+    config = load_config(workdir / "config.json")
+    changed = format_table([name, repr(value)] for name, value in overrides(config).items())
+    evaluations = [*map(describe_evaluation, list_evaluations(workdir))]
+    sections = {
+        "config, where it differs from the defaults": changed,
+        "starts": "\n".join(describe_starts(read_ledger(workdir))),
+        "progress": "\n".join(describe_progress(workdir, config.training.steps)),
+        "evaluations": "\n".join(evaluations)
+        or f"none yet: python -m t2t.evaluate --workdir={workdir}",
+    }
+    parts = [f"{title}\n{textwrap.indent(text, '  ')}" for title, text in sections.items()]
+    return "\n\n".join([str(workdir), *parts])
+
+
+def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Describes the first start of training in full, and how each later one differs from it.
+
+    A later start is compared with the start before it.
+    """
+    if not entries:
+        yield "none recorded: training began before runs kept a ledger"
+    before: Mapping[str, Any] = {}
+    for entry in entries:
+        yield f"{entry['date']} after step {entry['step']}"
+        changed = [
+            row
+            for name, value in entry.items()
+            if name not in ("date", "step") and value != before.get(name, {})
+            for row in describe_field(name, value)
+        ]
+        yield textwrap.indent(format_table(changed or [["unchanged"]]), "  ")
+        before = entry
+
+
+def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yields table rows (name, text) for one field of the ledger."""
+    match name:
+        case "revision" if value is None:
+            yield name, "unknown: neither a git checkout nor an archive of one"
+        case "changed" if value is not None:
+            yield name, ", ".join(value) or "nothing: the working tree was clean"
+        case "code":
+            yield name, f"{value[:16]}, sha256 of the programs and recipes"
+        case "corpora":
+            for split, corpora in value.items():
+                for corpus in corpora:
+                    digest = corpus["sha256"][:16]
+                    yield split, f"{corpus['pairs']} pairs, {digest}, {corpus['name']}"
+        case "versions" | "environment" | "config" | "compute" | "operations":
+            yield name, ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
+        case _ if value is not None:
+            yield name, str(value)
+
+
+def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
+    """Yields the last step, the last losses and scores, and the checkpoints."""
+    last: dict[str, tuple[int, float | None]] = {}
+    for figures in read_metrics(workdir):
+        last |= {name: (figures["step"], value) for name, value in figures.items()}
+    yield f"step {last['step'][0] if last else 0} of {steps}"
+    rows = []
+    for name in ("train/loss", "validation/loss", "validation/perplexity", "validation/bleu"):
+        if name in last:
+            step, value = last[name]
+            rows.append([name, f"{math.nan if value is None else value:.4g} at step {step}"])
+    rows.append(["checkpoints", ", ".join(map(str, list_steps(workdir))) or "none"])
+    yield format_table(rows)
+
+
+def describe_evaluation(evaluation: Evaluation) -> str:
+    """Describes an evaluation: its settings, and its scores with their definitions."""
+    result = evaluation.result
+    return (
+        f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
+        f"{result['num_sentences']} sentences, beam {result['beam_size']}, "
+        f"alpha {result['alpha']:g}, {evaluation.date or 'no date'}\n"
+        + textwrap.indent(format_measures(result["measures"]), "  ")
+    )

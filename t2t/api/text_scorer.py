@@ -1,0 +1,103 @@
+"""`TextScorer`: the probability of given translations; and the reranking of n-best lists."""
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from t2t.config.fields import MeshConfig
+from t2t.data.corpus import TextFile
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.n_best_list import read_list
+from t2t.decoding.scoring import PairScorer
+from t2t.decoding.translation import Translation, clean_line
+from t2t.decoding.translator import MAX_SOURCE_LENGTH
+from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.runtime.mesh import make_mesh
+
+_log = logging.getLogger(__name__)
+
+Scores = Float[np.ndarray, "T"]  # log P of each token
+CHUNK = 1024  # pairs scored together
+
+
+class TextScorer:
+    """Computes log-probabilities of pairs of text with the models of a request."""
+
+    def __init__(self, request: ModelRequest, decoding: Mapping[str, float | str] | None = None):
+        """Loads the models.
+
+        Raises:
+            ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+        """
+        config, self.vocabulary, members = describe_models(request, decoding)
+        self.penalty = LengthPenalty(config.decoding.length_penalty, config.decoding.alpha)
+        size = config.decoding.batch_size
+        self._scorer = PairScorer(members, self.vocabulary, size, MAX_SOURCE_LENGTH)
+        params, _ = restore_models(request, members)
+        self._mesh = make_mesh(MeshConfig())
+        with jax.set_mesh(self._mesh):
+            self._params = self._scorer.place(params)
+
+    def score(
+        self, pairs: Iterator[tuple[str, str]]
+    ) -> Iterator[tuple[tuple[str, str], list[int], Scores]]:
+        """Yields each pair with the target's ids and their log-probabilities."""
+        too_long = 0
+        while chunk := list(itertools.islice(pairs, CHUNK)):
+            src = self.vocabulary.src.encode([src for src, _ in chunk])
+            tgt = self.vocabulary.tgt.encode([tgt for _, tgt in chunk])
+            with jax.set_mesh(self._mesh):
+                scores = self._scorer.score(self._params, list(zip(src, tgt, strict=True)))
+            too_long += sum(bool(np.isnan(score).any()) for score in scores)
+            yield from zip(chunk, tgt, scores, strict=True)
+        if too_long:
+            _log.warning(
+                "%d pairs have the score nan: a side exceeds %d sub-words with EOS, or the model's "
+                "output is not finite", too_long, self._scorer.limit,
+            )  # fmt: skip
+
+
+def format_scores(scores: Scores, ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
+    """Formats the line of a pair; with a vocabulary, log P and spelling of each token follow."""
+    total = f"{float(np.sum(scores, dtype=np.float64)):.6f}"
+    if vocabulary is None:
+        return f"{total}\n"
+    pieces = (clean_line(piece) or "?" for piece in vocabulary.tgt.pieces(ids))
+    return f"{total}\t{' '.join(f'{score:.6f}' for score in scores)}\t{' '.join(pieces)}\n"
+
+
+def rerank(
+    scorer: TextScorer, src: Path, n_best_list: Path, share: float, reverse: bool
+) -> Iterator[tuple[int, list[Translation]]]:
+    """Yields the number of each source line in the list, and its translations, best first."""
+    sources, listed = TextFile(src), TextFile(n_best_list)
+    lines = (listed.read(number, number + 1)[0] for number in range(len(listed)))
+    entries, scored = itertools.tee(read_list(lines, len(sources)))
+
+    def make_pairs() -> Iterator[tuple[str, str]]:
+        for number, _, text in scored:
+            [source] = sources.read(number - 1, number)
+            yield (text, source) if reverse else (source, text)
+
+    found = zip(entries, scorer.score(make_pairs()), strict=True)
+    for number, group in itertools.groupby(found, key=lambda each: each[0][0]):
+        translations = []
+        for (_, old, text), (_, ids, scores) in group:
+            log_prob = float(np.sum(scores, dtype=np.float64))
+            new = log_prob / float(scorer.penalty(len(ids)))
+            translations.append(
+                Translation(text, (1 - share) * old + share * new, log_prob, len(ids))
+            )
+        yield number, sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
+
+
+def check_list(sources: TextFile, listed: TextFile) -> None:
+    """Raises `ConfigError` for a wrong line of the list, before any device work."""
+    for _ in read_list(listed.read(0, len(listed)), len(sources)):
+        pass

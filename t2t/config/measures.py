@@ -1,0 +1,6 @@
+"""The names of the measures that `t2t.evaluation.scores` computes."""
+
+MEASURES = (
+    "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
+    "exact_match_lowercase", "bleu_multi30k", "bleu_paper",
+)  # fmt: skip

@@ -1,0 +1,275 @@
+"""`report_data`: lengths, duplicates, overlap of the splits and dropped pairs of a corpus."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import tempfile
+from collections import Counter
+from pathlib import Path
+from textwrap import shorten
+
+import numpy as np
+from jaxtyping import Int, Num, UInt64
+
+from t2t.config.fields import Config, DataConfig
+from t2t.data.batch import UNK_ID
+from t2t.data.batching import find_dropped
+from t2t.data.corpus import Corpus, Pair
+from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.directions import list_directions, list_tags, tag_sources
+from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.runtime.text_tables import format_table
+from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import make_path
+
+_log = logging.getLogger(__name__)
+
+SIDES = ("src", "tgt")
+LENGTH_EDGES = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 151, 251)
+RATIO_EDGES = (0, 1 / 3, 1 / 2, 2 / 3, 4 / 5, 5 / 4, 3 / 2, 2, 3)
+BAR_WIDTH = 40  # characters of the fullest bin
+NUM_EXAMPLES = 3  # pairs shown of those that a filter drops
+EXAMPLE_WIDTH = 60  # characters shown of each side
+
+Hashes = UInt64[np.ndarray, "n"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """The distribution of values; bin i counts the values in [edges[i], edges[i + 1])."""
+
+    mean: float
+    median: float
+    percentile_99: float
+    largest: float
+    edges: tuple[float, ...]  # the last bin is open
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """The figures of one split; dictionary keys are "src", "tgt" and, for pairs, "pair"."""
+
+    pairs: int
+    words: dict[str, Histogram]  # separated by white space
+    subwords: dict[str, Histogram]  # with EOS
+    ratio: Histogram  # target sub-words / source sub-words
+    repeated: dict[str, int]  # equal to an earlier sentence or pair of the split
+    in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
+    unknown: dict[str, float]  # fraction of the sub-words that are UNK
+    bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
+    dropped: dict[str, int]  # filter -> pairs that it drops; empty except for "train"
+    examples: dict[str, list[Pair]]  # filter -> the first pairs that it drops
+
+
+@dataclasses.dataclass(frozen=True)
+class DataReport:
+    """The figures of all splits of a config, with one vocabulary."""
+
+    vocab_size: dict[str, int]
+    splits: dict[str, SplitReport]
+
+
+def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
+    """Computes the figures of all splits; memory grows with the number of pairs, not their length.
+
+    Raises:
+        DataError: a corpus is missing or malformed.
+    """
+    splits: dict[str, SplitReport] = {}
+    training: dict[str, Hashes] = {}
+    chosen = [
+        (data, split)
+        for data in list_directions(config.data)
+        for split in sorted(list_splits(data), key=lambda name: name != "train")
+    ]
+    for data, split in chosen:
+        corpus = open_split(data, split)
+        name = "/".join([split, *data.directions])
+        _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
+        tagged = tag_sources(vocabulary, corpus.tag)
+        tokenized = tokenize_corpus(corpus, tagged, make_path(data.cache_directory))
+        words, hashes = _read_text(corpus)
+        if split == "train":
+            training = hashes
+        lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
+        unknown, byte_pieces = _measure_unknown(tokenized, vocabulary)
+        dropped: dict[str, int] = {}
+        examples: dict[str, list[Pair]] = {}
+        if split == "train":
+            dropped, examples = _count_dropped(data, tokenized, corpus)
+        splits[name] = SplitReport(
+            pairs=len(corpus),
+            words={side: make_histogram(words[side], LENGTH_EDGES) for side in SIDES},
+            subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
+            ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
+            repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
+            in_training={
+                key: int(np.isin(hashes[key], values).sum())
+                for key, values in training.items()
+                if split != "train"
+            },
+            unknown=unknown,
+            bytes=byte_pieces,
+            dropped=dropped,
+            examples=examples,
+        )
+    sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
+    return DataReport(sizes, splits)
+
+
+def _count_dropped(
+    data: DataConfig, tokenized: TokenizedCorpus, corpus: Corpus
+) -> tuple[dict[str, int], dict[str, list[Pair]]]:
+    """Returns the number of training pairs that each filter drops, and the first of them."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, list[Pair]] = {}
+    for part, _ in open_training(data):
+        if isinstance(part, FilteredCorpus):
+            counts.update(part.dropped)
+            for name in part.dropped:
+                found = examples.setdefault(name, [])
+                found += part.read_dropped(name, NUM_EXAMPLES - len(found))
+    by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    for rule, indices in by_length.items():
+        counts[rule] = len(indices)
+        examples[rule] = [corpus[index] for index in indices[:NUM_EXAMPLES].tolist()]
+    return dict(counts), {name: pairs for name, pairs in examples.items() if pairs}
+
+
+def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Histogram:
+    """Counts values in bins given by their lower edges; no value may be below the first edge."""
+    counts, _ = np.histogram(values, (*edges, np.inf))
+    # "inverted_cdf" gives a value that occurs: at least 99% of the values are at most that large.
+    median, percentile_99 = np.percentile(values, [50, 99], method="inverted_cdf").tolist()
+    return Histogram(
+        float(values.mean()),
+        median,
+        percentile_99,
+        float(values.max()),
+        edges,
+        tuple(counts.tolist()),
+    )
+
+
+def _read_text(corpus: Corpus) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes]]:
+    """Returns the number of words of each sentence, and 64-bit hashes of sentences and pairs."""
+    words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}
+    hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
+    for index, pair in enumerate(corpus):
+        for side, text in zip(SIDES, pair, strict=True):
+            words[side][index] = len(text.split())
+            hashes[side][index] = _hash_text(text)
+        hashes["pair"][index] = _hash_text("\0".join(pair))
+    return words, hashes
+
+
+def _hash_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def _measure_unknown(
+    corpus: TokenizedCorpus, vocabulary: Vocabulary
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the fractions of UNK and of byte pieces among the sub-words of each side."""
+    unknown, byte_pieces = {}, {}
+    for number, (side, tokenizer) in enumerate(
+        zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True)
+    ):
+        counts = np.zeros(tokenizer.vocab_size, np.int64)
+        for index in range(len(corpus)):
+            np.add.at(counts, corpus.pair(index)[number], 1)
+        is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
+        unknown[side] = float(counts[UNK_ID] / counts.sum())
+        byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())
+    return unknown, byte_pieces
+
+
+def format_report(report: DataReport) -> str:
+    """Formats the report as plain text."""
+    lines = [
+        f"vocabulary: {report.vocab_size['src']:,} source, {report.vocab_size['tgt']:,} target"
+    ]
+    for name, split in report.splits.items():
+        lines += ["", f"== {name}: {split.pairs:,} pairs"]
+        for side in SIDES:
+            lines += ["", _format_histogram(f"{side}, words", split.words[side])]
+            lines += ["", _format_histogram(f"{side}, sub-words", split.subwords[side])]
+        lines += ["", _format_histogram("tgt / src, sub-words", split.ratio), ""]
+        lines += [_format_counts("repeated within the split", split.repeated, split.pairs)]
+        if split.in_training:
+            lines += [_format_counts("also in train", split.in_training, split.pairs)]
+        if split.dropped:
+            total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
+            lines += [_format_counts("left out of training", split.dropped, total)]
+            lines += [
+                f"  {name}: {shorten(src, EXAMPLE_WIDTH)} | {shorten(tgt, EXAMPLE_WIDTH)}"
+                for name, pairs in split.examples.items()
+                for src, tgt in pairs
+            ]
+        for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
+            described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
+            lines += [f"sub-words {kind}: {described}"]
+    return "\n".join([*lines, "", summarize(report)])
+
+
+def summarize(report: DataReport) -> str:
+    """Names in a line what may need attention: repeated, shared and dropped pairs, rare characters.
+
+    A character is rare if the vocabulary lacks it, so that it is unknown or spelt as bytes.
+    """
+    found = []
+    for name, split in report.splits.items():
+        counts = {
+            "repeated": split.repeated["pair"],
+            "also in train": split.in_training.get("pair", 0),
+            "left out of training": sum(split.dropped.values()),
+        }
+        found += [f"pairs of {name} {what}: {count:,}" for what, count in counts.items() if count]
+        if any((*split.unknown.values(), *split.bytes.values())):
+            found.append(f"{name} has characters that the vocabulary lacks")
+    if found:
+        return "to look at: " + "; ".join(found)
+    return (
+        "nothing unusual: no pair is repeated, in train and another split, or left out of "
+        "training, and the vocabulary has all characters"
+    )
+
+
+def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
+    return f"{title}: " + ", ".join(f"{k} {n:,} ({n / total:.2%})" for k, n in counts.items())
+
+
+def _format_histogram(title: str, histogram: Histogram) -> str:
+    title += (
+        f": mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
+        f"99% at most {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
+    )
+    fullest, total = max(histogram.counts), sum(histogram.counts)
+    rows = [
+        ["from", f"{edge:.4g}", f"{count:,}", f"{count / total:.2%}",
+         "#" * round(BAR_WIDTH * count / fullest)]
+        for edge, count in zip(histogram.edges, histogram.counts, strict=True)
+        if count
+    ]  # fmt: skip
+    return f"{title}\n{format_table(rows, align='lrrr')}"
+
+
+def report_data(config: Config, vocabulary_path: Path | None, output: Path | None) -> None:
+    """Prints the report, and writes it to `output` as JSON."""
+    if vocabulary_path:
+        vocabulary = Vocabulary.load(vocabulary_path)
+    else:
+        _log.info("training the vocabulary")
+        corpora = [corpus for corpus, _ in open_training(config.data)]
+        with tempfile.TemporaryDirectory() as directory:
+            vocabulary = train_vocabulary(
+                corpora, config.tokenizer, Path(directory), list_tags(config.data)
+            )
+    report = inspect_data(config, vocabulary)
+    print(format_report(report))
+    if output:
+        write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
