@@ -19,7 +19,7 @@ from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
 from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.validation_scores import make_validate
+from t2t.evaluation.validation_scores import Validation
 from t2t.model.interface import Params
 from t2t.ops.choose import describe_choice
 from t2t.runtime.distributed import process_0_first
@@ -107,7 +107,7 @@ def train_on_mesh(
         for operation, module in describe_choice(config.model).items():
             _log.info("  %-23s %s", operation, module)
         warn_of_missing_space(workdir, config, size)
-        validate = make_validate(config, vocabulary, mesh, validation, state.params)
+        validate = Validation(config, vocabulary, mesh, validation)
         report = Report(
             workdir,
             start_step=first,

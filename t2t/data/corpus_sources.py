@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
@@ -13,13 +15,20 @@ from t2t.data.corpus import (
     Corpus,
     DataError,
     ListCorpus,
+    Pair,
     TextCorpus,
     check_languages,
     find_memory,
+    hash_strings,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
-from t2t.storage.atomic_files import check_writable, explain_write_errors
+from t2t.storage.atomic_files import (
+    check_writable,
+    explain_write_errors,
+    make_folder,
+    write_file,
+)
 from t2t.storage.paths import is_bucket, make_path
 
 
@@ -210,7 +219,20 @@ def prepare(data: DataConfig) -> None:
 
 def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
     check_languages(data, ("en", "de"))
-    pairs = phrasebook.generate(split)
+    pairs = _generate_phrasebook(make_path(data.cache_directory) / "phrasebook", split)
     if data.src_language == "de":
         pairs = [(german, english) for english, german in pairs]
     return ListCorpus(f"phrasebook, {split}", pairs)
+
+
+def _generate_phrasebook(cache: Path, split: str) -> list[Pair]:
+    """Returns the pairs of a split, from `cache` if the same grammar generated them before."""
+    code = [path.read_text("utf-8") for path in sorted(Path(phrasebook.__path__[0]).glob("*.py"))]
+    path = cache / f"{split}-{hash_strings(*code)[:16]}.json"
+    if path.exists():
+        return [(english, german) for english, german in json.loads(path.read_text("utf-8"))]
+    pairs = phrasebook.generate(split)
+    with explain_write_errors(DataError, cache, "data.cache_directory sets the folder"):
+        make_folder(cache)
+        write_file(path, json.dumps(pairs, ensure_ascii=False))
+    return pairs

@@ -1,4 +1,4 @@
-"""`make_validate`: what training measures on the validation corpora, loss, BLEU and chrF."""
+"""`Validation`: what training measures on the validation corpora, loss, BLEU and chrF."""
 
 import logging
 import time
@@ -14,68 +14,80 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import make_measure, score_bleu
 from t2t.model.interface import Params
-from t2t.training.loop import Validate
 from t2t.training.validation import CorpusLoss, CorpusScorer
 
 _log = logging.getLogger(__name__)
 
 
-def make_validate(
-    config: Config,
-    vocabulary: Vocabulary,
-    mesh: Mesh,
-    corpora: Mapping[str, Corpus],
-    params: Params,
-) -> Validate:
-    """Returns the function that scores parameters on the validation corpora, if there are any.
+class Validation:
+    """Scores parameters on the validation corpora; without corpora it has no scores."""
 
-    With data.directions it returns the loss of all tokens and the means of the directions' BLEU and
-    chrF, and each direction's own scores, such as "loss/en-de". Scoring is compiled here, with
-    `params`, so that its errors come before training.
-    """
-    if not corpora:
-        return lambda params, step: {}
-    vocabularies = {name: tag_sources(vocabulary, each.tag) for name, each in corpora.items()}
-    scorers = {
-        name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
-    }
-    every = config.training.bleu_every
-    languages = {"".join(d.directions): d.tgt_language for d in list_directions(config.data)}
-    pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if every}
-    translators: dict[str, Translator] = {}
-    for name in pairs:
-        make_measure("bleu", languages[name])  # a missing package is an error before training
-        first = next(iter(translators.values()), None)
-        translators[name] = (
-            first.with_vocabulary(vocabularies[name])
-            if first
-            else Translator(config, vocabularies[name])
-        )
-    started = time.perf_counter()
-    for scorer in scorers.values():
-        scorer.compile(params)
-    for name, translator in translators.items():
-        translator.compile(params, pairs[name][0])
-    _log.info("compiled validation in %.0f s", time.perf_counter() - started)
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        mesh: Mesh,
+        corpora: Mapping[str, Corpus],
+    ):
+        """Plans the scoring of each direction's corpus, keyed by the name of the direction.
 
-    def translate(params: Params, name: str) -> dict[str, float]:
-        sources, references = pairs[name]
-        found = [best.text for best in translators[name].translate(params, sources)]
-        scores = score_bleu(found, references, languages[name])
-        return {measure: score.value for measure, score in scores.items()}
+        Raises:
+            ConfigError: no pair of a corpus can be scored.
+            MeasureError: a package is missing.
+        """
+        self._every = config.training.bleu_every
+        self._scorers = {
+            name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
+        }
+        self._pairs = {
+            name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if self._every
+        }
+        self._languages = {
+            "".join(each.directions): each.tgt_language for each in list_directions(config.data)
+        }
+        self._translators: dict[str, Translator] = {}
+        for name in self._pairs:
+            make_measure("bleu", self._languages[name])
+            tagged = tag_sources(vocabulary, corpora[name].tag)
+            first = next(iter(self._translators.values()), None)
+            self._translators[name] = (
+                first.with_vocabulary(tagged) if first else Translator(config, tagged)
+            )
 
-    def validate(params: Params, step: int) -> dict[str, float]:
-        losses = {name: scorer.compute_loss(params) for name, scorer in scorers.items()}
+    def compile(self, params: Params) -> None:
+        """Compiles what scoring runs, so that its errors come early."""
+        started = time.perf_counter()
+        for scorer in self._scorers.values():
+            scorer.compile(params)
+        for name, translator in self._translators.items():
+            translator.compile(params, self._pairs[name][0])
+        if self._scorers:
+            _log.info("compiled validation in %.0f s", time.perf_counter() - started)
+
+    def __call__(self, params: Params, step: int) -> dict[str, float]:
+        """Returns the scores of these parameters by name.
+
+        With data.directions they are the loss of all tokens and the means of the directions' BLEU
+        and chrF, and each direction's own scores, such as "loss/en-de".
+        """
+        if not self._scorers:
+            return {}
+        losses = {name: scorer.compute_loss(params) for name, scorer in self._scorers.items()}
         scores = {name: describe_loss(loss) for name, loss in losses.items()}
-        if every and step % every == 0:
+        if self._every and step % self._every == 0:
             for name in scores:
-                scores[name] |= translate(params, name)
+                scores[name] |= self._translate(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         found = combine_scores(scores) | describe_loss(CorpusLoss(nats, tokens))
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
         return found | own
 
-    return validate
+    def _translate(self, params: Params, name: str) -> dict[str, float]:
+        """Returns BLEU and chrF of a direction."""
+        sources, references = self._pairs[name]
+        found = [best.text for best in self._translators[name].translate(params, sources)]
+        scores = score_bleu(found, references, self._languages[name])
+        return {measure: score.value for measure, score in scores.items()}
 
 
 def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:

@@ -5,6 +5,7 @@ parameters are a nested dict. `init_model` returns this pair, and `describe_mode
 shapes instead of arrays.
 """
 
+import functools
 from typing import TypeVar
 
 import jax
@@ -15,8 +16,13 @@ from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.choose import choose_policy
+from t2t.runtime.mesh import platform
 
 Model = TypeVar("Model", bound=nnx.Module)
+
+# Options of XLA for the initialisation, by platform. It runs once, so on a CPU it is optimised
+# less: the same values after half the time (benchmarks/LOG.md).
+INIT_OPTIONS = {"cpu": {"xla_backend_optimization_level": "1"}}
 
 
 def make_model(
@@ -39,7 +45,7 @@ def init_model(
     """Returns the model's structure and its parameters, each created with its final sharding."""
     sizes = src_vocab_size, tgt_vocab_size
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=INIT_OPTIONS.get(platform()))
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 

@@ -1,6 +1,7 @@
 """The training loop (section 5 of the paper)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
 from t2t.config.fields import TrainingConfig
 from t2t.data.batch import DeviceBatch
@@ -12,7 +13,16 @@ from t2t.training.signals import Interruption
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
 
-Validate = Callable[[Params, int], Mapping[str, float]]  # (parameters, step) -> scores by name
+
+@runtime_checkable
+class Validate(Protocol):
+    """Scores parameters on held-out data."""
+
+    def compile(self, params: Params) -> None:
+        """Compiles what a call runs, so that its errors come early."""
+
+    def __call__(self, params: Params, step: int) -> Mapping[str, float]:
+        """Returns the scores by name."""
 
 
 def train(
@@ -29,7 +39,7 @@ def train(
     Returns:
         The last state, and whether it has reached `config.steps`.
     """
-    step = int(state.step)
+    step = first = int(state.step)
     with Interruption() as interruption:
         while step < config.steps and not interruption.reached(step):
             with report.waiting():
@@ -38,6 +48,10 @@ def train(
             step += 1
             report.add(step, batch.tgt_out.size, metrics)
 
+            if step == first + 1:
+                report.flush()
+                validate.compile(state.params)
+                report.restart_clock()
             scores = None
             if step % config.validate_every == 0 or step == config.steps:
                 report.flush()

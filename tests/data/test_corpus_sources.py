@@ -42,14 +42,37 @@ def test_unknown_source_is_refused() -> None:
             use(DataConfig(source="wmt"))
 
 
-def test_phrasebook_goes_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "deutsch")])
-    english = DataConfig(source="phrasebook", src_language="en", tgt_language="de")
-    german = DataConfig(source="phrasebook", src_language="de", tgt_language="en")
-    assert list(corpus_sources.open_split(english, "long")) == [("long", "deutsch")]
-    assert list(corpus_sources.open_split(german, "test")) == [("deutsch", "test")]
+def test_phrasebook_goes_in_both_directions_and_is_generated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated = []
+
+    def generate(split: str) -> list[tuple[str, str]]:
+        generated.append(split)
+        return [(split, "schön\u2028")]
+
+    monkeypatch.setattr("t2t.phrasebook.generate", generate)
+    english = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
+    german = DataConfig(src_language="de", tgt_language="en", cache_directory=str(tmp_path))
+    for _ in range(2):
+        assert list(corpus_sources.open_split(english, "long")) == [("long", "schön\u2028")]
+        assert list(corpus_sources.open_split(german, "test")) == [("schön\u2028", "test")]
+    assert generated == ["long", "test"]
     with pytest.raises(DataError, match="has train, validation, test, long here"):
         corpus_sources.open_split(english, "dev")
+
+
+def test_phrasebook_of_another_grammar_is_generated_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
+    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "alt")])
+    corpus_sources.open_split(data, "long")
+    (tmp_path / "grammar").mkdir()
+    (tmp_path / "grammar" / "verbs.py").write_text("")
+    monkeypatch.setattr("t2t.phrasebook.__path__", [str(tmp_path / "grammar")])
+    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "neu")])
+    assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
 
 
 @pytest.mark.parametrize(("src", "tgt"), [("en", "fr"), ("de", "de")])

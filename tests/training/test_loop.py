@@ -53,16 +53,20 @@ def expected_sum(steps: int) -> float:
 
 
 class Run:
-    """A run directory, and the loop called on it."""
+    """A run directory, the loop called on it, and its validation."""
 
     def __init__(self, workdir: Path, steps: int = 10):
         self.workdir = workdir
         self.config = TrainingConfig(steps=steps, validate_every=4)
         self.validated: list[int] = []
+        self.compiled: list[float] = []  # the parameters' sum at each compilation
         self.all = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
         save_config(self.all, workdir / "config.json")
 
-    def validate(self, params: Params, step: int) -> dict[str, float]:
+    def compile(self, params: Params) -> None:
+        self.compiled.append(float(params["sum"]))
+
+    def __call__(self, params: Params, step: int) -> dict[str, float]:
         self.validated.append(step)
         assert float(params["sum"]) == expected_sum(step)
         return {"loss": abs(step - 8.0)}
@@ -80,7 +84,7 @@ class Run:
             )
             stack.callback(report.close)
             batches = make_batches(first, self.config.steps)
-            return train(self.config, state, step, batches, self.validate, checkpoints, report)
+            return train(self.config, state, step, batches, self, checkpoints, report)
 
     def logged_steps(self) -> list[int]:
         lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
@@ -108,6 +112,7 @@ def test_validates_and_saves_at_its_steps_and_at_the_end(run: Run) -> None:
     assert finished
     assert float(state.params["sum"]) == expected_sum(10)
     assert run.validated == [4, 8, 10]
+    assert run.compiled == [expected_sum(1)]  # once, after the first step
     assert list_steps(run.workdir) == [4, 8, 10]
     assert run.logged_steps() == list(range(1, 11))
 
