@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from t2t.config.fields import Config, ModelConfig
 from t2t.config.files import override
-from t2t.model.build import init_model, merge
+from t2t.model.build import describe_model, merge
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Params
 from t2t.sweeps.sweep_rows import read_rows
@@ -43,7 +43,7 @@ def test_count_is_that_of_the_parameters(name: str) -> None:
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_count_tells_the_vocabularies_apart(tied: str) -> None:
     config = dataclasses.replace(vary("pre-norm"), tie_embeddings=tied)
-    params = jax.eval_shape(lambda key: init_model(config, 7, 11, key)[1], jax.random.key(0))
+    params = describe_model(config, 7, 11)[1]
     assert count_parameters(config, 7, 11) == count_leaves(params)
 
 
@@ -51,7 +51,7 @@ def test_count_tells_the_vocabularies_apart(tied: str) -> None:
 def test_count_of_the_papers_models(config: ModelConfig, count: int) -> None:
     """The paper has 65 and 213 million, of a vocabulary whose exact size it does not tell."""
     sizes = PAPERS_VOCABULARY, PAPERS_VOCABULARY
-    params = jax.eval_shape(lambda key: init_model(config, *sizes, key)[1], jax.random.key(0))
+    params = describe_model(config, *sizes)[1]
     assert count_parameters(config, *sizes) == count_leaves(params) == count
 
 
