@@ -1,11 +1,13 @@
-"""Measures the time from process start to the first training step: `python -m benchmarks.startup`.
+"""Measures how soon programs answer: `python -m benchmarks.startup [--multi30k=DATA]`.
 
-Starts the quickstart recipe with 1, 4 and 16 batch shapes, with an empty compilation cache (cold)
-and with a filled one (warm), and trains until every shape has occurred. The tokenised corpus is
-cached in both cases.
+Seconds from the start of the process to the first and the hundredth training step, with batches of
+packed rows and of several shapes, and to the first translation. Each with an empty compilation
+cache (cold) and with a filled one (warm); text and tokens are cached in both cases. Then the
+seconds of CPU that --help of each program takes.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -13,115 +15,99 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from benchmarks.contest import write
-from configs.quickstart import get_config
-from t2t.data.batching import BatchPlan
-from t2t.data.corpus_sources import open_split
-from t2t.data.token_cache import tokenize_corpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.__main__ import list_programs
 from t2t.runtime.compilation_cache import VARIABLE
 from t2t.training.provenance import find_versions
 
-NUM_SHAPES = (1, 4, 16)
 PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint")
+STEPS = 100
+BATCHES = {"packed rows": [], "shapes": ["--config.data.packed_length=0"]}
+SENTENCE = "A girl climbs.\n"
 
 
-def find_steps(num_shapes: int, vocabulary: Vocabulary, folder: Path) -> int:
-    """Returns the number of steps after which every shape has occurred."""
-    config = get_config()
-    config.data.num_shapes = num_shapes
-    corpus = tokenize_corpus(open_split(config.data, "train"), vocabulary, folder / "cache")
-    plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], config.data, config.seed)
-    met = set()
-    for step in range(plan.steps_per_epoch):
-        met.add(plan.batch(step).shape)
-        if met == set(plan.shapes):
-            return step + 1
-    return plan.steps_per_epoch  # some shape has too few pairs for a batch
-
-
-def start(
-    num_shapes: int, steps: int, vocabulary: Vocabulary, folder: Path, programs: Path
-) -> dict[str, float]:
-    """Starts training once; returns seconds from the run's own metrics."""
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        run = Path(name)
-        vocabulary.save(run / "vocab")
-        command = [
-            *(sys.executable, "-m", "t2t.train", "--config=configs/quickstart.py"),
-            *(f"--workdir={run}", f"--config.data.cache_directory={folder / 'cache'}"),
-            *(f"--config.data.num_shapes={num_shapes}", f"--config.training.steps={steps}"),
-            "--config.training.log_every=1",
-            *(f"--config.training.validate_every={steps}", f"--config.checkpoints.every={steps}"),
-        ]
-        began = time.time()
-        before = os.times()
-        subprocess.run(
-            command, env=os.environ | {VARIABLE: str(programs)}, check=True, capture_output=True
-        )
-        after = os.times()
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        seconds = {line["step"]: line["time"] - began for line in lines if "train/loss" in line}
+def run(command: list[str], programs: Path, text: str = "") -> tuple[float, float]:
+    """Runs a program of t2t; returns its seconds of wall time and of CPU."""
+    began, before = time.time(), os.times()
+    environment = os.environ | {VARIABLE: str(programs)}
+    python = [sys.executable, "-m", *command]
+    subprocess.run(python, input=text, env=environment, check=True, capture_output=True, text=True)
+    after = os.times()
     cpu = after.children_user + after.children_system
-    cpu -= before.children_user + before.children_system
-    return {"first_step": seconds[1], "all_shapes": seconds[steps], "whole_cpu": cpu}
+    return time.time() - began, cpu - before.children_user - before.children_system
 
 
-def measure(num_shapes: int, repeats: int, vocabulary: Vocabulary, folder: Path) -> dict[str, Any]:
-    """Measures cold and warm starts in turns; returns medians and all figures."""
-    steps = find_steps(num_shapes, vocabulary, folder)
+def train(recipe: list[str], folder: Path, programs: Path) -> dict[str, float]:
+    """Trains `STEPS` steps in an empty run directory; returns seconds from its own metrics."""
+    workdir = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    began = time.time()
+    run(
+        [
+            *("t2t.train", *recipe, f"--workdir={workdir}", "--config.training.log_every=1"),
+            f"--config.data.cache_directory={folder / 'cache'}",
+            f"--config.training.steps={STEPS}",
+            f"--config.checkpoints.every={STEPS}",
+        ],
+        programs,
+    )
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    seconds = {line["step"]: line["time"] - began for line in lines if "train/loss" in line}
+    return {"first_step": seconds[1], f"step_{STEPS}": seconds[STEPS]}
+
+
+def measure(start: Callable[[Path], dict[str, float]], repeats: int) -> dict[str, Any]:
+    """Measures cold and warm starts in turns; returns their medians and all figures."""
     runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
     for _ in range(repeats):
-        with tempfile.TemporaryDirectory(dir=folder) as programs:
+        with tempfile.TemporaryDirectory() as programs:
             for kind in runs:
-                runs[kind].append(start(num_shapes, steps, vocabulary, folder, Path(programs)))
+                runs[kind].append(start(Path(programs)))
     medians = {
-        kind: {name: statistics.median(run[name] for run in of_kind) for name in of_kind[0]}
+        kind: {name: statistics.median(each[name] for each in of_kind) for name in of_kind[0]}
         for kind, of_kind in runs.items()
     }
-    print(num_shapes, "shapes:", json.dumps(medians))
-    return {"num_shapes": num_shapes, "steps": steps, "medians": medians, "runs": runs}
-
-
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Plots seconds against the number of shapes."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    shapes = [entry["num_shapes"] for entry in result["starts"]]
-    for kind, marker in (("cold", "o"), ("warm", "s")):
-        for name, line in (("all_shapes", "-"), ("first_step", ":")):
-            seconds = [entry["medians"][kind][name] for entry in result["starts"]]
-            label = f"{kind}, {name.replace('_', ' ')}"
-            axes.plot(shapes, seconds, line, marker=marker, label=label)
-    axes.set(xlabel="batch shapes", ylabel="seconds since process start", ylim=(0, None))
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None})
+    print(json.dumps(medians), flush=True)
+    return {"medians": medians, "runs": runs}
 
 
 def main() -> None:
-    """Measures, writes the file and the plot."""
+    """Measures, and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path("benchmarks/results/startup.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     parser.add_argument("--repeats", type=int, default=3, help="starts of each kind, cold and warm")
+    parser.add_argument("--multi30k", help="data.directory of Multi30k; without it: quickstart")
     flags = parser.parse_args()
-    result: dict[str, Any] = {"versions": find_versions(PACKAGES)}
+    recipes = {"quickstart": ["--config=configs/quickstart.py"]}
+    if flags.multi30k:
+        directory = f"--config.data.directory={flags.multi30k}"
+        recipes["multi30k"] = ["--config=configs/multi30k.py:en-de", directory]
+    result: dict[str, Any] = {"versions": find_versions(PACKAGES), "training": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = get_config()
-        corpus = open_split(config.data, "train")
-        vocabulary = train_vocabulary([corpus], config.tokenizer, folder / "vocab")
-        result["starts"] = [
-            measure(num_shapes, flags.repeats, vocabulary, folder) for num_shapes in NUM_SHAPES
-        ]
+        for recipe, options in recipes.items():
+            for batches, more in BATCHES.items():
+                command = [*options, *more]
+                train(command, folder, folder / "programs")  # fills the caches of text and tokens
+                result["training"][f"{recipe}, {batches}"] = measure(
+                    functools.partial(train, command, folder),
+                    flags.repeats,
+                )
+        [workdir, *_] = sorted(folder.glob("*/run"))
+        translate = ["t2t.translate", f"--workdir={workdir}"]
+        result["translation"] = measure(
+            lambda programs: {"first_translation": run(translate, programs, SENTENCE)[0]},
+            flags.repeats,
+        )
+        result["help_cpu"] = {
+            program: run([f"t2t.{program}", "--help"], folder)[1] for program in list_programs()
+        }
     write(flags.output, result)
     print(flags.output)
-    draw(result, flags.output.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The Python interface: `t2t.load`, the `Run` that it returns, and the translation of lines."""
+"""The work of programs as functions, `t2t.load`, and the `Run` that it returns."""
