@@ -97,13 +97,13 @@ def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
     }
 
 
-def write_lines(count: int, seed: int) -> Iterator[str]:
+def write_lines(count: int, seed: int, words_per_line: int = WORDS_A_LINE) -> Iterator[str]:
     """Generates lines of words made of random syllables; word frequencies follow a Zipf law."""
     random = np.random.default_rng(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ei", "ä")]
     words = np.array(["".join(random.choice(syllables, 1 + n % 4)) for n in range(20_000)])
     for start in range(0, count, 10_000):
-        ranks = (random.zipf(1.3, (min(10_000, count - start), WORDS_A_LINE)) - 1) % len(words)
+        ranks = (random.zipf(1.3, (min(10_000, count - start), words_per_line)) - 1) % len(words)
         yield from (" ".join(line) + "\n" for line in words[ranks].tolist())
 
 

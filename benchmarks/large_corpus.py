@@ -1,0 +1,133 @@
+"""Trains from 100 million generated pairs: `python -m benchmarks.large_corpus --folder=NEW`.
+
+Sizes are a tenth of --pairs, then --pairs. For each: seconds and peak memory of `t2t.prepare`, of a
+training run, and of one that is killed by SIGKILL behind its checkpoint and started again, whose
+losses have to equal those of the first. The sentences have three words, so that a corpus of this
+many pairs takes an hour of one core; time grows with the text, memory with the number of pairs.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import write
+from benchmarks.input_pipeline import write_lines
+from t2t.training.provenance import find_revision, find_versions, now
+
+STEPS, CHECKPOINT = 60, 20
+WORDS = 3  # per line
+FLAGS = {
+    "data.batch_tokens": 1024,
+    "data.packed_length": 64,
+    "data.max_length": 64,
+    "model.num_layers": 1,
+    "model.d_model": 64,
+    "model.d_ff": 128,
+    "tokenizer.vocab_size": 8000,
+    "training.steps": STEPS,
+    "training.log_every": 1,
+    "training.validate_every": CHECKPOINT,
+    "checkpoints.every": CHECKPOINT,
+}
+
+
+def start(program: str, folder: Path, workdir: str) -> subprocess.Popen[bytes]:
+    """Starts a program on the corpus in `folder`."""
+    flags = FLAGS | {
+        "data.train_src": folder / "src",
+        "data.train_tgt": folder / "tgt",
+        "data.cache_directory": folder / "cache",
+    }
+    command = [sys.executable, "-m", program, "--config=configs/text.py"]
+    command += [f"--config.{name}={value}" for name, value in flags.items()]
+    return subprocess.Popen([*command, f"--workdir={folder / workdir}"])
+
+
+def run(program: str, folder: Path, workdir: str) -> dict[str, float]:
+    """Runs a program; returns its seconds and its peak memory.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    began = time.perf_counter()
+    process = start(program, folder, workdir)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{program} ended with status {status}")
+    return {
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_gigabytes": usage.ru_maxrss * 1024 / 1e9,
+    }
+
+
+def read_losses(workdir: Path) -> dict[int, float]:
+    """Returns the loss of each training step."""
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    figures = map(json.loads, lines)
+    return {each["step"]: each["train/loss"] for each in figures if "train/loss" in each}
+
+
+def kill_behind_checkpoint(folder: Path, workdir: str) -> int:
+    """Trains until a checkpoint exists and more steps were made; kills it and returns the step."""
+    process = start("t2t.train", folder, workdir)
+    metrics = folder / workdir / "metrics.jsonl"
+    while not metrics.exists() or max(read_losses(folder / workdir), default=0) < CHECKPOINT + 5:
+        if process.poll() is not None:
+            raise RuntimeError(f"training ended with status {process.returncode}")
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return max(read_losses(folder / workdir))
+
+
+def measure(pairs: int, folder: Path) -> dict[str, Any]:
+    """Measures one size of corpus, and removes it."""
+    folder.mkdir(parents=True)
+    for side, seed in (("src", 1), ("tgt", 2)):
+        with (folder / side).open("w") as file:
+            file.writelines(write_lines(pairs, seed, WORDS))
+    figures: dict[str, Any] = {
+        "pairs": pairs,
+        "text_gigabytes": sum((folder / side).stat().st_size for side in ("src", "tgt")) / 1e9,
+        "prepare": run("t2t.prepare", folder, "whole"),
+        "prepare_again": run("t2t.prepare", folder, "whole"),
+        "train": run("t2t.train", folder, "whole"),
+    }
+    shutil.copytree(folder / "whole" / "vocab", folder / "killed" / "vocab")
+    figures["killed_at_step"] = kill_behind_checkpoint(folder, "killed")
+    figures["continue"] = run("t2t.train", folder, "killed")
+    losses = [read_losses(folder / workdir) for workdir in ("whole", "killed")]
+    figures["same_losses"] = losses[0] == losses[1] and len(losses[0]) == STEPS
+    files = (path for path in (folder / "cache").rglob("*") if path.is_file())
+    figures["cache_gigabytes"] = sum(path.stat().st_size for path in files) / 1e9
+    print(json.dumps(figures), flush=True)
+    shutil.rmtree(folder)
+    return figures
+
+
+def main() -> None:
+    """Measures a tenth of the pairs, and all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=100_000_000)
+    parser.add_argument("--folder", type=Path, required=True, help="a new folder for the corpora")
+    default = Path("benchmarks/results/large-corpus.json")
+    parser.add_argument("--output", type=Path, default=default, help="output file")
+    flags = parser.parse_args()
+    facts = {**find_revision(), "date": now(), "versions": find_versions(("jax", "sentencepiece"))}
+    sizes = [
+        measure(pairs, flags.folder / str(pairs)) for pairs in (flags.pairs // 10, flags.pairs)
+    ]
+    write(flags.output, facts | {"words_per_line": WORDS, "steps": STEPS, "sizes": sizes})
+    print(flags.output)
+
+
+if __name__ == "__main__":
+    main()
