@@ -1,0 +1,30 @@
+r"""What helps with little data: the recipe without one of these parts per row, three seeds each.
+
+    python -m t2t.sweep --sweep=configs/sweeps/low_resource.py --config=configs/multi30k.py:en-de \
+        --workdir=runs/low_resource
+
+R-Drop passes each batch twice, so a step without it takes about half the time: one row has as many
+steps without it, one twice as many. A part that the base does not have gives no row.
+"""
+
+from t2t.config import Config
+from t2t.sweeps.sweep_rows import Row
+
+SEEDS = (0, 1, 2)
+
+
+def get_rows(base: Config) -> list[Row]:
+    """Returns the rows, three seeds each."""
+    training = base.training
+    average = "ema" if training.ema_decay else ""
+    no_r_drop = {"training.r_drop": 0.0}
+    changes = {"base": {}, "no_r_drop": no_r_drop}
+    if training.r_drop:
+        changes["no_r_drop_as_long"] = no_r_drop | {"training.steps": 2 * training.steps}
+    changes["no_subword_sampling"] = {"data.subword_sampling": 0.0}
+    changes["no_label_smoothing"] = {"training.label_smoothing": 0.0}
+    changes["less_dropout"] = {"model.dropout": base.model.dropout / 3}
+    rows = [Row(name, change, seeds=SEEDS, checkpoint=average) for name, change in changes.items()]
+    if average:
+        rows.append(Row("no_average", {"training.ema_decay": 0.0}, seeds=SEEDS))
+    return rows
