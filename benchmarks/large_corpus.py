@@ -1,9 +1,9 @@
 """Trains from 100 million generated pairs: `python -m benchmarks.large_corpus --folder=NEW`.
 
-Sizes are a tenth of --pairs, then --pairs. For each: seconds and peak memory of `t2t.prepare`, of a
-training run, and of one that is killed by SIGKILL behind its checkpoint and started again, whose
-losses have to equal those of the first. The sentences have three words, so that a corpus of this
-many pairs takes an hour of one core; time grows with the text, memory with the number of pairs.
+It prepares and trains from a tenth of --pairs, then from all, and measures seconds and peak memory
+of each program. Another run of the same config is killed by SIGKILL after a checkpoint and started
+again; its losses must equal those of the first. The sentences have three words, so that the text is
+small: time grows with the text, memory with the number of pairs.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.contest import write
 from benchmarks.input_pipeline import write_lines
 from t2t.training.provenance import find_revision, find_versions, now
+from t2t.training.run_directory import list_steps
 
 STEPS, CHECKPOINT = 60, 20
 WORDS = 3  # per line
@@ -60,7 +61,8 @@ def run(program: str, folder: Path, workdir: str) -> dict[str, float]:
     process = start(program, folder, workdir)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise RuntimeError(f"{program} ended with status {status}")
+        code = os.waitstatus_to_exitcode(status)
+        raise RuntimeError(f"{program} ended with status {code}")
     return {
         "seconds": time.perf_counter() - began,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -75,17 +77,21 @@ def read_losses(workdir: Path) -> dict[int, float]:
     return {each["step"]: each["train/loss"] for each in figures if "train/loss" in each}
 
 
-def kill_behind_checkpoint(folder: Path, workdir: str) -> int:
-    """Trains until a checkpoint exists and more steps were made; kills it and returns the step."""
+def kill_after_checkpoint(folder: Path, workdir: str) -> int:
+    """Kills a training run some steps after its first checkpoint; returns the last step it made.
+
+    Raises:
+        RuntimeError: training ended before.
+    """
     process = start("t2t.train", folder, workdir)
-    metrics = folder / workdir / "metrics.jsonl"
-    while not metrics.exists() or max(read_losses(folder / workdir), default=0) < CHECKPOINT + 5:
+    path = folder / workdir
+    while not list_steps(path) or max(read_losses(path)) < CHECKPOINT + 5:
         if process.poll() is not None:
             raise RuntimeError(f"training ended with status {process.returncode}")
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    return max(read_losses(folder / workdir))
+    return max(read_losses(path))
 
 
 def measure(pairs: int, folder: Path) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def measure(pairs: int, folder: Path) -> dict[str, Any]:
         "train": run("t2t.train", folder, "whole"),
     }
     shutil.copytree(folder / "whole" / "vocab", folder / "killed" / "vocab")
-    figures["killed_at_step"] = kill_behind_checkpoint(folder, "killed")
+    figures["killed_at_step"] = kill_after_checkpoint(folder, "killed")
     figures["continue"] = run("t2t.train", folder, "killed")
     losses = [read_losses(folder / workdir) for workdir in ("whole", "killed")]
     figures["same_losses"] = losses[0] == losses[1] and len(losses[0]) == STEPS

@@ -5,8 +5,6 @@ With --config=RECIPE it also checks that the disk holds the checkpoints of that 
 status is 1 if there is a problem.
 """
 
-from collections.abc import Callable
-
 from absl import flags
 
 from t2t.config.flags import define_config, read_config
@@ -14,21 +12,22 @@ from t2t.runtime import program
 from t2t.storage.paths import make_run_path
 
 
-def main(show: Callable[[str], None] = print) -> int:
+def main() -> int:
     """Prints the findings of this process; returns the exit status."""
+    workdir = flags.FLAGS.workdir
+    config = read_config() if flags.FLAGS["config"].value else None
+
     from t2t.api.machine_checks import examine
     from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import join
 
     enable_compilation_cache()
     join(**program.read_hosts())
-    workdir = flags.FLAGS.workdir
-    config = read_config() if flags.FLAGS["config"].value else None
     healthy = True
     for finding in examine(make_run_path(workdir) if workdir else None, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        show(f"{finding.name}: {finding.value}{wrong}")
+        print(f"{finding.name}: {finding.value}{wrong}")
     return 0 if healthy else 1
 
 

@@ -78,9 +78,10 @@ def main() -> int:
     enable_compilation_cache()
     join(**program.read_hosts())
     check_flags(values)
-    is_selection = any(values[name] for name in _MODES)
-    if is_selection and jax.process_count() > 1:
-        raise ConfigError("several evaluations are made in one process; start only one")
+    selected = [name for name in _MODES if values[name]]
+    is_selection = bool(selected)
+    if selected and jax.process_count() > 1:
+        raise ConfigError(f"--{selected[0]} works in one process; start only one")
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     models = program.read_models()
     workdir, *others = models.pop("workdirs")

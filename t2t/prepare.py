@@ -17,13 +17,14 @@ from t2t.storage.paths import make_run_path
 
 def main() -> None:
     """Prepares as the flags say."""
+    config = read_config()
+    workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
+
     import jax
 
     from t2t.api.prepare_run import prepare
     from t2t.runtime.distributed import join
 
-    config = read_config()
-    workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
     jax.config.update("jax_platforms", "cpu")  # leave the accelerators to others
     join(**program.read_hosts())
     prepare(config, workdir)

@@ -12,6 +12,11 @@ from t2t.runtime import program
 
 def main() -> int:
     """Trains as the flags say; returns the exit status."""
+    values, workdir = flags.FLAGS, program.read_workdir()
+    given = read_config() if values["config"].value else None
+    if given is None and not values.extend:
+        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+
     from t2t.api.train_run import check_workdir, train
     from t2t.data.corpus_sources import check_paths
     from t2t.runtime.compilation_cache import enable_compilation_cache
@@ -19,12 +24,9 @@ def main() -> int:
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.extension import extend
 
-    values, workdir = flags.FLAGS, program.read_workdir()
-    config = read_config() if values["config"].value else None
-    if values.extend:
-        config = extend(workdir, values.extend, config)
-    elif config is None:
-        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+    config = given
+    if config is None or values.extend:
+        config = extend(workdir, values.extend, given)
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()

@@ -23,7 +23,7 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
-from t2t.decoding.bulk import Part, find_inputs, read_part
+from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
 from t2t.runtime import program
 from t2t.storage.paths import is_bucket, make_path
 
@@ -143,7 +143,7 @@ if __name__ == "__main__":
         "read_ahead",
         None,
         "Lines that are read before they are translated together; 1: each line from a pipe is "
-        "answered at once. Default: several batches, or 1 on a terminal.",
+        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
         lower_bound=1,
     )
     flags.DEFINE_bool(

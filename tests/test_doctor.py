@@ -123,6 +123,7 @@ def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None
 def test_versions_that_were_not_tested_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert list(checks.CONSTRAINTS.glob("python*.txt"))
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path)
     assert checks.find_untested_versions().value.startswith(
         "all: launch/constraints/ has no file for p"

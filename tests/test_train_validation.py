@@ -55,7 +55,7 @@ def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
     )
 
 
-def test_validation_that_fails_does_so_before_training(
+def test_validation_that_fails_does_so_after_the_first_step(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -83,7 +83,7 @@ def draw_rooms() -> Picture:
     picture = Picture(520, "The folders of t2t in layers")
     rows = [
         [("train, evaluate, translate, compare, sweep, ...", "the programs", YELLOW)],
-        [("api", "t2t.load for notebooks", BLUE)],
+        [("api", "the work of programs; t2t.load", BLUE)],
         [("sweeps", "many runs, one report", BLUE), ("planning", "cost before paying", BLUE),
          ("analysis", "what heads do", BLUE)],
         [("evaluation", "scores, intervals, verdicts, the checkpoint watcher", BLUE)],

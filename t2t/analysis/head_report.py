@@ -1,4 +1,4 @@
-"""`show_attention`: the page that shows what every head attends to."""
+"""`show_attention`: writes the page that shows what every head attends to."""
 
 import dataclasses
 import logging

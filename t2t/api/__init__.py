@@ -1,1 +1,1 @@
-"""The work of programs as functions, `t2t.load`, and the `Run` that it returns."""
+"""Functions that do the work of programs, `t2t.load`, and the `Run` that it returns."""

@@ -13,7 +13,7 @@ import jax
 from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError, MeshConfig
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import Part, translate_files
+from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
@@ -23,8 +23,6 @@ from t2t.runtime.mesh import make_mesh
 from t2t.storage.paths import find_name
 
 _log = logging.getLogger(__name__)
-
-BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +178,7 @@ def translate_bulk(
     shard_lines: int,
     scored: bool,
 ) -> None:
-    """Translates this process's part of the files; goes on behind the shards that exist.
+    """Translates this process's part of the files; continues after the shards that exist.
 
     Raises:
         ConfigError, DataError: the output exists with other settings, or cannot be written.

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from t2t.config.fields import Config, MeshConfig
-from t2t.config.recipes import RECIPES
+from t2t.config.recipes import PACKAGE, RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.cluster_checks import (
@@ -45,7 +45,7 @@ from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 _SLOW = 10  # MB/s of one process
-CONSTRAINTS = Path(__file__).parents[1] / "launch" / "constraints"  # tested package versions
+CONSTRAINTS = PACKAGE.parent / "launch" / "constraints"  # tested package versions
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:

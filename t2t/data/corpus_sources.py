@@ -1,9 +1,11 @@
 """Opens the corpora that a `DataConfig` names, each from its source."""
 
+import contextlib
 import copy
 import dataclasses
+import importlib.resources
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t import phrasebook
@@ -29,7 +31,7 @@ from t2t.storage.atomic_files import (
     make_folder,
     write_file,
 )
-from t2t.storage.paths import is_bucket, make_path
+from t2t.storage.paths import is_bucket, is_storage_error, make_path
 
 
 def check_paths(data: DataConfig) -> None:
@@ -226,13 +228,26 @@ def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
 
 
 def _generate_phrasebook(cache: Path, split: str) -> list[Pair]:
-    """Returns the pairs of a split, from `cache` if the same grammar generated them before."""
-    code = [path.read_text("utf-8") for path in sorted(Path(phrasebook.__path__[0]).glob("*.py"))]
+    """Returns the pairs of a split, from `cache` if the same grammar generated them before.
+
+    The cache only saves time: what cannot be read is generated, and need not be written.
+    """
+    modules = sorted(importlib.resources.files(phrasebook).iterdir(), key=lambda file: file.name)
+    code = [file.read_text("utf-8") for file in modules if file.name.endswith(".py")]
     path = cache / f"{split}-{hash_strings(*code)[:16]}.json"
-    if path.exists():
+    with _ignore_storage_errors(), contextlib.suppress(ValueError):  # a damaged file
         return [(english, german) for english, german in json.loads(path.read_text("utf-8"))]
     pairs = phrasebook.generate(split)
-    with explain_write_errors(DataError, cache, "data.cache_directory sets the folder"):
+    with _ignore_storage_errors():
         make_folder(cache)
         write_file(path, json.dumps(pairs, ensure_ascii=False))
     return pairs
+
+
+@contextlib.contextmanager
+def _ignore_storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_storage_error(error):
+            raise

@@ -24,6 +24,7 @@ from t2t.storage.atomic_files import atomic_path, write_file
 
 _log = logging.getLogger(__name__)
 
+BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
 SETTINGS = "settings.json"  # what the files of an output folder were made with
 
 # Maps the lines of a shard and the number of its first line to the text of their output lines.

@@ -1,4 +1,4 @@
-"""`Validation`: what training measures on the validation corpora, loss, BLEU and chrF."""
+"""`Validation`: computes loss, BLEU and chrF on the validation corpora."""
 
 import logging
 import time
@@ -47,7 +47,7 @@ class Validation:
         }
         self._translators: dict[str, Translator] = {}
         for name in self._pairs:
-            make_measure("bleu", self._languages[name])
+            make_measure("bleu", self._languages[name])  # a missing package is an error
             tagged = tag_sources(vocabulary, corpora[name].tag)
             first = next(iter(self._translators.values()), None)
             self._translators[name] = (

@@ -15,14 +15,9 @@ from t2t.config.fields import ConfigError, ModelConfig
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
-from t2t.ops.choose import choose_policy
-from t2t.runtime.mesh import platform
+from t2t.ops.choose import choose_compiler_options, choose_policy
 
 Model = TypeVar("Model", bound=nnx.Module)
-
-# Options of XLA for the initialisation, by platform. It runs once, so on a CPU it is optimised
-# less: the same values after half the time (benchmarks/LOG.md).
-INIT_OPTIONS = {"cpu": {"xla_backend_optimization_level": "1"}}
 
 
 def make_model(
@@ -42,10 +37,13 @@ def make_model(
 def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
-    """Returns the model's structure and its parameters, each created with its final sharding."""
+    """Returns the model's structure and its parameters, each created with its final sharding.
+
+    It compiles, so it cannot be called within `jax.jit` or `jax.eval_shape`; see `describe_model`.
+    """
     sizes = src_vocab_size, tgt_vocab_size
 
-    @functools.partial(jax.jit, compiler_options=INIT_OPTIONS.get(platform()))
+    @functools.partial(jax.jit, compiler_options=choose_compiler_options("init"))
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 

@@ -4,7 +4,6 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
-import sys
 from pathlib import Path
 
 _GPUS = ("nvidia*", "nvhost*", "dxg")  # in /dev: of a server, a Jetson, and Linux within Windows
@@ -29,6 +28,8 @@ def list_plugins() -> list[str]:
 def skip_absent_accelerators() -> None:
     """Makes JAX take the CPU if packages for GPUs or TPUs are installed but no such device is here.
 
+    It sets a variable that JAX reads when it is imported, so call it before.
+
     JAX tries all that is installed, and each package without its device prints an error. JAX is
     left alone if the user chose platforms, if there is a device of either kind, so that it can
     report what is wrong with it, and if a package for other devices is installed.
@@ -40,10 +41,7 @@ def skip_absent_accelerators() -> None:
     useless = bool(plugins) or importlib.util.find_spec("libtpu") is not None
     if unknown or not useless or has_gpu() or has_tpu():
         return
-    if jax := sys.modules.get("jax"):
-        jax.config.update("jax_platforms", "cpu")
-    else:  # JAX reads it when it is imported
-        os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 def _any(folder: Path, patterns: tuple[str, ...]) -> bool:

@@ -62,6 +62,18 @@ class Programs:
         return [sys.executable, "-m", f"t2t.{program}", f"--workdir={self.workdir / run.name}"]
 
 
+def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
+    """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
+    workdir = programs.workdir
+    chosen = runs if index is None else [runs[index]]
+    with lock_sweep(workdir, shared=index is not None) as lock:
+        open_sweep(workdir, runs, programs.protocol)
+        _log.info("the output of each run is in %s/RUN/output.log", workdir)
+        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
+            Scheduler(programs, workers, lock, progress).work(chosen)
+    return not any(find_failure(workdir, run).exists() for run in chosen)
+
+
 @dataclasses.dataclass
 class _Job:
     """A run that is being trained or evaluated."""
@@ -236,15 +248,3 @@ def _pinned_to(cores: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
-    """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
-    workdir = programs.workdir
-    chosen = runs if index is None else [runs[index]]
-    with lock_sweep(workdir, shared=index is not None) as lock:
-        open_sweep(workdir, runs, programs.protocol)
-        _log.info("the output of each run is in %s/RUN/output.log", workdir)
-        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
-            Scheduler(programs, workers, lock, progress).work(chosen)
-    return not any(find_failure(workdir, run).exists() for run in chosen)

@@ -35,7 +35,8 @@ class Report:
     """Accumulates the metrics of steps, and reports them every `every` steps.
 
     The metrics of a step are read after the next step is dispatched, so that the device need not
-    wait for the host. Only before validations and checkpoints they are read at once.
+    wait for the host. Only those of the first step, and of the last one before a validation or a
+    checkpoint, are read at once.
     """
 
     def __init__(

@@ -145,7 +145,8 @@ def record_start(
         "environment": {
             name: value
             for name, value in sorted(os.environ.items())
-            if name.startswith(_ENVIRONMENT)
+            # "device" says what JAX_PLATFORMS led to; t2t may have set it itself
+            if name.startswith(_ENVIRONMENT) and name != "JAX_PLATFORMS"
         },
         "compute": {
             "activations": str(policy.dtype),

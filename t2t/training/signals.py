@@ -14,7 +14,8 @@ from jax.experimental import multihost_utils
 class Interruption:
     """A context in which the first SIGINT (Ctrl-C) or SIGTERM only makes `reached` return True.
 
-    A second signal has its usual effect. With several processes, a signal to one stops all.
+    The step or the compilation that is running ends first. A second signal has its usual effect.
+    With several processes, a signal to one stops all.
     """
 
     def __enter__(self) -> "Interruption":

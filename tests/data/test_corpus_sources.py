@@ -68,9 +68,30 @@ def test_phrasebook_of_another_grammar_is_generated_anew(
     data = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
     monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "alt")])
     corpus_sources.open_split(data, "long")
-    (tmp_path / "grammar").mkdir()
-    (tmp_path / "grammar" / "verbs.py").write_text("")
-    monkeypatch.setattr("t2t.phrasebook.__path__", [str(tmp_path / "grammar")])
+    (tmp_path / "verbs.py").write_text("")
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "neu")])
+    assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
+
+
+@pytest.mark.parametrize("damage", ["", "[[1, 2", '[["one"]]', "\udcff"])
+def test_damaged_phrasebook_is_generated_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    data = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
+    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "heil")])
+    corpus_sources.open_split(data, "long")
+    [file] = (tmp_path / "phrasebook").iterdir()
+    whole = file.read_text()
+    file.write_bytes(damage.encode(errors="surrogateescape"))
+    assert list(corpus_sources.open_split(data, "long")) == [("long", "heil")]
+    assert file.read_text() == whole
+
+
+def test_phrasebook_needs_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = str(tmp_path / "file" / "cache")
+    data = DataConfig(src_language="en", tgt_language="de", cache_directory=cache)
     monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "neu")])
     assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
 

@@ -183,7 +183,9 @@ def test_validation_is_that_of_each_direction(tmp_path: Path) -> None:
         ("de-en", "<2en>"),
     ]
     assert found["en-de"][0] == found["de-en"][0][::-1]
-    [(name, corpus)] = corpus_sources.open_validation(DataConfig("phrasebook")).items()
+    [(name, corpus)] = corpus_sources.open_validation(
+        DataConfig("phrasebook", cache_directory=str(tmp_path))
+    ).items()
     assert (name, corpus.tag) == ("", "")
 
 

@@ -69,7 +69,6 @@ def test_cpu_is_chosen_only_for_devices_that_are_absent(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: libtpu or None)
     monkeypatch.setattr(accelerators, "has_gpu", lambda: gpu)
     monkeypatch.setattr(accelerators, "has_tpu", lambda: tpu)
-    monkeypatch.setattr(sys, "modules", {})
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("JAX_PLATFORMS", chosen)
