@@ -31,7 +31,7 @@ def get_config() -> Config:
             norm_position="pre",
             dropout=0.0,
         ),
-        data=DataConfig(source="phrasebook", max_length=64, batch_tokens=1024, num_shapes=6),
+        data=DataConfig(source="phrasebook", max_length=64, batch_tokens=1024, packed_length=64),
         tokenizer=TokenizerConfig(vocab_size=2000),
         training=TrainingConfig(
             steps=2000,
