@@ -16,9 +16,15 @@ if [[ -e $NCCL_LIB_DIR/nccl-env-profile.sh ]]; then
     set -u
 fi
 
+child='' stopping=''
+forward() {
+    stopping=yes
+    [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true
+}
+trap forward TERM INT # before the program starts, so that no signal ends this script alone
 python -m "$@" &
 child=$!
-trap 'kill -TERM "$child" 2>/dev/null || true' TERM INT
+[[ -z $stopping ]] || forward
 status=0
 while true; do # a signal ends `wait` before the program has ended
     wait "$child" && status=0 || status=$?
