@@ -17,16 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from configs.multi30k import get_config
 from t2t.config.files import load_config
-from t2t.data.batching import BatchPlan
 from t2t.data.corpus_sources import open_split
+from t2t.data.packing import make_plan
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.program import INTERRUPTED
 
 STEPS = 40
-NUM_SHAPES = 4  # few, since compiling them takes most of the time here
 NUM_SENTENCES = 50
 MAX_PADDING = 0.1  # share of the target positions of an epoch
 
@@ -47,7 +45,6 @@ def interrupt_and_resume(folder: Path, run: Path) -> None:
         "--config=configs/multi30k.py:en-de",
         f"--config.data.directory={folder}",
         f"--config.data.cache_directory={run.parent / 'cache'}",
-        f"--config.data.num_shapes={NUM_SHAPES}",
         "--config.model.num_layers=1",
         f"--config.training.steps={STEPS}",
         "--config.training.warmup_steps=20",
@@ -70,11 +67,10 @@ def interrupt_and_resume(folder: Path, run: Path) -> None:
 def check_plan(run: Path) -> None:
     """Checks that an epoch uses every pair once, except dropped ones, with little padding."""
     config = load_config(run / "config.json")
-    config.data.num_shapes = get_config("en-de").data.num_shapes
     corpus = open_split(config.data, "train")
     vocabulary = Vocabulary.load(run / "vocab")
     tokens = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
-    plan = BatchPlan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
+    plan = make_plan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
     used = np.concatenate([plan.batch(step).indices for step in range(plan.steps_per_epoch)])
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))

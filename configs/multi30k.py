@@ -7,9 +7,10 @@ The data are for research and education, not for commercial use.
 
 Result on test_2016_flickr (one seed, 14,000 steps or 25 epochs, 57 minutes on two shared x86-64
 cores): 39.8 sacreBLEU, and 40.2 by the measure of Wu et al. (2021), whose model of 2.6M parameters
-reaches 41.02 with more training. Unlike theirs and the paper's, this model has pre-norm and rotary
-positions: its cross-attention learns to use the source within minutes; with post-norm this takes
-most of an hour (benchmarks/LOG.md).
+reaches 41.02 with more training. That run had batches of 16 shapes; rows of 64 positions that hold
+several pairs are one shape, and learn faster. Unlike theirs and the paper's, this model has
+pre-norm and rotary positions: its cross-attention learns to use the source within minutes; with
+post-norm this takes most of an hour (benchmarks/LOG.md).
 """
 
 from t2t.config import (
@@ -45,7 +46,7 @@ def get_config(pair: str = "en-de") -> Config:
             tgt_language=tgt_language,
             max_length=64,
             batch_tokens=1024,
-            num_shapes=16,
+            packed_length=64,
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000),
         training=TrainingConfig(

@@ -3,7 +3,8 @@
     python -m t2t.train --config=configs/multi30k_rnn.py:en-de --workdir=runs/rnn-en-de
     python -m t2t.evaluate --workdir=runs/rnn-en-de --split=test --checkpoint=avg:10
 
-Data, vocabulary, batches and number of updates are those of configs/multi30k.py. The number of
+Data, vocabulary and number of updates are those of configs/multi30k.py; a row of a batch holds one
+pair, since recurrence would carry the state over to the next one. The number of
 parameters is nearly the same (2,622,144; the Transformer has 2,599,424). Most are in the embedding
 table; the others are in one layer of width 192 per side, instead of four of width 128. The norm of
 the gradient is clipped at 1, since recurrence makes gradients explode (Pascanu et al. 2013). t2t
