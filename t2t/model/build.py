@@ -5,7 +5,6 @@ parameters are a nested dict. `init_model` returns this pair, and `describe_mode
 shapes instead of arrays.
 """
 
-import functools
 from typing import TypeVar
 
 import jax
@@ -15,7 +14,7 @@ from t2t.config.fields import ConfigError, ModelConfig
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
-from t2t.ops.choose import choose_compiler_options, choose_policy
+from t2t.ops.choose import choose_policy
 
 Model = TypeVar("Model", bound=nnx.Module)
 
@@ -37,13 +36,10 @@ def make_model(
 def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
-    """Returns the model's structure and its parameters, each created with its final sharding.
-
-    It compiles, so it cannot be called within `jax.jit` or `jax.eval_shape`; see `describe_model`.
-    """
+    """Returns the model's structure and its parameters, each created with its final sharding."""
     sizes = src_vocab_size, tgt_vocab_size
 
-    @functools.partial(jax.jit, compiler_options=choose_compiler_options("init"))
+    @jax.jit
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 

@@ -106,19 +106,10 @@ FAST_ON_GPU = dataclasses.replace(
     r_drop_cross_entropy=loss.r_drop_cross_entropy,  # not measured on GPUs
 )
 
-# Options of XLA by program and platform (benchmarks/LOG.md).
-COMPILER_OPTIONS = {
-    # Without it XLA merges the products that make queries, keys and values into one, and then cuts
-    # the result into the parts that cuDNN needs; with it a step moves 0.95 times as many bytes.
-    ("train_step", "gpu"): {"xla_gpu_dot_merger_threshold_mb": "0"},
-    # The initialisation runs once: less optimised it has the same values, and compiles sooner.
-    ("init", "cpu"): {"xla_backend_optimization_level": "1"},
-}
-
-
-def choose_compiler_options(program: str) -> dict[str, str] | None:
-    """Returns XLA's options for "train_step" or "init" on the current mesh; None: the defaults."""
-    return COMPILER_OPTIONS.get((program, platform()))
+# Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
+# queries, keys and values into one, and then cut the result into the parts that cuDNN needs. With
+# this option it does not, and a step moves 0.95 times as many bytes (benchmarks/LOG.md).
+COMPILER_OPTIONS = {"gpu": {"xla_gpu_dot_merger_threshold_mb": "0"}}
 
 
 def choose_policy(config: ModelConfig) -> Policy:

@@ -13,8 +13,8 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import choose_compiler_options, choose_norm
-from t2t.runtime.mesh import shard_over_data, spec
+from t2t.ops.choose import COMPILER_OPTIONS, choose_norm
+from t2t.runtime.mesh import platform, shard_over_data, spec
 from t2t.training.optimizer import apply_updates, update_average
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -85,7 +85,7 @@ def make_train_step(
             state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row, ema
         ), metrics
 
-    options = choose_compiler_options("train_step")
+    options = COMPILER_OPTIONS.get(platform())
     return jax.jit(train_step, donate_argnums=0, compiler_options=options)
 
 
