@@ -3,7 +3,7 @@
     python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart
     python -m t2t.evaluate --workdir=runs/quickstart --split=test
 
-97.0 sacreBLEU on 1,000 unseen sentences after 5 minutes on two shared x86-64 cores (one seed).
+98.1 sacreBLEU on 1,000 unseen sentences after 9.3 minutes of CPU on one x86-64 core (one seed).
 Unlike the paper's model it has pre-norm and rotary positions, with which it learns in fewer steps
 (benchmarks/LOG.md).
 """
