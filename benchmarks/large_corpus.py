@@ -14,28 +14,20 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import write
 from benchmarks.input_pipeline import write_lines
+from benchmarks.preparation import make_command
 from t2t.training.provenance import find_revision, find_versions, now
 from t2t.training.run_directory import list_steps
 
 STEPS, CHECKPOINT = 60, 20
 WORDS = 3  # per line
 FLAGS = {
-    "data.batch_tokens": 1024,
-    "data.packed_length": 64,
-    "data.max_length": 64,
-    "model.num_layers": 1,
-    "model.d_model": 64,
-    "model.d_ff": 128,
-    "tokenizer.vocab_size": 8000,
     "training.steps": STEPS,
-    "training.log_every": 1,
     "training.validate_every": CHECKPOINT,
     "checkpoints.every": CHECKPOINT,
 }
@@ -43,14 +35,7 @@ FLAGS = {
 
 def start(program: str, folder: Path, workdir: str) -> subprocess.Popen[bytes]:
     """Starts a program on the corpus in `folder`."""
-    flags = FLAGS | {
-        "data.train_src": folder / "src",
-        "data.train_tgt": folder / "tgt",
-        "data.cache_directory": folder / "cache",
-    }
-    command = [sys.executable, "-m", program, "--config=configs/text.py"]
-    command += [f"--config.{name}={value}" for name, value in flags.items()]
-    return subprocess.Popen([*command, f"--workdir={folder / workdir}"])
+    return subprocess.Popen(make_command(program, folder, workdir, FLAGS))
 
 
 def run(program: str, folder: Path, workdir: str) -> dict[str, float]:

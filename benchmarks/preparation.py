@@ -21,12 +21,12 @@ from t2t.training.provenance import find_revision, find_versions, now
 STEPS = 2
 
 
-def run(program: str, folder: Path, workdir: str, cache: str, steps: int = STEPS) -> float:
-    """Runs a program on the corpus in `folder`; returns its seconds."""
+def make_command(program: str, folder: Path, workdir: str, changes: dict[str, Any]) -> list[str]:
+    """Returns the command of a program for the corpus in `folder` and a small model."""
     flags = {
         "data.train_src": folder / "src",
         "data.train_tgt": folder / "tgt",
-        "data.cache_directory": folder / cache,
+        "data.cache_directory": folder / "cache",
         "data.batch_tokens": 1024,
         "data.packed_length": 64,
         "data.max_length": 64,
@@ -34,15 +34,20 @@ def run(program: str, folder: Path, workdir: str, cache: str, steps: int = STEPS
         "model.d_model": 64,
         "model.d_ff": 128,
         "tokenizer.vocab_size": 8000,
-        "training.steps": steps,
         "training.log_every": 1,
+        **changes,
     }
     command = [sys.executable, "-m", program, "--config=configs/text.py"]
     command += [f"--config.{name}={value}" for name, value in flags.items()]
+    return [*command, f"--workdir={folder / workdir}"]
+
+
+def run(program: str, folder: Path, workdir: str, cache: str, steps: int = STEPS) -> float:
+    """Runs a program on the corpus in `folder`; returns its seconds."""
+    changes = {"data.cache_directory": folder / cache, "training.steps": steps}
+    command = make_command(program, folder, workdir, changes)
     started = time.perf_counter()
-    subprocess.run(
-        [*command, f"--workdir={folder / workdir}"], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
 
 

@@ -235,7 +235,7 @@ def _generate_phrasebook(cache: Path, split: str) -> list[Pair]:
     modules = sorted(importlib.resources.files(phrasebook).iterdir(), key=lambda file: file.name)
     code = [file.read_text("utf-8") for file in modules if file.name.endswith(".py")]
     path = cache / f"{split}-{hash_strings(*code)[:16]}.json"
-    with _ignore_storage_errors(), contextlib.suppress(ValueError):  # a damaged file
+    with _ignore_storage_errors(), contextlib.suppress(ValueError, TypeError):  # damaged
         return [(english, german) for english, german in json.loads(path.read_text("utf-8"))]
     pairs = phrasebook.generate(split)
     with _ignore_storage_errors():

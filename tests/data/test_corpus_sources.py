@@ -74,7 +74,7 @@ def test_phrasebook_of_another_grammar_is_generated_anew(
     assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
 
 
-@pytest.mark.parametrize("damage", ["", "[[1, 2", '[["one"]]', "\udcff"])
+@pytest.mark.parametrize("damage", ["", "[[1, 2", '[["one"]]', "5", "\udcff"])
 def test_damaged_phrasebook_is_generated_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
