@@ -170,6 +170,9 @@ class TokenizerConfig:
     character_coverage: float = 1.0  # share of the text's characters that become sub-words
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
     byte_fallback: bool = True
+    # lower-case both languages, as Multi30k's literature does: outputs are lower-case too, and
+    # only measures that ignore case are comparable
+    lowercase: bool = False
 
 
 @dataclasses.dataclass

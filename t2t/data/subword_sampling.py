@@ -98,7 +98,7 @@ class Sampler(abc.ABC):
 
     def sample(self, sentences: Sequence[str], random: Random) -> Rows:
         """Samples the ids of each sentence, ending in EOS."""
-        split = [[*filter(None, text.split(" "))] for text in sentences]
+        split = self._tokenizer.split_words(sentences)
         words = [*dict.fromkeys(itertools.chain.from_iterable(split))]
         number_of = {word: number for number, word in enumerate(words)}
         numbers = np.array([number_of[word] for sentence in split for word in sentence], np.int32)

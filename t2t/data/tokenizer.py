@@ -3,7 +3,8 @@
 Text is not normalised ("identity", instead of SentencePiece's default "nmt_nfkc"): NFKC turns "½"
 into "1/2" and "…" into "...", so a model trained on such targets could never produce the text of
 the references. Only spaces change: leading, trailing and repeated spaces are dropped, and "▁"
-(U+2581), SentencePiece's own symbol for a space, becomes a space.
+(U+2581), SentencePiece's own symbol for a space, becomes a space. With `tokenizer.lowercase` the
+model file itself holds the rules that lower-case text, so every reader of the file applies them.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ import itertools
 import logging
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,6 +92,11 @@ class Tokenizer:
         """The text of each row up to its first EOS, without special pieces."""
         sentences: list[str] = self._processor.decode([_strip_special(row) for row in ids])
         return sentences
+
+    def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
+        """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
+        normalized: list[str] = self._processor.normalize(list(sentences))
+        return [[*filter(None, text.split(SPACE))] for text in normalized]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text of each piece; "▁" stands for a space, "<0xE2>" for a byte."""
@@ -224,7 +231,7 @@ def _train(
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
-            normalization_rule_name="identity",
+            normalizer=_make_normalizer(config.lowercase),
             control_symbols=list(tags),
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
@@ -234,6 +241,15 @@ def _train(
     except RuntimeError as error:
         raise ConfigError(_explain(str(error), text, config)) from None
     return Tokenizer(model.getvalue(), "the vocabulary just trained")
+
+
+def _make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
+    if not lowercase:
+        return sentencepiece.SentencePieceNormalizer(rule_name="identity")
+    sentencepiece.set_min_log_level(2)
+    characters = map(chr, range(sys.maxunicode + 1))
+    rules = [(upper, lower) for upper in characters if (lower := upper.lower()) != upper]
+    return sentencepiece.SentencePieceNormalizer(norm_map=rules)
 
 
 def _explain(error: str, text: str, config: TokenizerConfig) -> str:

@@ -1,5 +1,6 @@
 """Sampled segmentations against SentencePiece, a naive BPE-dropout, and exact probabilities."""
 
+import functools
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -37,6 +38,13 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 def unigram(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     config = TokenizerConfig(kind="unigram", vocab_size=350)
     folder = tmp_path_factory.mktemp("unigram")
+    return train_vocabulary([small_corpus.CORPUS], config, folder)
+
+
+@pytest.fixture(scope="module")
+def lowercase(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = TokenizerConfig(vocab_size=400, lowercase=True)
+    folder = tmp_path_factory.mktemp("lowercase")
     return train_vocabulary([small_corpus.CORPUS], config, folder)
 
 
@@ -114,12 +122,13 @@ HOSTILE = st.text(st.sampled_from("ab eiEnst.,\t\u00a0\u2581\u2028é☃\U0001f60
 
 @given(st.lists(st.one_of(HOSTILE, st.sampled_from(small_corpus.PAIRS).map(" ".join)), max_size=9))
 def test_without_dropout_bpe_is_that_of_sentencepiece(
-    bpe: Vocabulary, sentences: list[str]
+    bpe: Vocabulary, lowercase: Vocabulary, sentences: list[str]
 ) -> None:
-    sampled = SampledTokenizer(bpe.src, lambda: BpeSampler(bpe.src, 0.0), "", 1000).encode(
-        sentences
-    )
-    assert sampled == bpe.src.encode(sentences)
+    for tokenizer in (bpe.src, lowercase.src):
+        sampled = SampledTokenizer(
+            tokenizer, functools.partial(BpeSampler, tokenizer, 0.0), "", 1000
+        )
+        assert sampled.encode(sentences) == tokenizer.encode(sentences)
 
 
 @given(st.lists(HOSTILE, min_size=1, max_size=9), st.integers(0, 1000))

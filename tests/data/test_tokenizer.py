@@ -82,6 +82,23 @@ def test_without_byte_fallback_a_foreign_character_is_unknown(tmp_path: Path) ->
     assert foreign.decode([ids]) == ["das  Mädchen"]
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_lower_case_is_part_of_the_model(tmp_path: Path, kind: str) -> None:
+    """Every reader of the file lower-cases; "ß" stays, which case folding would make "ss"."""
+    config = TokenizerConfig(kind=kind, vocab_size=305)
+    small = ListCorpus("x", [(src.lower(), tgt.lower()) for src, tgt in PAIRS])
+    plain = train_vocabulary([small], config, tmp_path / "plain").src
+    config.lowercase = True
+    mixed = ListCorpus("x", [(src.upper(), tgt.title()) for src, tgt in PAIRS])
+    train_vocabulary([mixed], config, tmp_path)
+    lowercase = Tokenizer.load(tmp_path / "joint.model")
+    assert lowercase.list_pieces() == plain.list_pieces()
+    ids = lowercase.encode(["Die  GROẞE Äpfel ½ Ω"])
+    assert ids == plain.encode(["die große äpfel ½ ω"])
+    assert lowercase.decode(ids) == ["die große äpfel ½ ω"]
+    assert lowercase.split_words([" Die  GROẞE ", ""]) == [["die", "große"], []]
+
+
 def test_byte_pieces_are_known(vocabulary: Vocabulary) -> None:
     (ids,) = vocabulary.src.encode(["日"])
     assert [i for i in ids if vocabulary.src.is_byte(i)] == ids[1:-1]
