@@ -150,7 +150,8 @@ class SampledEpochs:
         if child.returncode == -signal.SIGTERM:
             raise RuntimeError("training ended before this epoch")  # nobody asks for the result
         if child.returncode:
-            _log.warning("epoch %d is tokenised again: %s", epoch, errors.strip()[-1000:])
+            reason = (errors.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+            _log.warning("epoch %d is tokenised again: %s", epoch, reason)
         return self.open(epoch)
 
     def _remove(self, epoch: int) -> None:

@@ -1,6 +1,7 @@
 """Epochs with sampled sub-words: the same batches from any start, after kills, with any hosts."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.config.files import load_config, save_config
 from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
-from t2t.data.corpus import TextCorpus
+from t2t.data.corpus import DataError, TextCorpus
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
 from t2t.data.sampled_epochs import SampledEpochs
@@ -146,6 +147,23 @@ def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(
     monkeypatch.setattr(subprocess, "Popen", start_and_kill)
     assert_same(read(run), batches)
     assert "tokenised again" in caplog.text
+
+
+def test_an_unusable_cache_stops_the_epochs_and_names_the_field(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a full disk does. Once it is mended, the batches go on as if nothing had happened."""
+    batches, cache = read(run), run.parent / "cache"
+    iterator = begin(run)
+    found = [next(iterator)]
+    cache.rename(run.parent / "aside")
+    cache.write_text("")
+    with pytest.raises(DataError, match=r"data\.cache_directory=.* cannot be written: File exists"):
+        found.extend(iterator)
+    assert 1 < len(found) < STEPS
+    assert re.search(r"again: .*DataError: data\.cache_directory=.*File exists", caplog.text)
+    cache.unlink()
+    assert_same(found + read(run, len(found)), batches)
 
 
 def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
