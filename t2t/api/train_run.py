@@ -189,19 +189,18 @@ def make_training_loader(
     if any(weight != 1 for weight in weights):
         for corpus, weight in zip(corpora, weights, strict=True):
             _log.info("an epoch uses each pair %.4g times: %s", weight, corpus.name)
+    shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
-        "%d pairs, %d batches per epoch, %d batch shapes, %.1f%% of target positions are padding; "
-        "dropped: %s",
+        "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",
         len(plan.src_lengths),
         plan.steps_per_epoch,
-        len(plan.shapes),
+        shapes,
         100 * plan.padding_share(),
         plan.describe_dropped(),
     )
     _log.info(
-        "the first step of each of the %d batch shapes compiles, which takes some seconds or more; "
-        "until then the time left is overestimated",
-        len(plan.shapes),
+        "a shape's first step compiles, which takes some seconds or more; until then the time left "
+        "is overestimated"
     )
     return loader
 

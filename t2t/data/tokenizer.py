@@ -90,8 +90,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row up to its first EOS, without special pieces."""
-        sentences: list[str] = self._processor.decode([_strip_special(row) for row in ids])
-        return sentences
+        return [self._processor.decode(_strip_special(row)) for row in ids]
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""

@@ -66,6 +66,7 @@ def test_empty_sentence_is_its_end_mark(vocabulary: Vocabulary) -> None:
     assert vocabulary.src.encode(["", " "]) == [[EOS_ID], [EOS_ID]]
     assert vocabulary.src.encode([]) == []
     assert vocabulary.src.decode([[EOS_ID], []]) == ["", ""]
+    assert vocabulary.src.decode([]) == []
 
 
 def test_decoding_stops_at_the_end_mark_and_drops_special_ids(vocabulary: Vocabulary) -> None:
