@@ -61,9 +61,7 @@ def main() -> None:
 if __name__ == "__main__":
     program.define_workdir()
     flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "The engine to convert for.")
-    flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
-    )
+    program.define_checkpoint()
     flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
     flags.DEFINE_enum(
         "quantization",

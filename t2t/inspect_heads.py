@@ -34,9 +34,7 @@ def main(operands: Sequence[str]) -> None:
 if __name__ == "__main__":
     program.define_workdir()
     program.define_direction()
-    flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
-    )
+    program.define_checkpoint()
     flags.DEFINE_integer(
         "importance",
         100,

@@ -56,9 +56,7 @@ def main() -> None:
 if __name__ == "__main__":
     program.define_models()
     program.define_direction()
-    flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
-    )
+    program.define_checkpoint()
     flags.DEFINE_string("src", None, "The source sentences, one per line.", required=True)
     flags.DEFINE_string("tgt", "", "Their translations, line by line.")
     flags.DEFINE_string("n_best_list", "", "Translations with numbers and scores, to be reranked.")

@@ -27,7 +27,7 @@ def main() -> int:
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.directions import choose_direction
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
-    from t2t.sweeps.sweep_directory import EvaluationProtocol, list_recorded
+    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol, list_recorded
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import make_runs, read_rows, select
 
@@ -42,11 +42,12 @@ def main() -> int:
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
-    # Errors that every run would hit are raised before the first run.
+    # Errors that runs would hit are raised before the first run.
     check_paths(base.data)
     open_split(choose_direction(base.data, values.direction), values.split)
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure, values.direction)
+    check_protocol(protocol, runs)
     programs = Programs(workdir, *read_recipe(), protocol)
     try:
         good = sweep(programs, runs, values.workers, values.index)

@@ -13,7 +13,7 @@ from t2t.runtime import program
 def main() -> int:
     """Trains as the flags say; returns the exit status."""
     values, workdir = flags.FLAGS, program.read_workdir()
-    given = read_config() if values["config"].value else None
+    given = read_config(steps=values.extend) if values["config"].value else None
     if given is None and not values.extend:
         raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
 

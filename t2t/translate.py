@@ -127,9 +127,7 @@ if __name__ == "__main__":
     program.define_models()
     program.define_direction()
     program.define_backend()
-    flags.DEFINE_string(
-        "checkpoint", "best", "last, best, a step, avg:5 for the mean of the last 5, or ema."
-    )
+    program.define_checkpoint()
     flags.DEFINE_integer(
         "n_best", 1, "Translations per line; above 1 each is preceded by the line's number."
     )

@@ -71,6 +71,11 @@ def read_rates(workdir: Path) -> list[float]:
     return [line["train/learning_rate"] for line in read_figures(workdir, "train/")]
 
 
+def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
+    with pytest.raises(ConfigError, match="--extend=4: the learning rate would only rise"):
+        extend(run, 4)
+
+
 @pytest.mark.equality
 def test_interrupted_extension_is_the_same_bit_for_bit(
     run: Path, extended: Path, monkeypatch: pytest.MonkeyPatch

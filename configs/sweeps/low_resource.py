@@ -28,5 +28,5 @@ def get_rows(base: Config) -> list[Row]:
     changes["less_dropout"] = {"model.dropout": base.model.dropout / 3}
     rows = [Row(name, change, seeds=SEEDS, checkpoint=average) for name, change in changes.items()]
     if average:
-        rows.append(Row("no_average", {"training.ema_decay": 0.0}, seeds=SEEDS))
+        rows.append(Row("no_average", {"training.ema_decay": 0.0}, seeds=SEEDS, checkpoint="last"))
     return rows

@@ -3,8 +3,8 @@ r"""Improvements published after the paper, one change per row.
     python -m t2t.sweep --sweep=configs/sweeps/modern.py --config=configs/multi30k.py:en-de \
         --workdir=runs/modern
 
-Rows that equal the base are left out. The paper's own choices, sinusoidal positions and post-norm,
-are rows for base recipes that have others.
+Rows that equal the base, or that it leaves no room for, are left out. The paper's own choices,
+sinusoidal positions and post-norm, are rows for base recipes that have others.
 """
 
 from t2t.config import Config
@@ -15,9 +15,20 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, one seed each."""
     model, training = base.model, base.training
     encoder, decoder = model.depth
-    packed = base.data.packed_length or base.data.max_length
-    # Liang et al. 2021, with the paper's weight; it needs dropout.
-    r_drop = [Row("r_drop", {"training.r_drop": 5.0})] if model.dropout else []
+    some = []
+    if model.feed_forward in ("relu", "gelu"):
+        # Shazeer 2020: three matrices instead of two, so two thirds of the width.
+        swiglu = {"model.feed_forward": "swiglu", "model.d_ff": model.d_ff // 12 * 8}
+        some += [Row("swiglu", swiglu)]
+    if model.kv_heads == model.num_heads and model.num_heads % 2 == 0:
+        # Ainslie et al. 2023: two heads share a key and a value.
+        some += [Row("grouped_query", {"model.num_kv_heads": model.num_heads // 2})]
+    if base.data.packed_length and base.tokenizer.kind == "bpe":
+        # Provilkov et al. 2020: the text is segmented anew, at random, in each epoch.
+        some += [Row("bpe_dropout", {"data.subword_sampling": 0.1})]
+    if model.dropout:
+        # Liang et al. 2021, with the paper's weight.
+        some += [Row("r_drop", {"training.r_drop": 5.0})]
     return [
         Row("base"),
         Row("sinusoidal", {"model.position": "sinusoidal"}),
@@ -27,12 +38,6 @@ def get_rows(base: Config) -> list[Row]:
         Row("post_norm", {"model.norm_position": "post"}),
         Row("pre_norm", {"model.norm_position": "pre"}),  # Xiong et al. 2020
         Row("rms_norm", {"model.norm": "rms"}),  # Zhang and Sennrich 2019
-        # Shazeer 2020: three matrices instead of two, so two thirds of the width.
-        Row("swiglu", {"model.feed_forward": "swiglu", "model.d_ff": model.d_ff // 12 * 8}),
-        # Ainslie et al. 2023: two heads share a key and a value.
-        Row("grouped_query", {"model.num_kv_heads": max(model.num_heads // 2, 1)}),
-        # Provilkov et al. 2020: the text is segmented anew, at random, in each epoch.
-        Row("bpe_dropout", {"data.subword_sampling": 0.1, "data.packed_length": packed}),
         # Kasai et al. 2021: the same number of layers, but decoding runs through only one.
         Row(
             "deep_encoder",
@@ -48,5 +53,5 @@ def get_rows(base: Config) -> list[Row]:
         ),
         # The exponential moving average of the parameters is scored instead of the last ones.
         Row("ema", {"training.ema_decay": 0.999}, checkpoint="ema"),
-        *r_drop,
+        *some,
     ]

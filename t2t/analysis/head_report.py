@@ -57,7 +57,7 @@ class HeadRequest:
     importance: int = 100  # validation pairs on which heads are measured; 0: no measurement
     measure: str = "loss"  # loss | bleu
     seed: int = 0  # of the random choice of these pairs
-    output: str = ""  # empty: RUN/heads.html
+    output: str = ""  # empty: RUN/heads.html, or with a direction RUN/heads-en-de.html
     direction: str = ""  # such as en-de; may be empty if the run has only one
 
 
@@ -114,7 +114,8 @@ def check_sentence(sentence: str, vocabulary: Vocabulary, limit: int) -> None:
 
 def prepare_output(request: HeadRequest) -> Path:
     """Returns the path of the page; raises early if it cannot be written."""
-    path = make_path(request.output or request.workdir / "heads.html")
+    name = f"heads-{request.direction}.html" if request.direction else "heads.html"
+    path = make_path(request.output or request.workdir / name)
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")
     with explain_write_errors(RunError, path.parent, "--output sets the path"):

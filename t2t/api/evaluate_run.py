@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
+from t2t.config.measures import CASED_MEASURES
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import format_measures
@@ -28,6 +29,11 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
             not exist, does not fit the run, or cannot be written.
     """
     evaluator = Evaluator(request)
+    if evaluator.config.tokenizer.lowercase:
+        _log.info(
+            "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
+            ", ".join(CASED_MEASURES),
+        )
     params, label = evaluator.restore()
     evaluator.prepare_output(label)
     if request.save_params:

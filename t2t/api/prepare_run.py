@@ -8,7 +8,7 @@ from t2t.data.directions import list_directions
 from t2t.data.packing import make_plan
 from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
-from t2t.runtime.distributed import is_first, process_0_first
+from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.training.checkpoint import list_measures
 from t2t.training.run_directory import lock_run, open_run
 
@@ -41,10 +41,11 @@ def prepare_run(config: Config, workdir: Path) -> None:
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():
         tokenize(corpus, vocabulary, data)
+    if data.subword_sampling and is_first():
+        tokenized = tokenize_epoch(config, corpora, vocabulary, 0)
+    wait_for_all()
     if not is_first():
         return
-    if data.subword_sampling:
-        tokenized = tokenize_epoch(config, corpora, vocabulary, 0)
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
     plan = make_plan(lengths, data, config.seed, weights)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]

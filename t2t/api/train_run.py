@@ -70,7 +70,7 @@ def train(config: Config, workdir: Path) -> bool:
         open_run(workdir, config, measures)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
-            _log.info("training is already finished: %s holds checkpoint %d", workdir, last)
+            _log.info("training has %s; --extend=STEPS goes on", describe_end(workdir, config))
             return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
@@ -145,6 +145,8 @@ def describe_end(workdir: Path, config: Config) -> str:
     }
     finished = f"finished at step {config.training.steps}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
+    if len(config.data.directions) > 1:
+        command += f" --direction={config.data.directions[0]}"
     if not scores:
         return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
@@ -181,6 +183,8 @@ def make_training_loader(
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:
+        for corpus in corpora:
+            corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
         loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
         plan = process_0_first(lambda: epochs.open_step(first)).plan
     else:

@@ -33,7 +33,7 @@ def data_problems(data: DataConfig) -> list[str]:
     if unknown or len(set(data.filters)) < len(data.filters):
         problems.append(
             f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
-            "command line as \"('duplicates','script')\""
+            "command line as --config.data.filters=duplicates --config.data.filters=script"
         )
     if data.subword_sampling and not data.packed_length:
         problems.append(

@@ -117,7 +117,8 @@ class DataConfig:
     train_src: tuple[str, ...] = ()
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
-    # how often an epoch uses its pairs; 0.5: each epoch uses another half of them; empty: once
+    # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
+    # with subword_sampling); empty: once
     train_weights: tuple[float, ...] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019)
@@ -128,7 +129,7 @@ class DataConfig:
     test_tgt: str = ""  # source="text": their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal) | script (most letters of a side are of another script than
-    # usual) | overlap (a side is a sentence of the validation or test split)
+    # usual) | overlap (a side is a sentence of another split of the same direction)
     filters: tuple[str, ...] = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
@@ -170,8 +171,8 @@ class TokenizerConfig:
     character_coverage: float = 1.0  # share of the text's characters that become sub-words
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
     byte_fallback: bool = True
-    # lower-case both languages, as Multi30k's literature does: outputs are lower-case too, and
-    # only measures that ignore case are comparable
+    # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
+    # measures that ignore case; the validation BLEU does
     lowercase: bool = False
 
 

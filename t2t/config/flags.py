@@ -39,8 +39,8 @@ def define_config(required: bool = True) -> None:
     show_in_help("config")
 
 
-def read_config() -> Config:
-    """Returns the recipe with its overrides, validated."""
+def read_config(steps: int | None = None) -> Config:
+    """Returns the recipe with its overrides, validated; `steps` replaces `training.steps`."""
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
         raise ConfigError(f"--config={recipe} is no file; name a recipe, such as configs/base.py")
@@ -49,7 +49,10 @@ def read_config() -> Config:
         raise ConfigError(
             f"get_config() of the recipe returned {type(chosen).__name__}, not t2t.config.Config"
         )
-    return validate(build_config(dataclasses.asdict(chosen)))
+    config = build_config(dataclasses.asdict(chosen))
+    if steps is not None:
+        config.training.steps = steps
+    return validate(config)
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:

@@ -273,7 +273,7 @@ class DistantCorpus(Corpus):
             f"the text of {self.name} is not in {self._directory}; prepare it there with "
             "`python -m t2t.prepare --config=...`, or name a folder that has it in data.directory. "
             "Training needs it only if it was not prepared with --workdir, or for "
-            "training.bleu_every"
+            "training.bleu_every or data.subword_sampling"
         )
 
     def fingerprint(self) -> str:

@@ -7,7 +7,6 @@ import logging
 import tempfile
 from collections import Counter
 from pathlib import Path
-from textwrap import shorten
 
 import numpy as np
 from jaxtyping import Int, Num, UInt64
@@ -206,7 +205,7 @@ def format_report(report: DataReport) -> str:
             total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
             lines += [_format_counts("left out of training", split.dropped, total)]
             lines += [
-                f"  {name}: {shorten(src, EXAMPLE_WIDTH)} | {shorten(tgt, EXAMPLE_WIDTH)}"
+                f"  {name}: {_shorten(src)} | {_shorten(tgt)}"
                 for name, pairs in split.examples.items()
                 for src, tgt in pairs
             ]
@@ -237,6 +236,11 @@ def summarize(report: DataReport) -> str:
         "nothing unusual: no pair is repeated, in train and another split, or left out of "
         "training, and the vocabulary has all characters"
     )
+
+
+def _shorten(sentence: str) -> str:
+    text = " ".join(sentence.split())
+    return text if len(text) <= EXAMPLE_WIDTH else text[: EXAMPLE_WIDTH - 1] + "…"
 
 
 def _format_counts(title: str, counts: dict[str, int], total: int) -> str:

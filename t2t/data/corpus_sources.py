@@ -53,12 +53,12 @@ def check_paths(data: DataConfig) -> None:
 
 
 def list_parts(data: DataConfig) -> list[DataConfig]:
-    """The config of each direction and source, direction by direction, without weights.
+    """The config of each direction and source, direction by direction, without weights and filters.
 
     data.source="multi30k+text" has two sources, in that order.
     """
     return [
-        dataclasses.replace(each, source=name, train_weights=(), temperature=0.0)
+        dataclasses.replace(each, source=name, train_weights=(), temperature=0.0, filters=())
         for each in list_directions(data)
         for name in data.source.split("+")
     ]

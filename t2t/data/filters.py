@@ -74,7 +74,9 @@ def drop_foreign_scripts(corpora: Sequence[Corpus], _: Sequence[Corpus]) -> Filt
 
 
 def drop_overlap(_: Sequence[Corpus], held_out: Sequence[Corpus]) -> Filter:
-    """Drops pairs of which a side is a sentence of the validation or test split, on its side."""
+    """Drops pairs of which a side is a sentence of another split than train, on its side."""
+    if not held_out:
+        _log.warning("data.filters=overlap drops nothing: there is no split but train")
     sides: list[set[str]] = [set(), set()]
     for pair in itertools.chain.from_iterable(held_out):
         for known, text in zip(sides, pair, strict=True):
@@ -157,7 +159,7 @@ def filter_corpora(
     Args:
         corpora: all training corpora; "duplicates" looks at all.
         names: keys of `FILTERS`.
-        open_held_out: returns the corpora of the validation and test splits, for "overlap".
+        open_held_out: returns the corpora of the splits other than train, for "overlap".
         cache: the folder of the cache.
 
     Raises:
@@ -172,10 +174,11 @@ def filter_corpora(
     summary = folder / f"{identity[:32]}.json"
     paths = [summary.with_suffix(f".{number}.npy") for number in range(len(corpora))]
     if not summary.exists():
+        all_marks = [*_mark(corpora, names, held_out)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
             make_folder(folder)
             counts = []
-            for path, marks in zip(paths, _mark(corpora, names, held_out), strict=True):
+            for path, marks in zip(paths, all_marks, strict=True):
                 file = io.BytesIO()
                 np.save(file, marks)
                 write_file(path, file.getvalue())

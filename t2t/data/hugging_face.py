@@ -2,16 +2,18 @@
 
 Each split is read once, row by row, and its two columns are copied to the cache directory as two
 text files, which then serve as a `TextCorpus`: random access, and a fingerprint of the text. The
-copy appears when it is complete, so a process that is killed leaves nothing half.
+copy appears when it is complete, so what a killed process leaves is never taken for whole. Of
+several processes that copy the same split the first one to finish wins.
 """
 
 import contextlib
+import errno
 import importlib.util
+import io
 import json
 import logging
 import re
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -21,9 +23,16 @@ import tqdm
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import Corpus, DataError, TextCorpus, find_memory, hash_strings
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import (
+    atomic_path,
+    explain_write_errors,
+    make_folder,
+    remove_folder,
+    write_file,
+)
 from t2t.storage.paths import (
     find_version,
+    is_bucket,
     is_storage_error,
     make_absolute,
     make_path,
@@ -172,11 +181,15 @@ def _copy(data: DataConfig, split: str) -> None:
     with (
         tempfile.TemporaryDirectory() as scratch,  # for locks that `datasets` leaves behind
         explain_write_errors(DataError, folder, "data.cache_directory sets the folder"),
+        _let_others_win(copy),
     ):
-        make_folder(folder)
+        make_folder(folder.parent)
+        if not is_bucket(folder):
+            remove_folder(folder)  # a part of it was deleted
         with contextlib.ExitStack() as stack:
-            drafts = [stack.enter_context(atomic_path(path)) for path in copy]
-            files = [stack.enter_context(draft.open("wb")) for draft in drafts]
+            draft = stack.enter_context(atomic_path(folder))
+            draft.mkdir()
+            files = [stack.enter_context((draft / path.name).open("wb")) for path in copy]
             bar = stack.enter_context(_open_bar())
             for rows in _open_rows(data, split, scratch):
                 for sides in _read_sides(rows, data):
@@ -189,6 +202,17 @@ def _copy(data: DataConfig, split: str) -> None:
             if find_copy(data, split) != copy:
                 names = ", ".join(map(str, list_files(data, split)))
                 raise DataError(f"{names} changed while it was read; start again when it is whole")
+
+
+@contextlib.contextmanager
+def _let_others_win(copy: Sequence[Path]) -> Iterator[None]:
+    """Ignores that the folder of a copy cannot be written if another process has just done so."""
+    try:
+        yield
+    except OSError as error:
+        exists = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+        if not (exists and all(path.exists() for path in copy)):
+            raise
 
 
 def _open_bar() -> "tqdm.tqdm[NoReturn]":
@@ -304,16 +328,17 @@ def _explain(
         if path:
             _find_broken_line(path)
             raise DataError(
-                f"{origin} cannot be read after row {count()}: {_first_line(error)}"
+                f"{origin} cannot be read after row {count()}: {_shorten(error)}"
             ) from None
         raise DataError(
-            f"{origin} cannot be read: {_first_line(error)}; it is read over the network, or, with "
-            "data.hf_streaming=False, from the cache of `datasets` on this machine"
+            f"{origin} cannot be read: {_shorten(error)}; check the network, and data.hf_name: "
+            "OWNER/NAME:CONFIGURATION@REVISION"
         ) from None
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _shorten(error: Exception) -> str:
+    """The first two lines of a message: the second one often says what to choose from."""
+    return "; ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
 
 
 def _find_broken_line(path: Path) -> None:
@@ -321,21 +346,28 @@ def _find_broken_line(path: Path) -> None:
 
     `datasets` reads blocks of lines and does not say which of them it could not read.
     """
-    if ".parquet" in path.suffixes:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if ".parquet" in suffixes:
         return
+    for number, line in enumerate(_read_lines(path), start=1):
+        try:
+            text = line.decode()
+            if ".jsonl" in suffixes and text.strip():
+                json.loads(text)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8; convert the "
+                "file, for example with iconv -t UTF-8"
+            ) from None
+        except ValueError as error:
+            raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+
+
+def _read_lines(path: Path) -> Iterator[bytes]:
+    """Yields the lines of a file up to the first error; each decompressor has errors of its own."""
     with (
-        contextlib.suppress(OSError, EOFError, zlib.error),
+        contextlib.suppress(Exception),
         fsspec.open(str(path), "rb", compression="infer") as file,
+        io.BufferedReader(file) as lines,  # some decompressors have no lines of their own
     ):
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode()
-                if ".jsonl" in path.suffixes:
-                    json.loads(text)
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8; convert "
-                    "the file, for example with iconv -t UTF-8"
-                ) from None
-            except ValueError as error:
-                raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+        yield from lines

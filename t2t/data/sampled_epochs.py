@@ -1,9 +1,9 @@
 """Epochs of training text whose sub-words are sampled (`subword_sampling`), each with own tokens.
 
 While an epoch is trained on, another process tokenises the next one into the cache. The run
-directory keeps the number of batches of each epoch (`epochs.json`), so that a step names its batch
-without tokenising the epochs before it. Every process of a run does the same work; those that share
-a cache directory find what the first one wrote.
+directory keeps the number of batches of each epoch (`epochs.json`), so that the batch of a step is
+found without tokenising the epochs before it. Every process of a run does the same work; of those
+that share a cache directory, the first one to finish wins.
 """
 
 import contextlib
@@ -68,13 +68,18 @@ class SampledEpochs:
         texts = [corpus.fingerprint() for corpus in corpora]
         self._key = hash_strings(first, *texts, repr((sizes, data.train_weights, data.temperature)))
         path = workdir / _FILE
-        known = json.loads(path.read_text()) if path.exists() else {}
+        known = {}
+        if path.exists():
+            with contextlib.suppress(ValueError):  # damaged: the epochs are counted again
+                known = json.loads(path.read_text())
         # Of another config, which a run may have had before its first checkpoint: of no use.
         self._sizes: list[int] = known["batches"] if known.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
+        self._is_closing = False
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Yields the batches of steps [start, stop); removes the tokens of finished epochs."""
+        self._is_closing = False
         epoch, index = self._find(start)
         loader: Loader | None = self.open(epoch)
         with ThreadPoolExecutor(1, "next epoch") as thread, contextlib.ExitStack() as children:
@@ -95,7 +100,8 @@ class SampledEpochs:
     def open(self, epoch: int) -> Loader:
         """Opens the tokens of an epoch, or makes them; returns their loader.
 
-        The loader's steps are its own, from the epoch's number times the batches of this epoch.
+        The loader counts steps as if all epochs had as many batches as this one: this epoch begins
+        at step `epoch * plan.steps_per_epoch`.
         """
         if self._opened and self._opened[0] == epoch:
             return self._opened[1]
@@ -117,10 +123,12 @@ class SampledEpochs:
         """Returns the epoch of a step, and the number of its batch within the epoch."""
         epoch = 0
         while True:
-            if epoch == len(self._sizes):
+            if is_new := epoch == len(self._sizes):
                 self.open(epoch)
             if step < self._sizes[epoch]:
                 return epoch, step
+            if is_new:
+                self._remove(epoch)
             step -= self._sizes[epoch]
             epoch += 1
 
@@ -141,13 +149,14 @@ class SampledEpochs:
         try:
             yield child
         finally:
-            child.terminate()
+            self._is_closing = True
+            child.send_signal(signal.SIGINT)
             child.wait()
 
     def _open_after(self, child: "subprocess.Popen[str]", epoch: int) -> Loader:
         """Opens an epoch when the process that tokenises it has ended."""
         _, errors = child.communicate()
-        if child.returncode == -signal.SIGTERM:
+        if self._is_closing:
             raise RuntimeError("training ended before this epoch")  # nobody asks for the result
         if child.returncode:
             reason = (errors.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
@@ -183,7 +192,12 @@ def find_folder(config: Config) -> Path:
 
 
 def main() -> None:
-    """Tokenises an epoch; the arguments are the run directory and the epoch's number."""
+    """Tokenises an epoch; the arguments are the run directory and the epoch's number.
+
+    Ctrl-C removes what is unfinished. A SIGTERM to all processes of a job is for training, which
+    sends Ctrl-C at its end.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workdir, epoch = make_run_path(sys.argv[1]), int(sys.argv[2])
     config = load_config(workdir / "config.json")
     corpora = [corpus for corpus, _ in open_training(config.data)]

@@ -50,8 +50,8 @@ class SampledTokenizer(Tokenizer):
     """A tokenizer whose `encode` samples, with random numbers named by `stream` and the text.
 
     A sentence is not sampled if it, or the sample, has more than `max_length` sub-words: so the
-    same sentences are too long for training in every epoch. Nor is one that contains "▁", which
-    SentencePiece treats as a space of another kind.
+    same sentences are too long for training in every epoch. Nor is a sentence sampled that contains
+    "▁", which SentencePiece treats as a space of another kind.
     """
 
     def __init__(
@@ -226,7 +226,8 @@ class UnigramSampler(Sampler):
         """Draws one sub-word of all words at a time, until all are at their beginning.
 
         A node is a place in a word, counted over all words; its edges are the sub-words that end
-        there. Node i lies in [limit, limit of the next edge) for a uniform number from [i, i + 1).
+        there. A uniform number from [i, i + 1) draws the first edge of node i whose limit is above
+        it.
         """
         ends = np.cumsum([len(word) + 1 for word in words], dtype=int) - 1  # last nodes
         edges = [edge for word, end in zip(words, ends, strict=True)
@@ -236,7 +237,9 @@ class UnigramSampler(Sampler):
         starts = ends - [len(word) for word in words]
         nodes, places = ends[numbers], np.arange(len(numbers))
         while len(places):
-            drawn = np.searchsorted(limits, nodes + random.random(len(nodes)), side="right")
+            # Rounded, the sum may be nodes + 1, which is an edge of the next node.
+            uniform = np.minimum(nodes + random.random(len(nodes)), np.nextafter(nodes + 1.0, 0))
+            drawn = np.searchsorted(limits, uniform, side="right")
             for place, i in zip(places.tolist(), ids[drawn].astype(int).tolist(), strict=True):
                 rows[place].append(i)
             nodes = origins[drawn].astype(int)

@@ -224,7 +224,8 @@ class Watch:
             return
         self._write_table(best)
         self._save_best(best, best_params)
-        stale = len({step for step, _ in self._rows if step > best[0]})
+        start = load_config(self._workdir / "config.json").training.schedule_start
+        stale = len({step for step, _ in self._rows if step > max(best[0], start)})
         if self._patience and stale >= self._patience and not self._is_trained():
             value = self._value(best)
             reason = (

@@ -141,11 +141,19 @@ def score_corpus(
 
 
 def score_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], tgt_language: str
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tgt_language: str,
+    *,
+    lowercase: bool = False,
 ) -> dict[str, Score]:
-    """Scores a corpus by bleu and chrf, which are fast enough for validation during training."""
+    """Scores a corpus by bleu and chrf, which are fast enough for validation during training.
+
+    With `lowercase` they are of lower-cased text.
+    """
+    suffix = "_lowercase" if lowercase else ""
     return {
-        name: make_measure(name, tgt_language).score(hypotheses, references)
+        name: make_measure(name + suffix, tgt_language).score(hypotheses, references)
         for name in ("bleu", "chrf")
     }
 

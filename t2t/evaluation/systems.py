@@ -57,6 +57,13 @@ def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
     """Raises `EvaluationError` if runs share a seed or differ in more than their seed."""
     first, *others = evaluations
     for other in others:
+        kinds = [each.result["checkpoint"].rpartition("-")[0] for each in (first, other)]
+        if kinds[0] != kinds[1]:
+            described = " and ".join(each.result["checkpoint"] for each in (first, other))
+            raise EvaluationError(
+                f"{operand}: the seeds were evaluated with checkpoints of two kinds, {described}; "
+                "name the file of one evaluation of each"
+            )
         if changed := [
             name for name in list_changes(first, other) if not name.startswith(_MAY_DIFFER)
         ]:

@@ -36,6 +36,7 @@ class Validation:
             MeasureError: a package is missing.
         """
         self._every = config.training.bleu_every
+        self._lowercase = config.tokenizer.lowercase
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
         }
@@ -86,7 +87,7 @@ class Validation:
         """Returns BLEU and chrF of a direction."""
         sources, references = self._pairs[name]
         found = [best.text for best in self._translators[name].translate(params, sources)]
-        scores = score_bleu(found, references, self._languages[name])
+        scores = score_bleu(found, references, self._languages[name], lowercase=self._lowercase)
         return {measure: score.value for measure, score in scores.items()}
 
 

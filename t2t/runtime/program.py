@@ -52,6 +52,16 @@ def define_models() -> None:
         show_in_help(name)
 
 
+def define_checkpoint() -> None:
+    """Adds --checkpoint."""
+    flags.DEFINE_string(
+        "checkpoint",
+        "best",
+        "last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving "
+        "average of training.ema_decay.",
+    )
+
+
 def define_direction() -> None:
     """Adds `--direction`, for runs with several directions."""
     flags.DEFINE_string(

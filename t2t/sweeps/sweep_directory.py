@@ -11,11 +11,14 @@ any time.
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, flatten
+from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.measures import CASED_MEASURES
+from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import RunError, lock
@@ -23,6 +26,7 @@ from t2t.training.run_directory import RunError, lock
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
+_CHECKPOINT = r"last|best|\d+|avg:[1-9]\d*|ema(:\d+)?"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,33 @@ class EvaluationProtocol:
     checkpoint: str
     measure: str = "bleu"
     direction: str = ""  # such as en-de; may be empty if runs have only one
+
+
+def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
+    """Checks that each run can be scored so once it is trained.
+
+    Raises:
+        ConfigError: a checkpoint, direction or measure does not fit a run.
+    """
+    for run in runs:
+        checkpoint = run.row.checkpoint or protocol.checkpoint
+        for each in checkpoint.split(","):
+            if not re.fullmatch(_CHECKPOINT, each):
+                raise ConfigError(
+                    f"{run.name}: checkpoint {each!r} is unknown; use last, best, STEP, avg:COUNT, "
+                    "ema or ema:STEP"
+                )
+            if each.startswith("ema") and not run.config.training.ema_decay:
+                raise ConfigError(
+                    f"{run.name}: checkpoint {each!r} needs training.ema_decay; set it, for "
+                    "example to 0.999, or score another checkpoint"
+                )
+        choose_direction(run.config.data, protocol.direction)
+        if run.config.tokenizer.lowercase and protocol.measure in CASED_MEASURES:
+            raise ConfigError(
+                f"{run.name}: tokenizer.lowercase makes outputs lower-case, and --measure="
+                f"{protocol.measure} counts that as errors; use --measure=bleu_lowercase"
+            )
 
 
 def find_score(workdir: Path, run: Run) -> Path:

@@ -141,11 +141,18 @@ def find_state(workdir: Path, run: Run) -> str:
 
 def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     """Describes how all systems were scored; empty without systems."""
+    results = {name: system.evaluations[0].result for name, system in systems.items()}
+    if not results:
+        return []
+    first = next(iter(results.values()))
+    checkpoint, *others = dict.fromkeys(result["checkpoint"] for result in results.values())
+    own = "".join(
+        f" ({each}: {', '.join(name for name in results if results[name]['checkpoint'] == each)})"
+        for each in others
+    )
     return [
-        f"Scored on the {result['split']} split, checkpoint {result['checkpoint']}, "
-        f"{result['num_sentences']} sentences. {measure}: "
-        f"{result['measures'][measure]['definition']}"
-        for result in [system.evaluations[0].result for system in systems.values()][:1]
+        f"Scored on the {first['split']} split, checkpoint {checkpoint}{own}, "
+        f"{first['num_sentences']} sentences. {measure}: {first['measures'][measure]['definition']}"
     ]
 
 

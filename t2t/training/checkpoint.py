@@ -221,7 +221,7 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
             return _restore_step(workdir, int(step)), step
         case _:
             raise RunError(
-                f"checkpoint {which!r} is unknown; use last, best, a step, avg:COUNT or ema"
+                f"checkpoint {which!r} is unknown; use last, best, STEP, avg:COUNT, ema or ema:STEP"
             )
 
 
@@ -319,8 +319,8 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
     folder = make_absolute(workdir / "checkpoints" / str(step) / item)
     if item == "ema" and not folder.exists() and step in list_steps(workdir):
         raise RunError(
-            f"checkpoint {step} of {workdir} has no moving average of the parameters, since it was "
-            "written with training.ema_decay=0; use last, best or avg:COUNT"
+            f"checkpoint {step} of {workdir} has no moving average of the parameters: training had "
+            "training.ema_decay=0, or --save_params wrote it; use last, best or avg:COUNT"
         )
     try:
         with ocp.StandardCheckpointer() as checkpointer:

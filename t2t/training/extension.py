@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from pathlib import Path
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.config.rules import validate
 from t2t.training.run_directory import RunError, list_steps
@@ -25,7 +25,8 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
         config: other fields, such as those of the schedule; by default the run's own.
 
     Raises:
-        ConfigError: there is no run, or the config breaks a rule.
+        ConfigError: there is no run, the config breaks a rule, or the extension is not longer than
+            its warm-up.
         RunError: the run is not finished.
     """
     saved = load_config(workdir / "config.json")
@@ -46,5 +47,10 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
             workdir, num_steps, last, last + num_steps,
         )  # fmt: skip
     chosen = saved if config is None else config
+    if num_steps <= chosen.training.warmup_steps:
+        raise ConfigError(
+            f"--extend={num_steps}: the learning rate would only rise, over training.warmup_steps="
+            f"{chosen.training.warmup_steps}; give more steps, or a shorter warm-up"
+        )
     training = dataclasses.replace(chosen.training, schedule_start=start, steps=start + num_steps)
     return validate(dataclasses.replace(chosen, training=training))

@@ -2,6 +2,7 @@ import bz2
 import dataclasses
 import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
     pack: dict[str, Callable[[bytes], bytes]] = {
         ".gz": gzip.compress,
         ".bz2": bz2.compress,
+        ".xz": lzma.compress,
         ".zst": zstandard.ZstdCompressor().compress,
     }
     path.write_bytes(pack.get(path.suffix, bytes)(content))
@@ -220,6 +222,45 @@ def test_file_that_changes_while_it_is_read_is_refused(
     with pytest.raises(DataError, match=r"a\.tsv, .*b\.tsv changed while .* read; start again"):
         open_train(tmp_path, first, second)
     assert not [*(tmp_path / "cache").rglob("*.txt")]
+
+
+def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
+    read, first = hugging_face._read_sides, list[Corpus]()
+
+    def read_beside_another(rows: Any, data: DataConfig) -> Any:
+        monkeypatch.undo()
+        first.append(corpus_sources.open_split(data, "train"))
+        yield from read(rows, data)
+
+    monkeypatch.setattr(hugging_face, "_read_sides", read_beside_another)
+    second = corpus_sources.open_split(data, "train")
+    assert [*first[0]] == [*second] == PAIRS
+    assert not [*(tmp_path / "cache").rglob(".*")]
+
+
+def test_copy_of_which_a_part_was_deleted_is_made_again(tmp_path: Path) -> None:
+    data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
+    corpus_sources.open_split(data, "train")
+    hugging_face.find_copy(data, "train")[1].unlink()
+    assert [*corpus_sources.open_split(data, "train")] == PAIRS
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+def test_line_that_is_not_utf8_is_found_in_compressed_files(tmp_path: Path, suffix: str) -> None:
+    path = write_bytes(tmp_path / f"a.TSV{suffix}", to_tsv(PAIRS) + b"caf\xe9\tx\n")
+    with pytest.raises(DataError, match=rf"line {len(PAIRS) + 2}: byte 0xe9 is not UTF-8"):
+        open_train(tmp_path, path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+def test_file_of_another_compression_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.tsv{suffix}"
+    path.write_bytes(to_tsv(PAIRS))
+    with pytest.raises(DataError, match=rf"a\.tsv{suffix} cannot be read after row 0: "):
+        open_train(tmp_path, path)
 
 
 @pytest.fixture

@@ -178,4 +178,4 @@ def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPat
     iterator = begin(run)
     next(iterator)
     iterator.close()
-    assert [child.returncode for child in children] == [-signal.SIGTERM]
+    assert [child.returncode for child in children] == [-signal.SIGINT]

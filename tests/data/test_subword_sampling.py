@@ -117,6 +117,20 @@ def test_unigram_samples_have_their_exact_probabilities(unigram: Vocabulary) -> 
         check_probabilities(draw(UnigramSampler(unigram.src, alpha), word), expected)
 
 
+class LargestNumbers(np.random.Generator):
+    """Draws the largest float32 below 1, which is 1 when it is added to a large number."""
+
+    def random(self, size: int) -> np.ndarray:  # type: ignore[override]
+        return np.full(size, np.nextafter(1, 0))
+
+
+def test_unigram_sampling_ends_whatever_is_drawn(unigram: Vocabulary) -> None:
+    sampler = UnigramSampler(unigram.src, 0.1)
+    words = [find_word(unigram.src), *"aeinst"]
+    rows = sampler.sample([" ".join(words)], LargestNumbers(np.random.PCG64(0)))
+    assert unigram.src.decode(rows) == [" ".join(words)]
+
+
 HOSTILE = st.text(st.sampled_from("ab eiEnst.,\t\u00a0\u2581\u2028é☃\U0001f600\0"), max_size=30)
 
 

@@ -191,6 +191,16 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
         assert watch.follow(scorer)  # nothing is to come
 
 
+def test_patience_begins_anew_with_an_extension(run: Path) -> None:
+    set_last_step(run, 400)
+    config = load_config(run / "config.json")
+    config.training.schedule_start = 200
+    save_config(config, run / "config.json")
+    scorer = FakeScorer(run, {"100": 3.0, "200": 2.0, "300": 1.0})
+    assert not make_watch(run, patience=2).follow(scorer, timeout=0.01, poll=0.01)
+    assert read_stop_request(run) is None
+
+
 def test_training_at_its_end_is_not_told_to_stop(run: Path) -> None:
     scorer = FakeScorer(run, {"100": 3.0, "200": 2.0, "300": 1.0})
     assert make_watch(run, patience=2).follow(scorer)

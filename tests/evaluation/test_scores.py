@@ -105,6 +105,13 @@ def test_case_counts_only_where_the_definition_says_so() -> None:
     assert scores["exact_match"].value == 0
 
 
+def test_validation_bleu_may_ignore_case() -> None:
+    found = ["ein hund läuft am strand ."]
+    references = ["Ein Hund läuft am Strand ."]
+    assert score_bleu(found, references, "de", lowercase=True)["bleu"].value == pytest.approx(100)
+    assert score_bleu(found, references, "de")["bleu"].value < 50
+
+
 def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi30ks() -> None:
     def treat(lines: list[str], compound: str) -> list[str]:
         return [line.replace("rot-weiße", compound) for line in lines]

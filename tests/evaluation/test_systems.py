@@ -104,6 +104,12 @@ def test_other_recipe_or_the_same_seed_is_no_seed_of_a_system(
         read_system(f"{first},{tmp_path}/second", "test", "")
 
 
+def test_seeds_are_evaluated_with_one_kind_of_checkpoint(first: Path, tmp_path: Path) -> None:
+    save(tmp_path / "second", spoil(4), config={"seed": 1}, checkpoint="ema-100")
+    with pytest.raises(EvaluationError, match="checkpoints of two kinds, 100 and ema-100; name"):
+        read_system(f"{first},{tmp_path}/second", "test", "")
+
+
 def test_changes_are_those_of_either_config(tmp_path: Path) -> None:
     one = save(tmp_path / "1", spoil(3), config={"model.num_heads": 4, "model.d_ff": 64})
     other = save(tmp_path / "2", spoil(3), config={"model.num_heads": 1, "seed": 3})

@@ -4,8 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config, DataConfig, TrainingConfig
-from t2t.sweeps.sweep_directory import EvaluationProtocol, list_recorded, lock_sweep, open_sweep
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from t2t.sweeps.sweep_directory import (
+    EvaluationProtocol,
+    check_protocol,
+    list_recorded,
+    lock_sweep,
+    open_sweep,
+)
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.run_directory import RunError
 
@@ -42,6 +54,35 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
         "one_head-seed0: model.num_heads: 1 -> 2",
         "one_head-seed0: training.steps: 100000 -> 7",
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "checkpoint", "message"),
+    [
+        (Config(), "lst", "base-seed0: checkpoint 'lst' is unknown; use last, best, STEP"),
+        (Config(), "last,ema", "base-seed0: checkpoint 'ema' needs training.ema_decay; set it"),
+        (
+            Config(data=DataConfig(directions=("en-de", "en-fr"))),
+            "last",
+            "name one with --direction",
+        ),
+        (
+            Config(tokenizer=TokenizerConfig(lowercase=True)),
+            "avg:5",
+            "--measure=bleu counts that as errors; use --measure=bleu_lowercase",
+        ),
+    ],
+)
+def test_scoring_that_would_fail_after_training_is_refused(
+    base: Config, checkpoint: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_protocol(EvaluationProtocol("validation", checkpoint), make(base))
+
+
+def test_rows_may_name_their_own_checkpoint() -> None:
+    rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema:300")]
+    check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
 
 
 def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:

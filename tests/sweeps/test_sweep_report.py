@@ -78,6 +78,15 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert text.count(".svg)") == 2
 
 
+def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
+    for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
+        folder = tmp_path / f"{name}-seed0"
+        save(folder, spoil(8), name="sweep", nats=1.0, checkpoint=checkpoint)
+    runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})])[0]
+    write_report(tmp_path, runs, "bleu")
+    assert "checkpoint 100 (ema-100: ema), 24 sentences" in (tmp_path / "report.md").read_text()
+
+
 def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     for name, perplexity in (("base-seed0", 4.0), ("base-seed1", 9.0)):

@@ -74,6 +74,12 @@ def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
     assert rows["big"].overrides["training.learning_rate"] == 0.002121
 
 
+def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
+    base = Config(model=ModelConfig(feed_forward="swiglu", num_kv_heads=2, dropout=0.0))
+    names = {row.name for row in read_rows(ROOT / "configs/sweeps/modern.py", base)}
+    assert not names & {"swiglu", "grouped_query", "bpe_dropout", "r_drop"}
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
     base = read_recipe(recipe)
