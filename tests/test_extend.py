@@ -135,16 +135,16 @@ def test_extension_that_made_no_step_may_be_corrected(
     with monkeypatch.context() as patch:
         patch.setattr(Interruption, "reached", lambda self, step: True)
         assert not train_run.train(extend(run, MORE), run)
-    corrected = extend(run, 3, change(config, training={"learning_rate": 0.002}))
-    assert corrected.training.steps == STEPS + 3
+    corrected = extend(run, 5, change(config, training={"learning_rate": 0.002}))
+    assert corrected.training.steps == STEPS + 5
     assert train_run.train(corrected, run)
-    assert list_steps(run)[-1] == STEPS + 3
+    assert list_steps(run)[-1] == STEPS + 5
 
 
 def test_same_command_extends_once_and_another_length_once_more(extended: Path) -> None:
     assert extend(extended, MORE) == load_config(extended / "config.json")
-    again = extend(extended, 3).training
-    assert (again.schedule_start, again.steps) == (STEPS + MORE, STEPS + MORE + 3)
+    again = extend(extended, 5).training
+    assert (again.schedule_start, again.steps) == (STEPS + MORE, STEPS + MORE + 5)
 
 
 def test_run_that_is_not_finished_is_not_extended(

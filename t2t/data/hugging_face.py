@@ -8,21 +8,24 @@ several processes that copy the same split the first one to finish wins.
 
 import contextlib
 import errno
-import importlib.util
-import io
 import json
-import logging
-import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn
 
-import fsspec
 import tqdm
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import Corpus, DataError, TextCorpus, find_memory, hash_strings
+from t2t.data.hugging_face_rows import (
+    COMPRESSED,
+    explain_errors,
+    import_datasets,
+    open_rows,
+    read_name,
+    read_sides,
+)
 from t2t.storage.atomic_files import (
     atomic_path,
     explain_write_errors,
@@ -38,27 +41,6 @@ from t2t.storage.paths import (
     make_path,
     measure_size,
 )
-
-_BLOCK = 1000  # rows read at a time
-_LINE_BREAK = re.compile("\r\n|[\r\n]")
-_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
-# Every cell is text as it stands: "NA" is no missing value, and a quote in a TSV file is a quote.
-_PLAIN = {"keep_default_na": False, "na_filter": False, "skip_blank_lines": False}
-_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {  # suffix -> builder of `datasets`, its options
-    ".tsv": ("csv", {**_PLAIN, "sep": "\t", "quoting": 3}),  # 3: csv.QUOTE_NONE
-    ".csv": ("csv", _PLAIN),
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    ".parquet": ("parquet", {}),
-}
-
-
-class _Rows(NamedTuple):
-    """Rows of one file, or of a split of a data set on the Hub."""
-
-    origin: str  # for messages
-    path: Path | None
-    rows: Any  # `datasets.Dataset` or `datasets.IterableDataset`
 
 
 def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
@@ -100,9 +82,9 @@ def prepare_hf(data: DataConfig) -> None:
         DataError: the Hub cannot be reached, or the data set is invalid.
     """
     if data.hf_name and not _find_splits(data).exists():
-        datasets = _import_datasets()
-        with _explain(data.hf_name):
-            names = _read_name(data.hf_name)
+        datasets = import_datasets()
+        with explain_errors(data.hf_name):
+            names = read_name(data.hf_name)
             splits = datasets.get_dataset_split_names(names.pop("path"), names.pop("name"), **names)
         path = _find_splits(data)
         with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
@@ -137,7 +119,7 @@ def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
 def measure_text(data: DataConfig) -> int:
     """Bytes of the training text, estimated for files that are compressed; 0: not known yet."""
     return sum(
-        measure_size(path) * (3 if path.suffix in (*_COMPRESSED, ".parquet") else 1)
+        measure_size(path) * (3 if path.suffix in (*COMPRESSED, ".parquet") else 1)
         for path in list_files(data, "train") or find_copy(data, "train")
     )
 
@@ -161,19 +143,6 @@ def _unprepared(data: DataConfig) -> DataError:
     )
 
 
-def _import_datasets() -> Any:
-    if importlib.util.find_spec("datasets") is None:
-        raise DataError(
-            "data.source='hf' needs the package datasets; pip install -r requirements-hf.txt"
-        )
-    import datasets  # here because it is slow and only this source needs it
-
-    datasets.disable_progress_bars()
-    for library in ("datasets", "huggingface_hub"):  # they log errors that they raise as well
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-    return datasets
-
-
 def _copy(data: DataConfig, split: str) -> None:
     """Copies a split into the cache: both columns, one line for each row."""
     copy = find_copy(data, split)
@@ -191,8 +160,8 @@ def _copy(data: DataConfig, split: str) -> None:
             draft.mkdir()
             files = [stack.enter_context((draft / path.name).open("wb")) for path in copy]
             bar = stack.enter_context(_open_bar())
-            for rows in _open_rows(data, split, scratch):
-                for sides in _read_sides(rows, data):
+            for rows in open_rows(data, split, list_files(data, split), scratch):
+                for sides in read_sides(rows, data):
                     for file, lines in zip(files, sides, strict=True):
                         file.write("".join(f"{line}\n" for line in lines).encode())
                     bar.update(len(sides[0]))
@@ -218,156 +187,3 @@ def _let_others_win(copy: Sequence[Path]) -> Iterator[None]:
 def _open_bar() -> "tqdm.tqdm[NoReturn]":
     """A progress bar, shown on a terminal (`disable=None`) after two seconds."""
     return tqdm.tqdm(desc="copying", unit=" pairs", unit_scale=True, delay=2, disable=None)
-
-
-def _open_rows(data: DataConfig, split: str, scratch: str) -> Iterator[_Rows]:
-    """Opens the files of a split one after the other, so that messages can name the file."""
-    datasets = _import_datasets()
-    if data.hf_name:
-        options: dict[str, Any] = {"streaming": data.hf_streaming, "split": split}
-        if data.hf_streaming:
-            options["cache_dir"] = scratch
-        with _explain(f"{data.hf_name}, {split}"):
-            rows = datasets.load_dataset(**_read_name(data.hf_name), **options)
-        yield _Rows(f"{data.hf_name}, {split}", None, rows)
-        return
-    for path in list_files(data, split):
-        builder, kwargs = _choose_builder(path, data)
-        with _explain(str(path), path):
-            if not measure_size(path):
-                raise DataError(f"{path} is empty; remove it from data.hf_files")
-            rows = datasets.load_dataset(
-                builder, data_files=[str(path)], split="train", streaming=True, cache_dir=scratch,
-                **kwargs,
-            )  # fmt: skip
-        yield _Rows(str(path), path, rows)
-
-
-def _read_name(name: str) -> dict[str, str | None]:
-    """Arguments of `load_dataset` from "OWNER/NAME:CONFIGURATION@REVISION"."""
-    rest, _, revision = name.partition("@")
-    path, _, configuration = rest.partition(":")
-    return {"path": path, "name": configuration or None, "revision": revision or None}
-
-
-def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
-    """The builder of `datasets` that reads a file, by its suffix, and the builder's options."""
-    stem = path.name.lower()
-    for suffix in _COMPRESSED:
-        stem = stem.removesuffix(suffix)
-    builder, options = _FORMATS.get(Path(stem).suffix, ("", {}))
-    if not builder:
-        raise DataError(
-            f"{path}: data.hf_files takes {', '.join(_FORMATS)}, each also with "
-            f"{', '.join(_COMPRESSED)}; rename the file by its format"
-        )
-    if builder != "csv":
-        return builder, options
-    columns = data.src_column or data.src_language, data.tgt_column or data.tgt_language
-    if all(column.isdecimal() for column in columns):  # a file without a line of names
-        return builder, {
-            **options,
-            "header": None,
-            "converters": {int(column): str for column in columns},
-        }
-    return builder, {**options, "converters": dict.fromkeys(columns, str)}
-
-
-def _read_sides(rows: _Rows, data: DataConfig) -> Iterator[list[list[str]]]:
-    """Yields the source sentences and the target sentences of a block of rows."""
-    count = 0
-    with _explain(rows.origin, rows.path, lambda: count):
-        for block in rows.rows.iter(batch_size=_BLOCK):
-            yield [_read_column(block, rows.origin, count, data, side) for side in ("src", "tgt")]
-            count += len(next(iter(block.values())))
-        if not count and rows.path:
-            raise DataError(f"{rows.origin} has no rows; remove it from data.hf_files")
-
-
-def _read_column(
-    block: Mapping[str, Sequence[Any]], origin: str, first: int, data: DataConfig, side: str
-) -> list[str]:
-    """One side of a block of rows; line breaks within a sentence become spaces."""
-    field, language = f"data.{side}_column", getattr(data, f"{side}_language")
-    column = getattr(data, f"{side}_column")
-    if not column:
-        column = f"translation.{language}" if "translation" in block else language
-    name, *keys = [column] if column in block else column.split(".")
-    if name not in block:
-        raise DataError(f"{origin} has no column {name!r}; it has {', '.join(block)}; set {field}")
-    lines = []
-    for row, value in enumerate(block[name], start=first + 1):
-        where = f"{origin}, row {row}, column {column!r}"
-        for key in keys:
-            if not isinstance(value, Mapping | None):
-                raise DataError(f"{where}: {value!r} has no keys; set {field}")
-            value = value.get(key) if value else None
-        if value is None:
-            raise DataError(f"{where}: there is no value; correct the row or remove it")
-        if not isinstance(value, str):
-            kind = type(value).__name__
-            raise DataError(f"{where}: {value!r} is no text but {kind}; set {field}")
-        lines.append(_LINE_BREAK.sub(" ", value))
-    return lines
-
-
-@contextlib.contextmanager
-def _explain(
-    origin: str, path: Path | None = None, count: Callable[[], int] = lambda: 0
-) -> Iterator[None]:
-    """Raises whatever goes wrong in reading as a `DataError` in one line.
-
-    `datasets` passes on errors of pandas, pyarrow, decompressors and HTTP clients, which have no
-    common class.
-    """
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        if path:
-            _find_broken_line(path)
-            raise DataError(
-                f"{origin} cannot be read after row {count()}: {_shorten(error)}"
-            ) from None
-        raise DataError(
-            f"{origin} cannot be read: {_shorten(error)}; check the network, and data.hf_name: "
-            "OWNER/NAME:CONFIGURATION@REVISION"
-        ) from None
-
-
-def _shorten(error: Exception) -> str:
-    """The first two lines of a message: the second one often says what to choose from."""
-    return "; ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
-
-
-def _find_broken_line(path: Path) -> None:
-    """Raises `DataError` with the first line of a text file that is not UTF-8, or no JSON.
-
-    `datasets` reads blocks of lines and does not say which of them it could not read.
-    """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if ".parquet" in suffixes:
-        return
-    for number, line in enumerate(_read_lines(path), start=1):
-        try:
-            text = line.decode()
-            if ".jsonl" in suffixes and text.strip():
-                json.loads(text)
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8; convert the "
-                "file, for example with iconv -t UTF-8"
-            ) from None
-        except ValueError as error:
-            raise DataError(f"{path}, line {number} is not JSON: {error}") from None
-
-
-def _read_lines(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a file up to the first error; each decompressor has errors of its own."""
-    with (
-        contextlib.suppress(Exception),
-        fsspec.open(str(path), "rb", compression="infer") as file,
-        io.BufferedReader(file) as lines,  # some decompressors have no lines of their own
-    ):
-        yield from lines
