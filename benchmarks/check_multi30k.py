@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t.config.files import load_config
-from t2t.data.corpus_sources import open_split
+from t2t.data.corpus_sources import open_training
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
@@ -67,7 +67,7 @@ def interrupt_and_resume(folder: Path, run: Path) -> None:
 def check_plan(run: Path) -> None:
     """Checks that an epoch uses every pair once, except dropped ones, with little padding."""
     config = load_config(run / "config.json")
-    corpus = open_split(config.data, "train")
+    [(corpus, _)] = open_training(config.data)
     vocabulary = Vocabulary.load(run / "vocab")
     tokens = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
     plan = make_plan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)

@@ -107,7 +107,9 @@ def main() -> None:
         directory = f"--config.data.directory={flags.multi30k}"
         recipes["multi30k"] = ["--config=configs/multi30k.py:en-de", directory]
     facts = {**find_revision(), "date": now(), "versions": find_versions(PACKAGES)}
-    result: dict[str, Any] = facts | {"training": {}, "translation": {}}
+    shown = f"python -m benchmarks.startup --repeats={flags.repeats}"
+    shown += " --multi30k=DATA" if flags.multi30k else ""
+    result: dict[str, Any] = {"command": shown} | facts | {"training": {}, "translation": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for recipe, options in recipes.items():

@@ -38,7 +38,7 @@ def get_config(pair: str = "en-de") -> Config:
             num_heads=4,
             position="rotary",
             norm_position="pre",
-            dropout=0.2,
+            dropout=0.25,
         ),
         data=DataConfig(
             source="multi30k",
@@ -47,8 +47,9 @@ def get_config(pair: str = "en-de") -> Config:
             max_length=64,
             batch_tokens=1024,
             packed_length=64,
+            filters=("overlap",),
         ),
-        tokenizer=TokenizerConfig(vocab_size=10_000),
+        tokenizer=TokenizerConfig(vocab_size=10_000, lowercase=True),
         training=TrainingConfig(
             steps=14_000,
             schedule="cosine",
@@ -56,9 +57,10 @@ def get_config(pair: str = "en-de") -> Config:
             warmup_steps=500,
             adam_eps=1e-8,
             clip_norm=25.0,
+            ema_decay=0.999,
             log_every=50,
-            validate_every=560,
+            validate_every=1000,
         ),
-        checkpoints=CheckpointConfig(every=560, keep_last=10),
+        checkpoints=CheckpointConfig(every=1000),
         decoding=DecodingConfig(beam_size=5, alpha=1.0),
     )

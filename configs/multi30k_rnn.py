@@ -1,7 +1,7 @@
 """A recurrent baseline on Multi30k: GRU with additive attention, 2.6M parameters.
 
     python -m t2t.train --config=configs/multi30k_rnn.py:en-de --workdir=runs/rnn-en-de
-    python -m t2t.evaluate --workdir=runs/rnn-en-de --split=test --checkpoint=avg:10
+    python -m t2t.evaluate --workdir=runs/rnn-en-de --split=test --checkpoint=ema
 
 Data, vocabulary and number of updates are those of configs/multi30k.py; a row of a batch holds one
 pair, since recurrence would carry the state over to the next one. The number of
@@ -37,8 +37,9 @@ def get_config(pair: str = "en-de") -> Config:
             max_length=64,
             batch_tokens=1024,
             num_shapes=16,
+            filters=("overlap",),
         ),
-        tokenizer=TokenizerConfig(vocab_size=10_000),
+        tokenizer=TokenizerConfig(vocab_size=10_000, lowercase=True),
         training=TrainingConfig(
             steps=14_000,
             schedule="cosine",
@@ -46,9 +47,10 @@ def get_config(pair: str = "en-de") -> Config:
             warmup_steps=500,
             adam_eps=1e-8,
             clip_norm=1.0,
+            ema_decay=0.999,
             log_every=50,
-            validate_every=560,
+            validate_every=1000,
         ),
-        checkpoints=CheckpointConfig(every=560, keep_last=10),
+        checkpoints=CheckpointConfig(every=1000),
         decoding=DecodingConfig(beam_size=5, alpha=1.0),
     )

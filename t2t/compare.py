@@ -27,7 +27,12 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score to compare.")
+    flags.DEFINE_enum(
+        "measure",
+        None,
+        MEASURES,
+        "The score to compare; default: bleu, or bleu_lowercase with tokenizer.lowercase.",
+    )
     flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
     flags.DEFINE_string(
         "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."

@@ -180,9 +180,10 @@ def define_modes() -> None:
     )
     flags.DEFINE_enum(
         "measure",
-        "bleu",
+        None,
         MEASURES,
-        "The score by which --watch, --average, --beam_sizes and --alphas choose the best.",
+        "The score by which --watch, --average, --beam_sizes and --alphas choose the best; "
+        "default: bleu, or bleu_lowercase with tokenizer.lowercase.",
     )
 
 

@@ -15,7 +15,7 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
-from t2t.config.measures import MEASURES
+from t2t.config.measures import MEASURES, choose_measure
 from t2t.config.recipes import find_recipe
 from t2t.runtime import program
 
@@ -33,12 +33,13 @@ def main() -> int:
 
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
+    measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, idle = make_runs(base, select(rows, values.only))
     if idle:
         _log.info("skipped, since they do not change the base: %s", ", ".join(idle))
     if values.report:
-        print(write_report(workdir, list_recorded(workdir, runs), values.measure))
+        print(write_report(workdir, list_recorded(workdir, runs), measure))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
@@ -46,7 +47,7 @@ def main() -> int:
     check_paths(base.data)
     open_split(choose_direction(base.data, values.direction), values.split)
     assign_resources(0, values.workers, os.environ)
-    protocol = EvaluationProtocol(values.split, values.checkpoint, values.measure, values.direction)
+    protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
     check_protocol(protocol, runs)
     programs = Programs(workdir, *read_recipe(), protocol)
     try:
@@ -55,7 +56,7 @@ def main() -> int:
         _log.info("stopped and saved; run the same command to continue the sweep")
         raise
     if values.index is None:
-        print(write_report(workdir, list_recorded(workdir, runs), values.measure))
+        print(write_report(workdir, list_recorded(workdir, runs), measure))
     return 0 if good else 1
 
 
@@ -79,7 +80,13 @@ if __name__ == "__main__":
         "validation",
         "The split on which rows are compared; keep test for the row that you choose.",
     )
-    flags.DEFINE_enum("measure", "bleu", MEASURES, "The score by which rows are compared.")
+    flags.DEFINE_enum(
+        "measure",
+        None,
+        MEASURES,
+        "The score by which rows are compared; default: bleu, or bleu_lowercase if the base has "
+        "tokenizer.lowercase.",
+    )
     flags.DEFINE_string(
         "checkpoint",
         "last",

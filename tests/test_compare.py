@@ -97,3 +97,12 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert "one_head is worse than" in output
     assert call() == (2, "", "RUN is missing; see --help\n")
     assert "--measure: <bleu|chrf|ter|" in call("--help")[1]
+
+
+def test_lower_case_outputs_are_compared_without_case(tmp_path: Path) -> None:
+    for name, every in (("one", 8), ("two", 2)):
+        lines = [line.lower() for line in spoil(every)]
+        save(tmp_path / name, lines, config={"tokenizer.lowercase": True})
+    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
+    assert text.startswith("test, 24 sentences, bleu_lowercase: nrefs:1|case:lc")
+    assert "is worse than" in text

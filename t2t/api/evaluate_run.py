@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.config.measures import CASED_MEASURES
+from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import format_measures
@@ -72,11 +72,13 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
 def watch(
     request: EvaluationRequest,
     counts: Sequence[int],
-    measure: str,
+    measure: str | None,
     patience: int,
     timeout: float,
 ) -> bool:
     """Scores checkpoints as training writes them, and prints their table.
+
+    An empty `measure` means the one of `choose_measure`.
 
     Returns:
         Whether the last step was scored; if not, no checkpoint came for `timeout` seconds.
@@ -88,6 +90,7 @@ def watch(
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False
     evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
+    measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")

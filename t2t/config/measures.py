@@ -1,7 +1,16 @@
-"""The names of the measures that `t2t.evaluation.scores` computes."""
+"""The names of the measures that `t2t.evaluation.scores` computes, and which one is used."""
 
 MEASURES = (
     "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
     "exact_match_lowercase", "bleu_multi30k", "bleu_paper",
 )  # fmt: skip
+# These count lower-case outputs as errors.
 CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper")
+
+
+def choose_measure(flag: str | None, *, lowercase: bool) -> str:
+    """Returns the measure that --measure names; by default BLEU, without case if outputs have none.
+
+    `lowercase` is `tokenizer.lowercase` of the run.
+    """
+    return flag or ("bleu_lowercase" if lowercase else "bleu")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
+from t2t.config.measures import choose_measure
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
@@ -28,9 +29,11 @@ PLOTS = (".svg", ".png", ".pdf")
 
 
 def compare(
-    operands: Sequence[str], measure: str, split: str, evaluation: str, plot: Path | None
+    operands: Sequence[str], measure: str | None, split: str, evaluation: str, plot: Path | None
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
+
+    An empty `measure` means the one of `choose_measure` for the first operand.
 
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
@@ -41,6 +44,8 @@ def compare(
         raise ConfigError(f"{' '.join(operands)}: a system is given twice")
     systems = [read_system(operand, split, evaluation) for operand in operands]
     result = systems[0].evaluations[0].result
+    lowercase = result["config"].get("tokenizer.lowercase", False)
+    measure = choose_measure(measure, lowercase=lowercase)
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
     statistics = {

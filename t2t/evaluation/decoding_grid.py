@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from t2t.config.files import load_config
+from t2t.config.measures import choose_measure
 from t2t.evaluation.checkpoint_watcher import make_label
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
 from t2t.evaluation.plots import plot_curve
@@ -18,8 +19,10 @@ from t2t.training.checkpoint import average_params, find_average_steps, restore_
 Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
 
 
-def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str) -> str:
+def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
     """Scores the mean of the last n checkpoints for each n in `counts`.
+
+    An empty `measure` means the one of `choose_measure`.
 
     Returns:
         A table, and the path of the plot that is drawn in the folder of the scores.
@@ -29,6 +32,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             `Evaluator`.
     """
     evaluator = Evaluator(request)
+    measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
     most = max(counts)
     steps = find_average_steps(request.workdir, most)
     saved = evaluator.list_saved(measure)
@@ -54,11 +58,15 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
 
 
 def scan_search(
-    request: EvaluationRequest, beam_sizes: Sequence[int], alphas: Sequence[float], measure: str
+    request: EvaluationRequest,
+    beam_sizes: Sequence[int],
+    alphas: Sequence[float],
+    measure: str | None,
 ) -> str:
     """Scores a checkpoint with every beam size and alpha, in one search per beam size.
 
-    An empty `beam_sizes` or `alphas` means the config's value.
+    An empty `beam_sizes` or `alphas` means the config's value, an empty `measure` the one of
+    `choose_measure`.
 
     Returns:
         A table.
@@ -67,6 +75,7 @@ def scan_search(
         ConfigError, RunError: as in `Evaluator`, before the first search.
     """
     config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    measure = choose_measure(measure, lowercase=config.tokenizer.lowercase)
     alphas = sorted(set(alphas)) or [config.decoding.alpha]
     evaluators = {
         size: Evaluator(
