@@ -20,7 +20,6 @@ from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
-from t2t.model.interface import Params
 from t2t.ops.choose import describe_choice
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.mesh import check_divisibility, make_mesh
@@ -102,7 +101,7 @@ def train_on_mesh(
         checkpoints.check_space(state)
         splits = name_splits(corpora, validation)
         record_start(workdir, config, vocabulary, splits, first, weights)
-        size = count_parameters(state.params)
+        size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_choice(config.model).items():
             _log.info("  %-23s %s", operation, module)
@@ -207,8 +206,3 @@ def make_training_loader(
         "is overestimated"
     )
     return loader
-
-
-def count_parameters(params: Params) -> int:
-    """Returns the number of trained parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))

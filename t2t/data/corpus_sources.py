@@ -143,6 +143,7 @@ def _unknown_split(data: DataConfig, split: str) -> DataError:
     return DataError(
         f"split {split!r} is unknown; data.source={data.source!r} has "
         f"{', '.join(list_splits(data))} here"
+        f"{'; name it in data.hf_files, such as ' + split + '=FILE' if data.hf_files else ''}"
     )
 
 

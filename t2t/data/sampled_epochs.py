@@ -73,7 +73,7 @@ class SampledEpochs:
             with contextlib.suppress(ValueError):  # damaged: the epochs are counted again
                 known = json.loads(path.read_text())
         # Of another config, which a run may have had before its first checkpoint: of no use.
-        self._sizes: list[int] = known["batches"] if known.get("key") == self._key else []
+        self._batch_counts: list[int] = known["batches"] if known.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
         self._is_closing = False
 
@@ -84,7 +84,7 @@ class SampledEpochs:
         loader: Loader | None = self.open(epoch)
         with ThreadPoolExecutor(1, "next epoch") as thread, contextlib.ExitStack() as children:
             while loader:
-                size = self._sizes[epoch]
+                size = self._batch_counts[epoch]
                 count = min(size - index, stop - start)
                 following: Future[Loader] | None = None
                 if start + count < stop:
@@ -108,10 +108,10 @@ class SampledEpochs:
         tokenized = tokenize_epoch(self._config, self._corpora, self._vocabulary, epoch)
         loader = self._make_loader(tokenized)
         self._opened = epoch, loader
-        if epoch == len(self._sizes):
-            self._sizes.append(loader.plan.steps_per_epoch)
+        if epoch == len(self._batch_counts):
+            self._batch_counts.append(loader.plan.steps_per_epoch)
             if is_first():
-                known = {"key": self._key, "batches": self._sizes}
+                known = {"key": self._key, "batches": self._batch_counts}
                 write_file(self._workdir / _FILE, json.dumps(known))
         return loader
 
@@ -123,13 +123,13 @@ class SampledEpochs:
         """Returns the epoch of a step, and the number of its batch within the epoch."""
         epoch = 0
         while True:
-            if is_new := epoch == len(self._sizes):
+            if is_new := epoch == len(self._batch_counts):
                 self.open(epoch)
-            if step < self._sizes[epoch]:
+            if step < self._batch_counts[epoch]:
                 return epoch, step
             if is_new:
                 self._remove(epoch)
-            step -= self._sizes[epoch]
+            step -= self._batch_counts[epoch]
             epoch += 1
 
     @contextlib.contextmanager
@@ -169,7 +169,7 @@ class SampledEpochs:
             vocabulary = sample_vocabulary(self._vocabulary, self._config, epoch)
             for corpus in self._corpora:
                 tagged = tag_sources(vocabulary, corpus.tag)
-                remove_tokens(corpus, tagged, find_folder(self._config))
+                remove_tokens(corpus, tagged, find_sampled_cache(self._config))
 
 
 def tokenize_epoch(
@@ -181,11 +181,11 @@ def tokenize_epoch(
         DataError: The cache cannot be written.
     """
     sampled = sample_vocabulary(vocabulary, config, epoch)
-    folder = find_folder(config)
+    folder = find_sampled_cache(config)
     return [tokenize_corpus(corpus, tag_sources(sampled, corpus.tag), folder) for corpus in corpora]
 
 
-def find_folder(config: Config) -> Path:
+def find_sampled_cache(config: Config) -> Path:
     """The cache of sampled tokens, always on this host: they are used once."""
     folder = make_path(config.data.cache_directory)
     return FOLDER.expanduser() / "sampled" if is_bucket(folder) else folder

@@ -44,7 +44,8 @@ def _differentiate(
     target_probs = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
     expected_rows = expect_rows(rows, chunk.targets, smoothing)
 
-    def compute_log_probs(hidden: Float[Array, "B t D"]) -> tuple[Array, Array]:
+    def score(hidden: Float[Array, "B t D"]) -> tuple[Array, Array]:
+        """Returns the log-probabilities, and the smoothed cross-entropy of each position."""
         logits = einsum(
             "BtD,VD->BtV",
             hidden,
@@ -61,7 +62,7 @@ def _differentiate(
         found = ((probs - target_probs) / 2 + alpha / 4 * pull) * weights
         return found.astype(dtype)
 
-    (log_p, p_loss), (log_q, q_loss) = map(compute_log_probs, chunk.hiddens)
+    (log_p, p_loss), (log_q, q_loss) = map(score, chunk.hiddens)
     p, q, log_ratio = jnp.exp(log_p), jnp.exp(log_q), log_p - log_q
     p_to_q = jnp.sum(p * log_ratio, axis=-1, keepdims=True)
     q_to_p = -jnp.sum(q * log_ratio, axis=-1, keepdims=True)
