@@ -195,9 +195,15 @@ def test_average_is_the_mean(run: Path) -> None:
             "avg:4",
             "has 3 checkpoints in a row at the regular interval, too few for an average of 4",
         ),
-        ("avg:0", "'avg:0' is unknown; use last, best, a step, avg:COUNT or ema"),
-        ("ema", "checkpoint 30 of .* has no moving average .* training.ema_decay=0; use last"),
-        ("ema:20", "checkpoint 20 of .* has no moving average .* training.ema_decay=0; use last"),
+        ("avg:0", "'avg:0' is unknown; use last, best, STEP, avg:COUNT, ema or ema:STEP"),
+        (
+            "ema",
+            "checkpoint 30 of .* has no moving average .*, or --save_params wrote it; use last",
+        ),
+        (
+            "ema:20",
+            "checkpoint 20 of .* has no moving average .*, or --save_params wrote it; use last",
+        ),
         ("ema:40", "no checkpoint of step 40; it has 10, 20, 30"),
         ("ema:best", "'ema:best' is unknown"),
         ("first", "'first' is unknown"),
