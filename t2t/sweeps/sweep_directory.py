@@ -21,12 +21,11 @@ from t2t.config.measures import CASED_MEASURES
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
-from t2t.training.run_directory import RunError, lock
+from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, lock
 
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
-_CHECKPOINT = r"last|best|\d+|avg:[1-9]\d*|ema(:\d+)?"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +47,9 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
     for run in runs:
         checkpoint = run.row.checkpoint or protocol.checkpoint
         for each in checkpoint.split(","):
-            if not re.fullmatch(_CHECKPOINT, each):
+            if not re.fullmatch(CHECKPOINT_PATTERN, each):
                 raise ConfigError(
-                    f"{run.name}: checkpoint {each!r} is unknown; use last, best, STEP, avg:COUNT, "
-                    "ema or ema:STEP"
+                    f"{run.name}: checkpoint {each!r} is unknown; use {CHECKPOINT_NAMES}"
                 )
             if each.startswith("ema") and not run.config.training.ema_decay:
                 raise ConfigError(

@@ -27,6 +27,7 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.paths import is_bucket, make_absolute
 from t2t.training.run_directory import (
+    CHECKPOINT_NAMES,
     RunError,
     first_line,
     is_regular,
@@ -220,9 +221,7 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
         case [step] if step.isdecimal():
             return _restore_step(workdir, int(step)), step
         case _:
-            raise RunError(
-                f"checkpoint {which!r} is unknown; use last, best, STEP, avg:COUNT, ema or ema:STEP"
-            )
+            raise RunError(f"checkpoint {which!r} is unknown; use {CHECKPOINT_NAMES}")
 
 
 def find_average_steps(workdir: Path, count: int) -> list[int]:

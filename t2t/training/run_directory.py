@@ -24,6 +24,9 @@ from t2t.storage.bucket_lock import LockedError, lock_in_bucket
 from t2t.storage.paths import is_bucket
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
+# What --checkpoint takes, as `checkpoint.restore_params` reads it: for messages, and as a pattern.
+CHECKPOINT_NAMES = "last, best, STEP, avg:COUNT, ema or ema:STEP"
+CHECKPOINT_PATTERN = r"last|best|\d+|avg:0*[1-9]\d*|ema(:\d+)?"
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Validation files may move, but their text may not change
