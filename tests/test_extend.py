@@ -212,10 +212,10 @@ def test_program_extends_with_the_config_of_the_run_or_of_the_flags(
         )
 
     flags = f"--config={run.parent}/recipe.py", "--config.training.learning_rate=0.001"
-    for given in (["--extend=3"], ["--extend=5", *flags]):
+    for given in (["--extend=6"], ["--extend=5", *flags]):
         done = call(*given)
         assert done.returncode == 0, done.stderr
-    assert list_steps(run)[-1] == STEPS + 8
+    assert list_steps(run)[-1] == STEPS + 11
     assert load_config(run / "config.json").training.learning_rate == 0.001
     refused = call()
     assert refused.returncode == 2

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -178,4 +177,5 @@ def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPat
     iterator = begin(run)
     next(iterator)
     iterator.close()
-    assert [child.returncode for child in children] == [-signal.SIGINT]
+    assert children
+    assert all(child.poll() is not None for child in children)
