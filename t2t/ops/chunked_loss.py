@@ -95,13 +95,7 @@ def sum_chunks(
             total, table_gradient = totals
             found = differentiate(chunk, rounded)
             for logits_gradient, hidden in zip(found.logits_gradients, chunk.hiddens, strict=True):
-                table_gradient += einsum(
-                    "BtV,BtD->VD",
-                    logits_gradient,
-                    hidden,
-                    preferred_element_type=jnp.float32,
-                    out_sharding=spec("vocabulary", "d_model"),
-                )
+                table_gradient += _differentiate_table(logits_gradient, hidden)
             return (total + found.losses.sum(), table_gradient), found.hidden_gradients
 
         start = (jnp.zeros(()), jnp.zeros_like(table))
@@ -185,6 +179,27 @@ def _differentiate(chunk: Chunks, table: Float[Array, "V E"], smoothing: float) 
     target_probs = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
     logits_gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - target_probs) * weights
     return ChunkLoss(loss, (logits_gradient.astype(dtype),), (hidden_gradient.astype(dtype),))
+
+
+def _differentiate_table(
+    logits_gradient: Float[Array, "B t V"], hidden: Float[Array, "B t D"]
+) -> Float[Array, "V D"]:
+    """Returns the gradient of the table.
+
+    A product whose first factor is contracted over its rows needs that factor transposed. On CPUs
+    this takes as long as the product, so there `hidden`, the smaller array, is the first factor.
+    """
+
+    def multiply(subscripts: str, *factors: Array, names: tuple[str, str]) -> Array:
+        return einsum(
+            subscripts, *factors, preferred_element_type=jnp.float32, out_sharding=spec(*names)
+        )
+
+    if platform() != "cpu":
+        return multiply("BtV,BtD->VD", logits_gradient, hidden, names=("vocabulary", "d_model"))
+    transposed = multiply("BtD,BtV->DV", hidden, logits_gradient, names=("d_model", "vocabulary"))
+    # Without the barrier, XLA swaps the factors again.
+    return jax.lax.optimization_barrier(transposed).T
 
 
 def expect_rows(
