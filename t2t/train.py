@@ -8,6 +8,8 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
+from t2t.runtime.accelerators import has_gpu, has_tpu
+from t2t.runtime.host_memory import keep_freed_memory
 
 
 def main() -> int:
@@ -16,6 +18,9 @@ def main() -> int:
     given = read_config(steps=values.extend) if values["config"].value else None
     if given is None and not values.extend:
         raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+
+    if not (has_gpu() or has_tpu()):
+        keep_freed_memory()
 
     from t2t.api.train_run import check_workdir, train
     from t2t.data.corpus_sources import check_paths
