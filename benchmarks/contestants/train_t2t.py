@@ -17,6 +17,7 @@ from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.token_shards import Shard, Side
 from t2t.model.flops import count_parameters, train_flops
+from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.mesh import make_mesh
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as t2t.train does
     size = SIZES[arguments.size]
     config = make_config(size, arguments)
     pairs = draw_pairs(size, 20_000)

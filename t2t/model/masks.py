@@ -16,13 +16,13 @@ HIDDEN = -1e4  # logit of a hidden key
 def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
     """Returns the segment of each source position, from 0; a segment ends with EOS."""
     ends = (src == EOS_ID).astype(jnp.int32)
-    return jax.lax.optimization_barrier(jnp.cumsum(ends, axis=1) - ends)
+    return jnp.cumsum(ends, axis=1) - ends
 
 
 def target_segment_ids(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """Returns the segment of each target position, from 0; a segment begins with BOS."""
     begins = (tgt_in == BOS_ID) & (jnp.arange(tgt_in.shape[1]) > 0)
-    return jax.lax.optimization_barrier(jnp.cumsum(begins.astype(jnp.int32), axis=1))
+    return jnp.cumsum(begins.astype(jnp.int32), axis=1)
 
 
 def positions_in_segments(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:

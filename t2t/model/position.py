@@ -104,9 +104,7 @@ class Rotary(Position):
         width = x.shape[-1]
         rates = jnp.exp(jnp.arange(0, width, 2) * (-math.log(10_000) / width))
         angles = (positions[:, None] * rates)[:, None, :]  # T 1 K/2
-        # Without the barrier, XLA computes cosine and sine again for each row and head.
-        cos, sin = jax.lax.optimization_barrier((jnp.cos(angles), jnp.sin(angles)))
-        cos, sin = cos.astype(x.dtype), sin.astype(x.dtype)
+        cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
         first, second = jnp.split(x, 2, axis=-1)
         return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 

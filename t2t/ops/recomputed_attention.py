@@ -46,6 +46,9 @@ def dot_product_attention(
     if bias is not None:
         by_group = groups, repeats * query.shape[1], bias.shape[-1]
         bias = jnp.reshape(bias, by_group, out_sharding=spec("heads", None, None))
+    if platform() == "cpu":
+        # XLA would compute the mask inside of the softmax, whose loop it then cannot vectorise.
+        mask = jax.lax.optimization_barrier(mask)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     attend = _make_attend(mask, divisor, drop)
     return ungroup_results(attend(group_queries(query, groups), keys, values, bias), query.shape)
