@@ -199,7 +199,8 @@ def _differentiate_table(
         return multiply("BtV,BtD->VD", logits_gradient, hidden, names=("vocabulary", "d_model"))
     transposed = multiply("BtD,BtV->DV", hidden, logits_gradient, names=("d_model", "vocabulary"))
     # Without the barrier, XLA swaps the factors again.
-    return jax.lax.optimization_barrier(transposed).T
+    kept: Float[Array, "D V"] = jax.lax.optimization_barrier(transposed)
+    return kept.T
 
 
 def expect_rows(
