@@ -31,6 +31,7 @@ class Operations:
     project: Callable[..., Sequence[Float[Array, "B T G _"]]]  # matmul.project
     standardize: Callable[..., Float[Array, "B T D"]]  # norm.standardize
     relu: Callable[[Float[Array, "..."]], Float[Array, "..."]]  # jax.nn.relu
+    rotate: Callable[[Array, Array], Float[Array, "B T H K"]]  # position.rotate
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # dropout.dropout
     # The identity on (module, x), see `Policy.order_gradients`.
     order_gradients: Callable[[nnx.Module, Array], tuple[nnx.Module, Float[Array, "B T D"]]]

@@ -14,6 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ConfigError, ModelConfig
+from t2t.model.compute_policy import Policy
 from t2t.runtime.mesh import spec
 
 
@@ -97,16 +98,36 @@ class Learned(Position):
 class Rotary(Position):
     """Rotary embeddings: rotates pairs of query and key dimensions (Su et al. 2021)."""
 
+    def __init__(self, policy: Policy):
+        """`policy` chooses the implementation of `rotate`."""
+        self.policy = policy
+
     def rotate(
         self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
     ) -> Float[Array, "B T H K"]:
-        """Rotates dimensions i and i + d_k/2 by the angle position / 10000^(2i/d_k)."""
-        width = x.shape[-1]
-        rates = jnp.exp(jnp.arange(0, width, 2) * (-math.log(10_000) / width))
-        angles = (positions[:, None] * rates)[:, None, :]  # T 1 K/2
-        cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
-        first, second = jnp.split(x, 2, axis=-1)
-        return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+        """Rotates as the function `rotate` of this module."""
+        return self.policy.operations.rotate(x, positions)
+
+
+def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "T"]) -> Float[Array, "B T H K"]:
+    """Rotates dimensions i and i + K/2 by the angle position / 10000^(2i/K)."""
+    angles = rotary_angles(positions, x.shape[-1])
+    return rotate_pairs(x, jnp.cos(angles), jnp.sin(angles))
+
+
+def rotary_angles(positions: Int[Array, "T"], width: int) -> Float[Array, "T 1 W"]:
+    """Returns position / 10000^(2i/width) for each i < W = width / 2."""
+    rates = jnp.exp(jnp.arange(0, width, 2) * (-math.log(10_000) / width))
+    return (positions[:, None] * rates)[:, None, :]
+
+
+def rotate_pairs(
+    x: Float[Array, "B T H K"], cos: Float[Array, "T 1 W"], sin: Float[Array, "T 1 W"]
+) -> Float[Array, "B T H K"]:
+    """Rotates dimensions i and i + W of x by the angles with these cosines and sines; K = 2 W."""
+    cos, sin = cos.astype(x.dtype), sin.astype(x.dtype)
+    first, second = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 
 
 class Relative(Position):
@@ -164,7 +185,7 @@ class Alibi(Position):
         return -jnp.asarray(slopes, jnp.float32)[:, None, None] * distance
 
 
-def make_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Position:
+def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal: bool) -> Position:
     """Creates the positional encoding of the encoder, or with `causal` that of the decoder."""
     match config.position:
         case "sinusoidal":
@@ -172,7 +193,7 @@ def make_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Posit
         case "learned":
             return Learned(config, key)
         case "rotary":
-            return Rotary()
+            return Rotary(policy)
         case "relative":
             return Relative(config, key, causal=causal)
         case "alibi":

@@ -57,8 +57,8 @@ class Transformer(EncoderDecoder):
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.dropout_rate = config.dropout
-        self.src_position = make_position(config, next(keys), causal=False)
-        self.tgt_position = make_position(config, next(keys), causal=True)
+        self.src_position = make_position(config, policy, next(keys), causal=False)
+        self.tgt_position = make_position(config, policy, next(keys), causal=True)
         self.encoder = nnx.List(
             EncoderLayer(config, policy, next(keys)) for _ in range(encoder_depth)
         )

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import find_variant
-from t2t.model import attention, dropout, matmul, norm
+from t2t.model import attention, dropout, matmul, norm, position
 from t2t.model.compute_policy import Operations, Policy
 from t2t.model.interface import Params
 from t2t.model.kv_cache import KeyValue, KVCache
@@ -35,6 +35,7 @@ from t2t.ops import (
     gradient_order,
     recomputed_attention,
     relu,
+    rotary,
     tpu_attention,
 )
 from t2t.ops import dropout as fast_dropout
@@ -55,6 +56,7 @@ TEXTBOOK = Operations(
     project=matmul.project,
     standardize=norm.standardize,
     relu=jax.nn.relu,
+    rotate=position.rotate,
     dropout=dropout.dropout,
     order_gradients=keep_xla_order,
     smoothed_cross_entropy=loss.smoothed_cross_entropy,
@@ -91,6 +93,7 @@ FAST = Operations(
     project=fast_matmul.project,
     standardize=fast_norm.standardize,
     relu=relu.relu,
+    rotate=rotary.rotate,
     dropout=fast_dropout.dropout,
     order_gradients=gradient_order.weights_first,
     smoothed_cross_entropy=chunked_loss.smoothed_cross_entropy,
@@ -152,6 +155,8 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     names = [field.name for field in dataclasses.fields(Operations)]
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
+    elif config.position != "rotary":
+        names.remove("rotate")
     modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
     if config.kernels == "textbook":
         return modules

@@ -101,7 +101,7 @@ def attend_to_self(
 
     def run(x: Float[Array, "B T D"], mask: Bool[Array, "T T"]) -> Any:
         attention = MultiHeadAttention(config, POLICY, jax.random.key(0))
-        position = make_position(config, jax.random.key(1), causal=True)
+        position = make_position(config, POLICY, jax.random.key(1), causal=True)
         query, memory = attention.project(x, position, jnp.arange(QUERIES))
         weights = {name: getattr(attention, name)[...] for name in ("query_key_value", "output")}
         return attention.attend(query, memory, mask[None, None]), weights

@@ -10,12 +10,12 @@ from jaxtyping import Array, Float
 from t2t.config.fields import ModelConfig
 from t2t.model.position import Position, Relative, encode_sinusoidal, make_position
 from tests import reference
-from tests.model.small_models import SMALL
+from tests.model.small_models import POLICY, SMALL
 
 
 def make(position: str, *, causal: bool = False, **changes: Any) -> Position:
     config = dataclasses.replace(SMALL, position=position, **changes)
-    return make_position(config, jax.random.key(0), causal=causal)
+    return make_position(config, POLICY, jax.random.key(0), causal=causal)
 
 
 def find_bias(position: Position, query: Array, key: Array) -> Float[Array, "H T S"]:
@@ -114,4 +114,4 @@ def test_without_positions_nothing_changes() -> None:
 
 def test_unknown_position_is_refused() -> None:
     with pytest.raises(ValueError, match=r"model.position='polar' is unknown"):
-        make_position(ModelConfig(position="polar"), jax.random.key(0), causal=True)
+        make_position(ModelConfig(position="polar"), POLICY, jax.random.key(0), causal=True)

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
-from t2t.model import attention, dropout, matmul, norm
+from t2t.model import attention, dropout, matmul, norm, position
 from t2t.model.compute_policy import Operations
 from t2t.model.feed_forward import FeedForward
 from t2t.model.kv_cache import KeyValue, KVCache
@@ -28,6 +28,7 @@ from t2t.ops import (
     gradient_order,
     recomputed_attention,
     relu,
+    rotary,
     tpu_attention,
 )
 from t2t.ops import dropout as fast_dropout
@@ -162,6 +163,12 @@ CASES = {
         ROWS,
     ),
     "relu": Case(jax.nn.relu, relu.relu, ROWS),
+    "rotary embeddings": Case(
+        position.rotate,
+        rotary.rotate,
+        {(BATCH, QUERIES, HEADS, 2 * D_K): ("batch", None, "heads", None)},
+        (jnp.arange(QUERIES),),
+    ),
     "dropout": Case(dropout.dropout, fast_dropout.dropout, ROWS, (0.3, KEY)),
     "order of gradients": Case(
         feed(TEXTBOOK.order_gradients),
