@@ -42,7 +42,7 @@ def test_validation_translates_where_it_is_asked_to(
     bleu = f"{with_bleu['validation/bleu']:.4g} at step 4"
     assert caplog.messages[-1] == (
         f"finished at step 4; validation bleu: last {bleu}, best {bleu}; "
-        f"to evaluate: python -m t2t.evaluate --workdir={tmp_path}/run"
+        f"to evaluate: python -m t2t.evaluate --workdir={tmp_path}/run --split=validation"
     )
 
 
@@ -100,5 +100,6 @@ def test_without_a_validation_split_training_needs_none(
     with caplog.at_level("INFO"):
         assert train_run.train(blind, tmp_path / "run")
     assert caplog.messages[-1].startswith("finished at step 5; to evaluate: ")
+    assert caplog.messages[-1].endswith("--src=FILE --ref=FILE --checkpoint=last")
     assert read_figures(tmp_path / "run", "validation/") == []
     assert list_steps(tmp_path / "run") == [5]

@@ -5,6 +5,7 @@ from pathlib import Path
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.directions import list_directions
+from t2t.data.filters import describe_dropped
 from t2t.data.packing import make_plan
 from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
@@ -54,6 +55,6 @@ def prepare_run(config: Config, workdir: Path) -> None:
         f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
-        f"{plan.describe_dropped()}\n"
+        f"{', '.join(filter(None, [describe_dropped(corpora), plan.describe_dropped()]))}\n"
         f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
     )

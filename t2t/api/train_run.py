@@ -12,7 +12,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from t2t.config.fields import Config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import open_training, open_validation
+from t2t.data.corpus_sources import list_splits, open_training, open_validation
+from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
@@ -146,6 +147,9 @@ def describe_end(workdir: Path, config: Config) -> str:
     command = f"python -m t2t.evaluate --workdir={workdir}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"
+    splits = list_splits(config.data)
+    if "test" not in splits:
+        command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
     if not scores:
         return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
@@ -199,7 +203,7 @@ def make_training_loader(
         plan.steps_per_epoch,
         shapes,
         100 * plan.padding_share(),
-        plan.describe_dropped(),
+        ", ".join(filter(None, [describe_dropped(corpora), plan.describe_dropped()])),
     )
     _log.info(
         "a shape's first step compiles, which takes some seconds or more; until then the time left "

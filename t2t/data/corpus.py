@@ -28,6 +28,7 @@ Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
+_UNPACK = {".zst": "zstd -d", ".xz": "xz -d", ".bz2": "bzip2 -d"}
 _STRIDE = 64  # lines between two whose places are kept
 
 
@@ -131,9 +132,14 @@ class TextFile:
                 text.decode()
             except UnicodeDecodeError as error:
                 line = first + text[: error.start].count(b"\n") + 1
+                unpack = _UNPACK.get(self.path.suffix)
                 raise DataError(
                     f"{self.path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8; "
-                    "convert the file, for example with iconv -t UTF-8"
+                    + (
+                        f"of compressed files only .gz can be read: unpack it with {unpack}"
+                        if unpack
+                        else "convert the file, for example with iconv -t UTF-8"
+                    )
                 ) from None
 
 

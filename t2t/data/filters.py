@@ -5,6 +5,7 @@ nothing of filters. The text is read once: which filter drops which pair is kept
 a hash of all texts that decide it.
 """
 
+import collections
 import functools
 import hashlib
 import io
@@ -193,10 +194,19 @@ def filter_corpora(
     for corpus in filtered:
         if not len(corpus):
             raise DataError(
-                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: {corpus.dropped}; "
+                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: "
+                f"{describe_dropped([corpus])}; "
                 "remove a filter, or this corpus"
             )
     return [*filtered]
+
+
+def describe_dropped(corpora: Sequence[Corpus]) -> str:
+    """The number of pairs of all corpora that each filter dropped, as text."""
+    counts: collections.Counter[str] = collections.Counter()
+    for corpus in corpora:
+        counts.update(corpus.dropped)
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _mark(

@@ -166,9 +166,8 @@ def explain_errors(
     except Exception as error:
         if path:
             _find_broken_line(path)
-            raise DataError(
-                f"{origin} cannot be read after row {count()}: {_shorten(error)}"
-            ) from None
+            place = f" after row {rows}" if (rows := count()) else ""
+            raise DataError(f"{origin} cannot be read{place}: {_shorten(error)}") from None
         raise DataError(
             f"{origin} cannot be read: {_shorten(error)}; check the network, and data.hf_name: "
             "OWNER/NAME:CONFIGURATION@REVISION"

@@ -60,6 +60,7 @@ def define_checkpoint() -> None:
         "last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving "
         "average of training.ema_decay.",
     )
+    show_in_help("checkpoint")
 
 
 def define_direction() -> None:

@@ -138,7 +138,13 @@ def explain_write_errors(
             advice = "check the name of the bucket, your credentials and the network"
         elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = "change the permissions, or choose another folder"
-        elif number in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        elif number in (
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.EISDIR,
+            errno.EEXIST,
+            errno.ENAMETOOLONG,
+        ):
             advice = "choose another path"
         else:  # a full disk, or an error of Orbax, which has a text but no number
             advice = "free some space there, or choose another folder"

@@ -43,7 +43,7 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
     elif last >= end:
         _log.info(
             "%s has been extended by %d steps; to extend it as much again, leave out --extend and "
-            "set training.schedule_start=%d training.steps=%d",
+            "give --config, --config.training.schedule_start=%d and --config.training.steps=%d",
             workdir, num_steps, last, last + num_steps,
         )  # fmt: skip
     chosen = saved if config is None else config

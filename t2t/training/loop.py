@@ -50,7 +50,8 @@ def train(
 
             if step == first + 1:
                 report.flush()
-                validate.compile(state.params)
+                if not interruption.reached(step):
+                    validate.compile(state.params)
                 report.restart_clock()
             scores = None
             if step % config.validate_every == 0 or step == config.steps:

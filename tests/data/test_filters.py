@@ -105,7 +105,7 @@ def test_fingerprint_names_texts_and_filters(tmp_path: Path) -> None:
 
 
 def test_filters_that_leave_nothing_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"drop all pairs of part 0: \{'identical': 1\}"):
+    with pytest.raises(DataError, match=r"drop all pairs of part 0: 1 identical; remove"):
         apply(["identical"], tmp_path, [[("x", "x")]])
 
 

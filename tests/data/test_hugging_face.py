@@ -138,7 +138,7 @@ BAD_FILES = {
     ),
     "too many fields": (
         "a.tsv", change_row(10_000, b"a\tb\tc\n"),
-        r"a\.tsv cannot be read after row \d+: .*Expected 2 fields in line 10001, saw 3",
+        r"a\.tsv cannot be read.*: .*Expected 2 fields in line 10001, saw 3",
     ),
     "missing column": (
         "a.tsv", to_tsv([("a", "b")], "en\tfr\n"),
@@ -171,7 +171,7 @@ BAD_FILES = {
     "empty file": ("a.tsv", b"", r"a\.tsv is empty; remove it from data\.hf_files"),
     "names alone": ("a.tsv", b"en\tde\n", r"a\.tsv has no rows; remove it from data\.hf_files"),
     "unknown format": ("a.xml", b"<x/>", r"a\.xml: data\.hf_files takes \.tsv, \.csv, .*rename"),
-    "no Parquet": ("a.parquet", b"PAR1", r"a\.parquet cannot be read after row 0: "),
+    "no Parquet": ("a.parquet", b"PAR1", r"a\.parquet cannot be read: "),
 }  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
 def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(gzip.compress(os.urandom(99).hex().encode() + to_tsv(PAIRS * 999))[:-20])
-    with pytest.raises(DataError, match=r"a\.tsv\.gz cannot be read after row \d+: "):
+    with pytest.raises(DataError, match=r"a\.tsv\.gz cannot be read.*: "):
         open_train(tmp_path, path)
     with pytest.raises(DataError, match=r"none\.tsv does not exist; data\.hf_files names it"):
         open_train(tmp_path, tmp_path / "none.tsv")
@@ -256,7 +256,7 @@ def test_line_that_is_not_utf8_is_found_in_compressed_files(tmp_path: Path, suff
 def test_file_of_another_compression_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.tsv{suffix}"
     path.write_bytes(to_tsv(PAIRS))
-    with pytest.raises(DataError, match=rf"a\.tsv{suffix} cannot be read after row 0: "):
+    with pytest.raises(DataError, match=rf"a\.tsv{suffix} cannot be read: "):
         open_train(tmp_path, path)
 
 

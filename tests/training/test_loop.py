@@ -122,6 +122,13 @@ def test_checkpoint_carries_the_scores_of_its_step(run: Run) -> None:
     assert find_best_step(run.workdir) == 8
 
 
+def test_signal_in_the_first_step_saves_without_compiling_validation(run: Run) -> None:
+    _, finished = run.train(at_step(1, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert not finished
+    assert run.compiled == []
+    assert list_steps(run.workdir) == [1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_step_and_saves(run: Run, number: signal.Signals) -> None:
     before = signal.getsignal(number)
