@@ -14,14 +14,14 @@ from jaxtyping import Int, Num, UInt64
 from t2t.config.fields import Config, DataConfig
 from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
-from t2t.data.corpus import Corpus, Pair
+from t2t.data.corpus import Corpus, DataError, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions, list_tags, tag_sources
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path
 
 _log = logging.getLogger(__name__)
@@ -263,7 +263,14 @@ def _format_histogram(title: str, histogram: Histogram) -> str:
 
 
 def report_data(config: Config, vocabulary_path: Path | None, output: Path | None) -> None:
-    """Prints the report, and writes it to `output` as JSON."""
+    """Prints the report, and writes it to `output` as JSON.
+
+    Raises:
+        DataError: `output` cannot be written.
+    """
+    if output:
+        with explain_write_errors(DataError, output):
+            check_writable(output.parent)
     if vocabulary_path:
         vocabulary = Vocabulary.load(vocabulary_path)
     else:
