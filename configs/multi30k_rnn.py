@@ -41,7 +41,7 @@ def get_config(pair: str = "en-de") -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000, lowercase=True),
         training=TrainingConfig(
-            steps=14_000,
+            steps=18_000,
             schedule="cosine",
             learning_rate=0.002,
             warmup_steps=500,
