@@ -183,8 +183,6 @@ def _open_part(data: DataConfig) -> list[Corpus]:
 
 def _find_split(data: DataConfig, split: str) -> Corpus | None:
     """Opens a split of one source; None if the source does not have it."""
-    if data.source == "multi30k":
-        split = multi30k.find_split(split)
     match data.source:
         case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in _list_splits(data):
             return None

@@ -33,11 +33,6 @@ CHECKSUMS = {  # SHA-256 of the text, because a .gz contains its time stamp
 }
 
 
-def find_split(split: str) -> str:
-    """The name of a split as t2t calls it; Multi30k's own, such as "val", is accepted as well."""
-    return next((name for name, stem in _STEMS.items() if stem == split), split)
-
-
 def open_multi30k(data: DataConfig, split: str) -> Corpus:
     """Opens a split; downloads its files if they are missing and `data.directory` is empty.
 

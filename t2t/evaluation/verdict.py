@@ -11,9 +11,9 @@ def describe(
     """Says whether the second system is better, worse or not distinguishable, with the figures."""
     first, second = names
     low, high = comparison.interval
-    p_values = f"p = {comparison.p_value:.3g}"
+    p_values = f"p {_format_p(comparison.p_value)}"
     if comparison.adjusted != comparison.p_value:
-        p_values += f", {comparison.adjusted:.3g} with Holm's correction"
+        p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
     if comparison.seed_error is None:
         errors = f"{comparison.sentence_error:.2g} from {num_sentences} sentences"
     else:
@@ -36,6 +36,10 @@ def describe(
         _describe_coverage(comparison),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _format_p(p_value: float) -> str:
+    return "< 1e-6" if p_value < 1e-6 else f"= {p_value:.3g}"
 
 
 def _describe_coverage(comparison: Comparison) -> str:

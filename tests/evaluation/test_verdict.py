@@ -21,6 +21,7 @@ def test_single_runs_say_that_the_seed_is_not_covered() -> None:
         "another verdict."
     )
     assert say(dataclasses.replace(CLEAR, better=False)).startswith("new is worse than old: +1.5")
+    assert "two-sided p < 1e-6;" in say(dataclasses.replace(CLEAR, p_value=0.0, adjusted=0.0))
 
 
 def test_seeds_and_sentences_are_both_named() -> None:
