@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
     (tmp_path / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     figures = [
         {"step": 50, "time": 0.0, "train/loss": 4.0},
-        {"step": 50, "time": 0.0, "validation/loss": 3.5, "validation/perplexity": 33.1},
+        {"step": 50, "time": 0.0, "validation/loss": 3.5, "validation/loss/en-de": 3.25},
         {"step": 60, "time": 0.0, "train/loss": None},
     ]
     half = '{"step": 70, "ti'  # a line that is being written
@@ -77,6 +77,7 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert "step 60 of 100000" in lines
     assert "train/loss nan at step 60" in lines
     assert "validation/loss 3.5 at step 50" in lines
+    assert "validation/loss/en-de 3.25 at step 50" in lines
     assert "checkpoints 40, 50" in lines
     [evaluation] = [line for line in lines if line.startswith("test-100: ")]
     assert evaluation.endswith("checkpoint 100, test, 24 sentences, beam 4, alpha 0.6, "
@@ -106,6 +107,20 @@ def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:
     assert "step 0 of 100000" in text
     assert "checkpoints  none" in text
     assert "none yet" in text
+
+
+def test_filters_and_weights_of_a_corpus_are_shown(run: Path) -> None:
+    corpus = {"name": "a.en | a.de", "pairs": 1000, "sha256": "feed" * 16}
+    corpus |= {"dropped": {"duplicates": 3, "ratio": 1}, "weight": 1.5}
+    entry = START | {"corpora": {"train": [corpus]}}
+    (run / "ledger.jsonl").write_text(f"{json.dumps(entry)}\n")
+    [line] = [line for line in read_lines(run) if line.startswith("train ")]
+    assert line.endswith("; dropped: 3 duplicates, 1 ratio; an epoch uses each pair 1.5 times")
+
+
+def test_run_that_stopped_before_the_first_line_of_its_log_is_at_its_checkpoint(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    assert "step 50 of 100000" in read_lines(run)
 
 
 def test_program_shows_runs_and_answers_help(run: Path) -> None:

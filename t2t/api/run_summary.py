@@ -65,13 +65,21 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield name, f"{value[:16]}, sha256 of the programs and recipes"
         case "corpora":
             for split, corpora in value.items():
-                for corpus in corpora:
-                    digest = corpus["sha256"][:16]
-                    yield split, f"{corpus['pairs']} pairs, {digest}, {corpus['name']}"
+                yield from ((split, describe_corpus(corpus)) for corpus in corpora)
         case "versions" | "environment" | "config" | "compute" | "operations":
             yield name, ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
         case _ if value is not None:
             yield name, str(value)
+
+
+def describe_corpus(corpus: Mapping[str, Any]) -> str:
+    """Describes a corpus of the ledger: its size, text and name, what was dropped, its weight."""
+    text = f"{corpus['pairs']} pairs, {corpus['sha256'][:16]}, {corpus['name']}"
+    if dropped := corpus.get("dropped"):
+        text += f"; dropped: {', '.join(f'{count} {rule}' for rule, count in dropped.items())}"
+    if (weight := corpus.get("weight", 1)) != 1:
+        text += f"; an epoch uses each pair {weight:.4g} times"
+    return text
 
 
 def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
@@ -79,13 +87,15 @@ def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
     last: dict[str, tuple[int, float | None]] = {}
     for figures in read_metrics(workdir):
         last |= {name: (figures["step"], value) for name, value in figures.items()}
-    yield f"step {last['step'][0] if last else 0} of {steps}"
-    rows = []
-    for name in ("train/loss", "validation/loss", "validation/perplexity", "validation/bleu"):
-        if name in last:
-            step, value = last[name]
-            rows.append([name, f"{math.nan if value is None else value:.4g} at step {step}"])
-    rows.append(["checkpoints", ", ".join(map(str, list_steps(workdir))) or "none"])
+    checkpoints = list_steps(workdir)
+    logged = last["step"][0] if last else 0
+    yield f"step {max(logged, *checkpoints, 0)} of {steps}"
+    rows = [
+        [name, f"{math.nan if value is None else value:.4g} at step {step}"]
+        for name, (step, value) in last.items()
+        if name == "train/loss" or name.startswith("validation/")
+    ]
+    rows.append(["checkpoints", ", ".join(map(str, checkpoints)) or "none"])
     yield format_table(rows)
 
 
