@@ -3,7 +3,12 @@
 import re
 
 from t2t.config.fields import DataConfig
+from t2t.config.variants import CHOICES
 
+_FIELDS_OF_SOURCE = {
+    "text": "train_src train_tgt validation_src validation_tgt test_src test_tgt".split(),
+    "hf": "hf_name hf_files src_column tgt_column".split(),
+}
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 
 
@@ -48,6 +53,14 @@ def _source_problems(data: DataConfig) -> list[str]:
     problems = []
     if len(set(sources)) < len(sources):
         problems.append(f"data.source={data.source!r} names a source twice; name each once")
+    if set(sources) <= set(CHOICES["data.source"]):  # a registered source may use any field
+        problems += [
+            f"data.{name}={getattr(data, name)!r} is not used by data.source={data.source!r}; "
+            f"choose data.source={source!r}, or leave it empty"
+            for source, names in _FIELDS_OF_SOURCE.items()
+            for name in names
+            if source not in sources and getattr(data, name)
+        ]
     if "text" in sources:
         problems += _text_problems(data)
     if "hf" in sources:
@@ -132,4 +145,10 @@ def _hf_problems(data: DataConfig) -> list[str]:
         for entry in data.hf_files
         if not re.fullmatch(r"\w+=.+", entry)
     ]
+    splits = [entry.partition("=")[0] for entry in data.hf_files]
+    if splits and "train" not in splits:
+        problems.append(
+            f"data.hf_files has files for {', '.join(dict.fromkeys(splits))} only; name the "
+            "training files as train=FILE"
+        )
     return problems

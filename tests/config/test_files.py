@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config import type_checks
+from t2t.config.data_rules import FILTERS
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config, override, overrides, save_config
 
@@ -23,7 +24,7 @@ OVERRIDES = st.fixed_dictionaries(
         "model.residual": st.booleans(),
         "model.dropout": st.floats(0, 1, exclude_max=True),
         "data.source": st.just("tfds"),
-        "data.train_src": st.lists(st.text()).map(tuple),
+        "data.filters": st.lists(st.sampled_from(FILTERS), unique=True).map(tuple),
         "data.train_weights": st.lists(st.floats(0.1, 9), max_size=1).map(tuple),
         "data.cache_directory": st.text(),
         "training.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
