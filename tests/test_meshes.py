@@ -95,6 +95,14 @@ def test_run_continues_on_fewer_devices_and_another_mesh(
     assert_same_losses(tmp_path / "run", on_one_device)
 
 
+def test_run_with_muon_continues_on_another_mesh(config: Config, tmp_path: Path) -> None:
+    muon = change(config, training={"optimizer": "muon"})
+    train_on(1, MeshConfig(), muon, tmp_path / "one", steps=5)
+    train_on(8, MESHES["data, fsdp and tensor"], muon, tmp_path / "run", steps=3)
+    train_on(2, MeshConfig(), muon, tmp_path / "run", steps=5)
+    assert_same_losses(tmp_path / "run", tmp_path / "one", steps=5)
+
+
 def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
     config: Config, on_one_device: Path, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def get_rows(base: Config) -> list[Row]:
                 "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
             },
         ),
+        Row("muon", {"training.optimizer": "muon"}),  # Jordan et al. 2024
         # The exponential moving average of the parameters is scored instead of the last ones.
         Row("ema", {"training.ema_decay": 0.999}, checkpoint="ema"),
         *some,

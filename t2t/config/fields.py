@@ -191,7 +191,9 @@ class TrainingConfig:
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
     cooldown_steps: int = 0
-    optimizer: str = "adam"  # adam, or a registered optimiser
+    # adam | muon (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a
+    # registered optimiser
+    optimizer: str = "adam"
     adam_b1: float = 0.9  # beta_1 of Adam, in [0, 1)
     adam_b2: float = 0.98  # beta_2 of Adam, in [0, 1)
     adam_eps: float = 1e-9  # epsilon of Adam

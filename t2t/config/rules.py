@@ -146,6 +146,8 @@ def _transformer_problems(model: ModelConfig) -> list[str]:
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str]:
     problems = []
+    if model.kind == "rnn" and training.optimizer == "muon":
+        problems.append("training.optimizer='muon' needs model.kind='transformer'; use 'adam'")
     start, cooldown = training.schedule_start, training.cooldown_steps
     if start >= training.steps:
         return [

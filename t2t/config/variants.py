@@ -30,7 +30,7 @@ CHOICES = {
     "data.sampled_sides": ("both", "src", "tgt"),
     "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
-    "training.optimizer": ("adam",),
+    "training.optimizer": ("adam", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),

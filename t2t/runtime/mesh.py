@@ -75,6 +75,16 @@ def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
     return placed
 
 
+def gather(x: jax.Array, axes: Sequence[int]) -> jax.Array:
+    """Makes these dimensions of x unsharded; the others stay as they are."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    parts = enumerate(jax.typeof(x).sharding.spec)
+    cut = PartitionSpec(*(None if axis in axes else part for axis, part in parts))
+    gathered: jax.Array = jax.sharding.reshard(x, cut)
+    return gathered
+
+
 def platform() -> str:
     """Platform of the mesh's devices, `cpu`, `gpu` or `tpu`; they may be on another machine."""
     device = jax.sharding.get_abstract_mesh().abstract_device

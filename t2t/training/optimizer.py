@@ -17,22 +17,24 @@ from t2t.config.fields import Config
 from t2t.config.variants import find_variant
 from t2t.model.interface import Params
 from t2t.runtime.mesh import reshard_like, shard_over_data
+from t2t.training.muon import make_muon
 from t2t.training.schedule import make_schedule
 
 
 def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam or a registered optimiser (`config/variants.py`), with a schedule.
+    """Section 5.3: Adam, or Muon or a registered optimiser (`config/variants.py`), with a schedule.
 
     With `training.clip_norm`, gradients are clipped before the optimiser sees them.
     """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)
+    adam = optax.adam(schedule, b1=training.adam_b1, b2=training.adam_b2, eps=training.adam_eps)
     optimizer: optax.GradientTransformation
     match training.optimizer:
         case "adam":
-            optimizer = optax.adam(
-                schedule, b1=training.adam_b1, b2=training.adam_b2, eps=training.adam_eps
-            )
+            optimizer = adam
+        case "muon":
+            optimizer = make_muon(schedule, adam)
         case other:
             optimizer = find_variant("training.optimizer", other)(training, schedule)
     if training.clip_norm:

@@ -114,6 +114,19 @@ COMBINATIONS = {
         "data.train_src has 0 files and data.train_tgt 0; "
         "data.source='text' needs equally many, at least one",
     ),
+    "files need the source that reads them": (
+        {"data": {"source": "multi30k", "train_src": ("a.en",)}},
+        "data.train_src=('a.en',) is not used by data.source='multi30k'; "
+        "choose data.source='text', or leave it empty",
+    ),
+    "a misspelt split is no training split": (
+        {"data": {"source": "hf", "hf_files": ("trian=a.tsv",)}},
+        "data.hf_files has files for trian only; name the training files as train=FILE",
+    ),
+    "Muon does not know the matrices of a recurrent model": (
+        {"model": {"kind": "rnn"}, "training": {"optimizer": "muon"}},
+        "training.optimizer='muon' needs model.kind='transformer'; use 'adam'",
+    ),
     "files come in pairs": (
         {"data": TEXT | {"train_tgt": ("a.de", "b.de")}},
         "data.train_src has 1 files and data.train_tgt 2; "

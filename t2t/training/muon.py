@@ -1,0 +1,72 @@
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): orthogonal updates.
+
+If U S V^T is the momentum of a matrix, the update is U V^T: every direction moves equally far, also
+those with small gradients. Adam updates all other parameters: biases, norms, the tables of
+embeddings and positions, and what registered variants of the model add.
+"""
+
+import jax.numpy as jnp
+import optax
+from jax.tree_util import DictKey, tree_map_with_path
+from jaxtyping import Array, Float
+
+from t2t.model.interface import Params
+from t2t.runtime.mesh import gather, reshard_like
+
+MOMENTUM = 0.95
+# Root mean square of an update, as large as Adam's usually is, so that both can have the same
+# learning rate (Liu et al. 2025, https://arxiv.org/abs/2502.16982).
+SIZE = 0.2
+# The dimensions of inputs and outputs in parameters that hold matrices. Other dimensions count
+# matrices: each attention head has its own, and so has each factor of a gated linear unit.
+MATRICES = {
+    "query": (0, 2),
+    "key_value": (0, 2),
+    "query_key_value": (0, 2),
+    "output": (1, 2),
+    "inner": (1, 2),
+    "outer": (0, 1),
+}
+
+
+def make_muon(
+    learning_rate: optax.Schedule, adam: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """Muon for the matrices of a Transformer, and `adam` for its other parameters."""
+    muon = optax.chain(
+        optax.trace(MOMENTUM, nesterov=True),
+        optax.stateless(lambda momenta, _: tree_map_with_path(_find_update, momenta)),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+    return optax.partition({"muon": muon, "adam": adam}, _choose_optimizers)
+
+
+def _choose_optimizers(params: Params) -> Params:
+    chosen: Params = tree_map_with_path(
+        lambda path, _: "muon" if path[-1].key in MATRICES else "adam", params
+    )
+    return chosen
+
+
+def _find_update(path: tuple[DictKey, ...], momentum: Array) -> Array:
+    """The update of a parameter. Devices that share a matrix gather it, and compute the same."""
+    axes = MATRICES[path[-1].key]
+    matrices = jnp.moveaxis(gather(momentum, axes), axes, (-2, -1))
+    updates = SIZE * max(matrices.shape[-2:]) ** 0.5 * orthogonalize(matrices)
+    return reshard_like(jnp.moveaxis(updates, (-2, -1), axes), momentum)
+
+
+def orthogonalize(matrices: Float[Array, "*count M N"]) -> Float[Array, "*count M N"]:
+    """Returns about U V^T of each matrix U S V^T, by a polynomial in X instead of the SVD.
+
+    Five times X <- a X + b (X X^T) X + c (X X^T)^2 X, where a, b and c make small singular values
+    grow fast; in the end most of them lie between 0.7 and 1.2.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    x: Array = matrices if wide else matrices.mT  # X X^T has the smaller size
+    x /= jnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + 1e-8
+    for _ in range(5):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return x if wide else x.mT

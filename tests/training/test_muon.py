@@ -1,0 +1,110 @@
+"""Muon: what an orthogonal update is, of which parameters, and the same on every mesh."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array
+from optax import contrib
+
+from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
+from t2t.model.build import describe_model
+from t2t.model.interface import Params
+from t2t.runtime.mesh import make_mesh, spec
+from t2t.training.muon import MATRICES, MOMENTUM, SIZE, make_muon, orthogonalize
+from t2t.training.optimizer import apply_updates, make_optimizer
+
+TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
+
+
+def draw(*shape: int) -> Array:
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (3, 8, 24)])
+def test_singular_values_become_about_one_and_singular_vectors_stay(shape: tuple[int, ...]) -> None:
+    matrices = draw(*shape)
+    u, _, v = jnp.linalg.svd(matrices, full_matrices=False)
+    inside = u.mT @ orthogonalize(matrices) @ v.mT  # S of the result, if U and V have not changed
+    values = jnp.diagonal(inside, axis1=-2, axis2=-1)
+    assert 0.6 < values.min() < values.max() < 1.3
+    np.testing.assert_allclose(inside - values[..., None] * jnp.eye(8), 0, atol=1e-4)
+
+
+def test_zero_gradient_gives_a_zero_update() -> None:
+    assert not orthogonalize(jnp.zeros((4, 8))).any()
+
+
+def test_update_is_that_of_optax() -> None:
+    """From step 100 on: optax corrects the bias of its average, which then makes no difference."""
+    params = {"outer": draw(24, 16)}
+
+    def find_update(optimizer: optax.GradientTransformation) -> Array:
+        def step(state: optax.OptState, number: Array) -> tuple[optax.OptState, Array]:
+            gradient = {"outer": jnp.sin(number * params["outer"])}
+            updates, state = optimizer.update(gradient, state, params)
+            return state, updates["outer"]
+
+        _, updates = jax.lax.scan(step, optimizer.init(params), jnp.arange(200.0))
+        return updates[100:]
+
+    update = find_update(make_muon(lambda _: 0.1, optax.adam(0.1)))
+    expected = find_update(contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE))
+    np.testing.assert_allclose(update, expected, atol=5e-3 * 0.1 * SIZE)
+    assert float(jnp.sqrt(jnp.mean(update**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"feed_forward": "swiglu", "norm": "rms", "num_kv_heads": 2},
+        {"position": "learned", "tie_embeddings": "none"},
+        {"position": "relative", "d_k": 6, "d_v": 10},
+    ],
+)
+def test_every_matrix_is_known_with_its_inputs_and_outputs(changes: dict[str, Any]) -> None:
+    _, params = describe_model(dataclasses.replace(TINY, **changes), 50, 50)
+    found = set()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = path[-1].key
+        if leaf.ndim >= 2 and name != "table" and "bias" not in name:
+            found.add(name)
+            assert len(MATRICES[name]) == 2
+            assert leaf.ndim == 2 or leaf.shape[({0, 1, 2} - {*MATRICES[name]}).pop()] <= 4
+    assert found == {*MATRICES}
+
+
+def test_update_is_the_same_on_a_mesh() -> None:
+    config = Config(training=TrainingConfig(optimizer="muon", schedule="constant"))
+
+    def take_steps() -> Params:
+        params = {
+            "query": jax.device_put(draw(16, 4, 8), spec("d_model", "heads", None)),
+            "output": jax.device_put(draw(4, 8, 16), spec("heads", None, "d_model")),
+            "inner": jax.device_put(draw(2, 16, 24), spec(None, "d_model", "d_ff")),
+            "outer": jax.device_put(draw(24, 16), spec("d_ff", "d_model")),
+            "table": jax.device_put(draw(40, 16), spec("vocabulary", "d_model")),
+        }
+        optimizer = make_optimizer(config)
+        state = jax.jit(optimizer.init)(params)
+
+        @jax.jit
+        def step(params: Params, state: optax.OptState) -> tuple[Params, optax.OptState]:
+            updates, state = optimizer.update(jax.tree.map(jnp.sin, params), state, params)
+            return apply_updates(params, updates, where=jnp.array(True)), state
+
+        for _ in range(3):
+            params, state = step(params, state)
+        assert all(jax.tree.leaves(jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), params)))
+        return params
+
+    alone = take_steps()
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        shared = take_steps()
+        assert shared["query"].sharding.spec == spec("d_model", "heads", None)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), shared, alone)
