@@ -117,7 +117,7 @@ def test_perplexities_share_the_loss_and_count_sub_words_or_words(
     assert token["detail"].endswith(f"nats, {tokens} sub-words, {words} words")
     assert math.log(token["value"]) * tokens == pytest.approx(math.log(word["value"]) * words)
     assert "vocabulary" in token["definition"]
-    assert "in float32" in token["definition"]
+    assert "in float32 on the raw references" in token["definition"]
     assert "vocabulary" not in word["definition"]
 
 

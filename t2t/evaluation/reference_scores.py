@@ -63,8 +63,10 @@ class ReferenceScorer:
         if not math.isfinite(loss.perplexity(words)):
             _log.warning("no perplexity: the model's loss is not finite, or very large")
             return {}, sentences
+        text = "lower-cased" if self._config.tokenizer.lowercase else "raw"
         definition = (
-            f"teacher forcing in JAX in {DTYPE} on the raw references, EOS included, no smoothing"
+            f"teacher forcing in JAX in {DTYPE} on the {text} references, "
+            "EOS included, no smoothing"
         )
         if self._num_skipped:
             definition += (
