@@ -1,12 +1,13 @@
 """Rows of Hugging Face `datasets`, file by file, and what is wrong with them in one line."""
 
 import contextlib
+import csv
 import importlib.util
 import io
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,12 +90,17 @@ def read_name(name: str) -> dict[str, str | None]:
     return {"path": path, "name": configuration or None, "revision": revision or None}
 
 
-def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
-    """The builder of `datasets` that reads a file, by its suffix, and the builder's options."""
+def _find_format(path: Path) -> tuple[str, dict[str, Any]]:
+    """The entry of `_FORMATS` by a file's suffix."""
     stem = path.name.lower()
     for suffix in COMPRESSED:
         stem = stem.removesuffix(suffix)
-    builder, options = _FORMATS.get(Path(stem).suffix, ("", {}))
+    return _FORMATS.get(Path(stem).suffix, ("", {}))
+
+
+def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
+    """The builder of `datasets` that reads a file, and the builder's options."""
+    builder, options = _find_format(path)
     if not builder:
         raise DataError(
             f"{path}: data.hf_files takes {', '.join(_FORMATS)}, each also with "
@@ -114,13 +120,17 @@ def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
 
 def read_sides(rows: Rows, data: DataConfig) -> Iterator[list[list[str]]]:
     """Yields the source sentences and the target sentences of a block of rows."""
-    count = 0
+    count, has_empty_cells = 0, False
     with explain_errors(rows.origin, rows.path, lambda: count):
         for block in rows.rows.iter(batch_size=_BLOCK):
-            yield [_read_column(block, rows.origin, count, data, side) for side in ("src", "tgt")]
-            count += len(next(iter(block.values())))
+            sides = [_read_column(block, rows.origin, count, data, side) for side in ("src", "tgt")]
+            has_empty_cells = has_empty_cells or any("" in lines for lines in sides)
+            yield sides
+            count += len(sides[0])
         if not count and rows.path:
             raise DataError(f"{rows.origin} has no rows; remove it from data.hf_files")
+        if has_empty_cells and rows.path and _find_format(rows.path)[0] == "csv":
+            _find_short_row(rows.path)
 
 
 def _read_column(
@@ -201,7 +211,31 @@ def _find_broken_line(path: Path) -> None:
             raise DataError(f"{path}, line {number} is not JSON: {error}") from None
 
 
-def _read_lines(path: Path) -> Iterator[bytes]:
+def _find_short_row(path: Path) -> None:
+    """Raises `DataError` with the first row of a TSV or CSV file that has too few fields.
+
+    `datasets` reads the fields that are missing as empty text. A blank line stands for empty cells.
+    """
+    options = _find_format(path)[1]
+    with (
+        contextlib.closing(_read_lines(path)) as lines,
+        contextlib.suppress(csv.Error),  # a field of more than 128 KiB
+    ):
+        rows = csv.reader(
+            (line.decode(errors="replace") for line in lines),
+            delimiter=options.get("sep", ","),
+            quoting=options.get("quoting", csv.QUOTE_MINIMAL),
+        )
+        width = len(next(rows))
+        for row in rows:
+            if 0 < len(row) < width:
+                raise DataError(
+                    f"{path}, line {rows.line_num} has {len(row)} fields instead of {width}; "
+                    "correct the line or remove it"
+                )
+
+
+def _read_lines(path: Path) -> Generator[bytes]:
     """Yields the lines of a file up to the first error; each decompressor has errors of its own."""
     with (
         contextlib.suppress(Exception),

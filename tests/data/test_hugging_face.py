@@ -67,6 +67,11 @@ def test_csv_has_quotes_and_names(tmp_path: Path) -> None:
     assert [*corpus] == [("an old dog", 'ein "Hund", alt'), ("x", "")]
 
 
+def test_blank_lines_and_empty_cells_are_empty_sentences(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "a.tsv", b"en\tde\na\tb\n\n\tc\n")
+    assert [*open_train(tmp_path, path)] == [("a", "b"), ("", ""), ("", "c")]
+
+
 def test_file_without_names_has_columns_by_number(tmp_path: Path) -> None:
     path = write_bytes(tmp_path / "a.tsv", to_tsv([("x\t7", "y"), ("z\t8", "w")], header=""))
     corpus = open_train(tmp_path, path, src_column="2", tgt_column="0")
@@ -139,6 +144,14 @@ BAD_FILES = {
     "too many fields": (
         "a.tsv", change_row(10_000, b"a\tb\tc\n"),
         r"a\.tsv cannot be read.*: .*Expected 2 fields in line 10001, saw 3",
+    ),
+    "too few fields": (
+        "a.tsv", change_row(10_000, b"a\n"),
+        r"a\.tsv, line 10001 has 1 fields instead of 2; correct the line or remove it",
+    ),
+    "too few fields of CSV": (
+        "a.csv", b'id,en,de\n1,"a\nb","c, ""d"""\n2,a\n',
+        r"a\.csv, line 4 has 2 fields instead of 3",
     ),
     "missing column": (
         "a.tsv", to_tsv([("a", "b")], "en\tfr\n"),

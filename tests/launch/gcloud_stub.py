@@ -139,7 +139,7 @@ class Cloud:
     def wait_for(self, word: str, times: int, hosts: int = 2) -> None:
         """Waits until the logs of all hosts have the word so many times."""
         logs: list[str] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             logs = [log.read_text() for log in self.tpu.glob("host-*/t2t-run/log")]
             if len(logs) == hosts and all(log.count(word) == times for log in logs):
@@ -160,5 +160,5 @@ class Cloud:
 
 
 def finish(launcher: subprocess.Popen[str]) -> tuple[int, str]:
-    output, errors = launcher.communicate(timeout=60)
+    output, errors = launcher.communicate(timeout=180)
     return launcher.returncode, output + errors
