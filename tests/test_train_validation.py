@@ -36,6 +36,7 @@ def test_validation_translates_where_it_is_asked_to(
     assert set(without) == {"step", "validation/loss", "validation/perplexity"}
     assert set(with_bleu) == {*without, "validation/bleu", "validation/chrf"}
     assert with_bleu["validation/perplexity"] == pytest.approx(np.exp(with_bleu["validation/loss"]))
+    assert "validation BLEU and chrF are bleu and chrf of t2t.evaluate" in caplog.text
     starts = ["step 2: validation loss ", "step 4: validation loss "]
     lines = [line for line in caplog.messages if ": validation " in line]
     assert [line[: len(starts[0])] for line in lines] == starts

@@ -64,6 +64,13 @@ class Validation:
             translator.compile(params, self._pairs[name][0])
         if self._scorers:
             _log.info("compiled validation in %.0f s", time.perf_counter() - started)
+        if self._translators:
+            suffix = "_lowercase" if self._lowercase else ""
+            _log.info(
+                "validation BLEU and chrF are bleu%s and chrf%s of t2t.evaluate, with the "
+                "parameters of their step, not a moving average",
+                suffix, suffix,
+            )  # fmt: skip
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
         """Returns the scores of these parameters by name.
