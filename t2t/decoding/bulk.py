@@ -148,9 +148,12 @@ def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str
         ConfigError: they differ.
     """
     path = folder / SETTINGS
-    old = json.loads(path.read_text("utf-8")) if path.exists() else {"settings": {}, "bytes": {}}
     settings = json.loads(json.dumps(settings))
-    if path.exists() and old["settings"] != settings:
+    try:
+        old = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        old = {"settings": settings, "bytes": {}}
+    if old["settings"] != settings:
         names = old["settings"].keys() | settings.keys()
         changed = [
             f"{name}: {old['settings'].get(name)!r} -> {settings.get(name)!r}"

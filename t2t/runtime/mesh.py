@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
@@ -75,14 +76,22 @@ def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
     return placed
 
 
-def gather(x: jax.Array, axes: Sequence[int]) -> jax.Array:
-    """Makes these dimensions of x unsharded; the others stay as they are."""
+def gather(x: jax.Array) -> jax.Array:
+    """Makes all dimensions of x unsharded."""
     if jax.sharding.get_abstract_mesh().empty:
         return x
-    parts = enumerate(jax.typeof(x).sharding.spec)
-    cut = PartitionSpec(*(None if axis in axes else part for axis, part in parts))
-    gathered: jax.Array = jax.sharding.reshard(x, cut)
+    gathered: jax.Array = jax.sharding.reshard(x, PartitionSpec())
     return gathered
+
+
+def share_out(x: jax.Array) -> jax.Array:
+    """Shards the first dimension over all devices; adds zeros where its size is no multiple."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return x
+    padded = jnp.pad(x, [(0, -len(x) % mesh.size)] + [(0, 0)] * (x.ndim - 1))
+    shared: jax.Array = jax.sharding.reshard(padded, PartitionSpec(mesh.axis_names))
+    return shared
 
 
 def platform() -> str:

@@ -5,13 +5,18 @@ those with small gradients. Adam updates all other parameters: biases, norms, th
 embeddings and positions, and what registered variants of the model add.
 """
 
+import math
+from collections import defaultdict
+from typing import Any
+
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jax.tree_util import DictKey, tree_map_with_path
+from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, Float
 
 from t2t.model.interface import Params
-from t2t.runtime.mesh import gather, reshard_like
+from t2t.runtime.mesh import gather, reshard_like, share_out
 
 MOMENTUM = 0.95
 # Root mean square of an update, as large as Adam's usually is, so that both can have the same
@@ -35,7 +40,7 @@ def make_muon(
     """Muon for the matrices of a Transformer, and `adam` for its other parameters."""
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
-        optax.stateless(lambda momenta, _: tree_map_with_path(_find_update, momenta)),
+        optax.stateless(lambda momenta, _: _find_updates(momenta)),
         optax.scale_by_learning_rate(learning_rate),
     )
     return optax.partition({"muon": muon, "adam": adam}, _choose_optimizers)
@@ -48,12 +53,23 @@ def _choose_optimizers(params: Params) -> Params:
     return chosen
 
 
-def _find_update(path: tuple[DictKey, ...], momentum: Array) -> Array:
-    """The update of a parameter. Devices that share a matrix gather it, and compute the same."""
-    axes = MATRICES[path[-1].key]
-    matrices = jnp.moveaxis(gather(momentum, axes), axes, (-2, -1))
-    updates = SIZE * max(matrices.shape[-2:]) ** 0.5 * orthogonalize(matrices)
-    return reshard_like(jnp.moveaxis(updates, (-2, -1), axes), momentum)
+def _find_updates(momenta: Params) -> Params:
+    """The updates of all matrices. Those of one size form a stack that the devices share out."""
+    by_size: defaultdict[tuple[int, ...], list[tuple[Any, Array]]] = defaultdict(list)
+    for path, momentum in tree_leaves_with_path(momenta):
+        matrices = jnp.moveaxis(gather(momentum), MATRICES[path[-1].key], (-2, -1))
+        by_size[matrices.shape[-2:]].append((path, matrices))
+    updates = {}
+    for size, group in by_size.items():
+        stack = jnp.concatenate([matrices.reshape(-1, *size) for _, matrices in group])
+        stack = SIZE * max(size) ** 0.5 * gather(orthogonalize(share_out(stack)))
+        ends = np.cumsum([math.prod(matrices.shape[:-2]) for _, matrices in group])
+        parts = jnp.split(stack, ends)  # the last one is padding
+        for (path, matrices), part in zip(group, parts, strict=False):
+            axes = MATRICES[path[-1].key]
+            updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
+    shaped: Params = tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
+    return shaped
 
 
 def orthogonalize(matrices: Float[Array, "*count M N"]) -> Float[Array, "*count M N"]:

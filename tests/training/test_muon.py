@@ -108,3 +108,19 @@ def test_update_is_the_same_on_a_mesh() -> None:
         shared = take_steps()
         assert shared["query"].sharding.spec == spec("d_model", "heads", None)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), shared, alone)
+
+
+def test_devices_share_the_work() -> None:
+    config = Config(training=TrainingConfig(optimizer="muon", schedule="constant"))
+
+    def count_flops() -> float:
+        params = {"query": jax.device_put(draw(32, 8, 16), spec("d_model", "heads", None))}
+        optimizer = make_optimizer(config)
+        state = optimizer.init(params)
+        analysis = jax.jit(optimizer.update).lower(params, state, params).compile().cost_analysis()
+        assert analysis
+        return float(analysis["flops"])
+
+    alone = count_flops()
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        assert count_flops() < alone / 6
