@@ -50,7 +50,8 @@ def get_config(pair: str = "en-de") -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000, lowercase=True),
         training=TrainingConfig(
-            steps=18_000,
+            optimizer="muon",
+            steps=12_000,
             schedule="cosine",
             learning_rate=0.003,
             warmup_steps=500,
@@ -61,5 +62,5 @@ def get_config(pair: str = "en-de") -> Config:
             validate_every=1000,
         ),
         checkpoints=CheckpointConfig(every=1000),
-        decoding=DecodingConfig(beam_size=5, alpha=1.0),
+        decoding=DecodingConfig(beam_size=5, alpha=1.4),
     )
