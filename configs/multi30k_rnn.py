@@ -3,12 +3,12 @@
     python -m t2t.train --config=configs/multi30k_rnn.py:en-de --workdir=runs/rnn-en-de
     python -m t2t.evaluate --workdir=runs/rnn-en-de --split=test --checkpoint=ema
 
-Data, vocabulary and number of updates are those of configs/multi30k.py; a row of a batch holds one
-pair, since recurrence would carry the state over to the next one. The number of
-parameters is nearly the same (2,622,144; the Transformer has 2,599,424). Most are in the embedding
-table; the others are in one layer of width 192 per side, instead of four of width 128. The norm of
-the gradient is clipped at 1, since recurrence makes gradients explode (Pascanu et al. 2013). t2t
-has not trained it to the end yet; benchmarks/LOG.md has its first steps.
+Data, vocabulary and number of updates are those of configs/multi30k.py. The optimizer is Adam, and
+a row of a batch holds one pair, since recurrence would carry the state over to the next one. The
+number of parameters is nearly the same (2,622,144; the Transformer has 2,599,424). Most are in the
+embedding table; the others are in one layer of width 192 per side, instead of four of width 128.
+The norm of the gradient is clipped at 1, since recurrence makes gradients explode (Pascanu et al.
+2013). t2t has not trained it to the end yet; benchmarks/LOG.md has its first steps.
 """
 
 from t2t.config import (
@@ -41,7 +41,7 @@ def get_config(pair: str = "en-de") -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=10_000, lowercase=True),
         training=TrainingConfig(
-            steps=18_000,
+            steps=12_000,
             schedule="cosine",
             learning_rate=0.002,
             warmup_steps=500,
@@ -52,5 +52,5 @@ def get_config(pair: str = "en-de") -> Config:
             validate_every=1000,
         ),
         checkpoints=CheckpointConfig(every=1000),
-        decoding=DecodingConfig(beam_size=5, alpha=1.0),
+        decoding=DecodingConfig(beam_size=5, alpha=1.4),
     )

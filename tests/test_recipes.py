@@ -101,6 +101,7 @@ def test_recurrent_baseline_differs_only_in_model_optimiser_and_batches() -> Non
     ours, theirs = (recipe.get_config("en-fr") for recipe in (multi30k, multi30k_rnn))
     differing = {line.split(":")[0] for line in differences(ours, theirs)}
     assert {name for name in differing if not name.startswith("model.")} == {
+        "training.optimizer",
         "training.learning_rate",
         "training.clip_norm",
         "data.num_shapes",

@@ -28,6 +28,8 @@ def get_rows(base: Config) -> list[Row]:
     changes["cased"] = {"tokenizer.lowercase": False}
     changes["no_label_smoothing"] = {"training.label_smoothing": 0.0}
     changes["less_dropout"] = {"model.dropout": base.model.dropout / 3}
+    if training.optimizer == "muon":
+        changes["adam"] = {"training.optimizer": "adam"}
     rows = [Row(name, change, seeds=SEEDS, checkpoint=average) for name, change in changes.items()]
     if average:
         rows.append(Row("no_average", {"training.ema_decay": 0.0}, seeds=SEEDS, checkpoint="last"))

@@ -135,7 +135,10 @@ def recur(base: Config) -> Row:
         if value != getattr(before, name)
     }
     overrides |= change_width(base, after.d_model)
-    return Row("rnn", {**overrides, "training.clip_norm": 1.0, "data.packed_length": 0})
+    overrides |= {"training.clip_norm": 1.0, "data.packed_length": 0}
+    if base.training.optimizer == "muon":  # which is for Transformers
+        overrides["training.optimizer"] = "adam"
+    return Row("rnn", overrides)
 
 
 def enlarge(base: Config) -> Row:
