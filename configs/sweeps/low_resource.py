@@ -20,7 +20,7 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each."""
     training = base.training
     average = "ema" if training.ema_decay else ""
-    no_r_drop = {"training.r_drop": 0.0}
+    no_r_drop: dict[str, object] = {"training.r_drop": 0.0}
     changes = {"base": {}, "no_r_drop": no_r_drop}
     if training.r_drop:
         changes["no_r_drop_as_long"] = no_r_drop | {"training.steps": 2 * training.steps}
