@@ -104,6 +104,71 @@ def test_quickstart_ends_where_the_first_checkpoint_cannot_translate(tmp_path: P
     assert "could not translate with the first checkpoint" in request.reason
 
 
+# A stub of the environment's Python that only records the programs; "broken" ends one training.
+RECORDER = """#!/usr/bin/env bash
+case "$*" in
+*t2t.*)
+    echo "$@" >>"$STUBS/programs.log"
+    [[ ! -e $STUBS/broken || "$*" != *teacher-de-en* ]] || { echo "no space"; exit 2; }
+    ;;
+*"-m pip"*) ;;
+*) exec "$REAL_PYTHON" "$@" ;;
+esac
+"""
+
+
+def run_multi30k(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    for name in ("train.en.gz", "train.de"):
+        (folder / name).touch()
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "python").write_text(RECORDER)
+    (folder / "bin" / "python").chmod(0o755)
+    names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
+    names["T2T_MULTI30K"] = str(folder)
+    return subprocess.run(
+        [ROOT / "launch" / "multi30k.sh", *arguments],
+        env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_students_learn_from_translations_in_both_directions(tmp_path: Path) -> None:
+    done = run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"), "--config.seed=3")
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = (tmp_path / "programs.log").read_text().splitlines()
+    programs = [command.split()[1] for command in commands]
+    assert programs == [
+        *("t2t.train", "t2t.train", "t2t.translate", "t2t.translate", "t2t.train", "t2t.train"),
+        *["t2t.evaluate"] * 4,
+    ]
+    assert all("--config.seed=3" in commands[i] for i in (0, 1, 4, 5))
+    [student] = [command for command in commands[4:6] if "student-en-de" in command]
+    files = re.findall(r"--config\.data\.train_(src|tgt)=(\S+)", student)
+    translated = tmp_path / "runs" / "translated-"
+    assert files == [
+        ("src", str(tmp_path / "train.en.gz")),
+        ("tgt", f"{translated}en-de/train.en.gz"),
+        ("src", f"{translated}de-en/train.de"),
+        ("tgt", str(tmp_path / "train.de")),
+    ]
+
+
+def test_students_do_not_start_without_both_teachers(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    done = run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"))
+    assert (done.returncode, done.stderr) == (2, "no space\n")
+    assert "/student-" not in (tmp_path / "programs.log").read_text()
+
+
+@pytest.mark.parametrize("pair", ["", "en", "en-en", "en-cs"])
+def test_multi30k_names_its_languages(tmp_path: Path, pair: str) -> None:
+    done = run_multi30k(tmp_path, pair)
+    assert done.returncode == 1
+    assert "name two of the languages en, de and fr" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("version", "given", "expected"),
     [

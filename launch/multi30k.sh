@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Multi30k from raw text to test scores, for a pair of languages in both directions:
+# launch/multi30k.sh en-de [RUNS [FLAG ...]]
+#
+# Data diversification (Nguyen et al. 2020): two teachers, one for each direction, translate the
+# training text; two students learn from it and from both translations. The directions are trained
+# at the same time, so that two cores are busy, in less than two and a half hours. RUNS is the folder
+# of the runs (default: runs/multi30k-en-de), FLAG a flag of t2t.train for all of them, such as
+# --config.seed=1. The same command again continues what was stopped.
+#
+# T2T_MULTI30K=FOLDER reads Multi30k from that folder instead of downloading it.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+if [[ ! ${1:-} =~ ^(en|de|fr)-(en|de|fr)$ || ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]; then
+    fail "name two of the languages en, de and fr, such as: $0 en-de"
+fi
+src=${BASH_REMATCH[1]} tgt=${BASH_REMATCH[2]}
+runs=$(realpath -m "${2:-$repository/runs/multi30k-$1}")
+text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
+shift $(($# < 2 ? $# : 2))
+flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
+mkdir -p "$runs"
+cd "$repository"
+make_environment requirements.txt
+
+# Large memory pages make training on a CPU faster (README, "Flags of the runtime"). On a GPU two
+# runs share the memory.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+export XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
+
+announce() {
+    printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
+}
+
+# The functions below are called in subshells, which the program replaces (exec), so that signals
+# reach it.
+train() {
+    exec "$python" -m t2t.train --config="configs/multi30k.py:$2" --workdir="$runs/$1-$2" \
+        "${@:3}" "${flags[@]}"
+}
+
+# Prints the file with the training text of a language.
+find_text() {
+    find "$text" -maxdepth 1 -name "train.$1" -o -maxdepth 1 -name "train.$1.gz" | head -n 1
+}
+
+train_teacher() {
+    train teacher "$1-$2" --config.training.steps=7000
+}
+
+# Translates the training text of language $1 into language $2; the file keeps its name.
+translate() {
+    exec "$python" -m t2t.translate --workdir="$runs/teacher-$1-$2" --checkpoint=ema \
+        --input="$(find_text "$1")" --output="$runs/translated-$1-$2"
+}
+
+train_student() {
+    local src_text tgt_text
+    src_text=$(find_text "$1") tgt_text=$(find_text "$2")
+    train student "$1-$2" --config.training.steps=8000 --config.model.dropout=0.15 --config.data.source=multi30k+text \
+        --config.data.train_src="$src_text" \
+        --config.data.train_tgt="$runs/translated-$1-$2/$(basename "$src_text")" \
+        --config.data.train_src="$runs/translated-$2-$1/$(basename "$tgt_text")" \
+        --config.data.train_tgt="$tgt_text"
+}
+
+# Runs a function for both directions at the same time; a log has the output of the second one.
+for_both() {
+    local log=$runs/$1-$tgt-$src.log second status=0
+    echo "$tgt-$src: $log"
+    set -m # a process group of its own: Ctrl-C reaches the first one only
+    "$1" "$tgt" "$src" >"$log" 2>&1 &
+    second=$!
+    set +m
+    trap 'kill "$second" 2>/dev/null || true' EXIT
+    ("$1" "$src" "$tgt") || status=$?
+    ((status == 0)) || kill "$second" 2>/dev/null || true # it saves and stops, too
+    wait "$second" || {
+        status=$?
+        tail -n 5 "$log" >&2
+    }
+    trap - EXIT
+    ((status == 0)) || exit "$status"
+}
+
+announce "Teachers"
+for_both train_teacher
+
+announce "Translations of the training text"
+for language in "$src" "$tgt"; do
+    [[ $(find_text "$language") ]] || fail "$text holds neither train.$language nor train.$language.gz;
+T2T_MULTI30K=FOLDER names the folder of Multi30k"
+done
+for_both translate
+
+announce "Students"
+for_both train_student
+
+for direction in "$src-$tgt" "$tgt-$src"; do
+    for split in validation test; do
+        announce "$direction, $split split"
+        "$python" -m t2t.evaluate --workdir="$runs/student-$direction" --split=$split --checkpoint=ema
+    done
+done
+announce "Done"
