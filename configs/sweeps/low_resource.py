@@ -7,7 +7,8 @@ r"""Ablations for small corpora: the recipe without one regulariser per row, thr
 A row appears only if the base has what the row removes. A step without R-Drop takes about half the
 time, because R-Drop passes each batch twice. So one row without it has as many steps as the base,
 and another has twice as many. The row less_dropout keeps a third of the dropout, and the row cased
-writes upper case, which the measure ignores.
+writes upper case, which the measure ignores. If the base adds translations of its training text
+(data.source=multi30k+text, docs/training.md), the row original_pairs is without them.
 """
 
 from t2t.config import Config
@@ -24,6 +25,10 @@ def get_rows(base: Config) -> list[Row]:
     changes = {"base": {}, "no_r_drop": no_r_drop}
     if training.r_drop:
         changes["no_r_drop_as_long"] = no_r_drop | {"training.steps": 2 * training.steps}
+    original, *added = base.data.source.split("+")
+    if added == ["text"]:
+        files: dict[str, object] = dict.fromkeys(("data.train_src", "data.train_tgt"), ())
+        changes["original_pairs"] = {"data.source": original} | files
     changes["no_subword_sampling"] = {"data.subword_sampling": 0.0}
     changes["cased"] = {"tokenizer.lowercase": False}
     changes["no_label_smoothing"] = {"training.label_smoothing": 0.0}

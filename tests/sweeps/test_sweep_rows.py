@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config, ConfigError, ModelConfig, TrainingConfig
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
 from t2t.config.files import differences
 from t2t.model.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
@@ -78,6 +78,14 @@ def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
     base = Config(model=ModelConfig(feed_forward="swiglu", num_kv_heads=2, dropout=0.0))
     names = {row.name for row in read_rows(ROOT / "configs/sweeps/modern.py", base)}
     assert not names & {"swiglu", "grouped_query", "bpe_dropout", "r_drop"}
+
+
+def test_low_resource_row_is_without_the_translations_of_the_base() -> None:
+    data = DataConfig(source="multi30k+text", train_src=("a",), train_tgt=("b",))
+    base = Config(data=data)
+    rows = read_rows(ROOT / "configs/sweeps/low_resource.py", base)
+    runs, _ = make_runs(base, [row for row in rows if row.name == "original_pairs"])
+    assert [run.config.data for run in runs] == [DataConfig(source="multi30k")] * 3
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
