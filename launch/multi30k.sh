@@ -3,12 +3,13 @@
 # launch/multi30k.sh en-de [RUNS [FLAG ...]]
 #
 # Data diversification (Nguyen et al. 2020): two teachers, one for each direction, translate the
-# training text; two students learn from it and from both translations. The directions are trained
-# at the same time, so that two cores are busy, in less than two and a half hours. RUNS is the folder
-# of the runs (default: runs/multi30k-en-de), FLAG a flag of t2t.train for all of them, such as
-# --config.seed=1. The same command again continues what was stopped.
+# training text; two students learn from it and from both translations. Both directions are trained
+# at the same time, one on each of two cores; all takes less than two and a half hours. RUNS is the
+# folder of the runs (default: runs/multi30k-en-de), FLAG a flag of t2t.train for all of them, such
+# as --config.seed=1. The same command again continues what was stopped.
 #
 # T2T_MULTI30K=FOLDER reads Multi30k from that folder instead of downloading it.
+# T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh
@@ -18,13 +19,16 @@ if [[ ! ${1:-} =~ ^(en|de|fr)-(en|de|fr)$ || ${BASH_REMATCH[1]} == "${BASH_REMAT
     fail "name two of the languages en, de and fr, such as: $0 en-de"
 fi
 src=${BASH_REMATCH[1]} tgt=${BASH_REMATCH[2]}
+if [[ ${2:-} == --* || "$*" == *--config.data.directory* || "$*" == *cache_directory* ]]; then
+    fail "RUNS comes before the flags, and T2T_MULTI30K=FOLDER names the folder of Multi30k"
+fi
 runs=$(realpath -m "${2:-$repository/runs/multi30k-$1}")
 text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
 shift $(($# < 2 ? $# : 2))
 flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"
 cd "$repository"
-make_environment requirements.txt
+make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
 
 # Large memory pages make training on a CPU faster (README, "Flags of the runtime"). On a GPU two
 # runs share the memory.
@@ -35,8 +39,8 @@ announce() {
     printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
-# The functions below are called in subshells, which the program replaces (exec), so that signals
-# reach it.
+# Each function below replaces its subshell by the program (exec), so that $! and signals are the
+# program's.
 train() {
     exec "$python" -m t2t.train --config="configs/multi30k.py:$2" --workdir="$runs/$1-$2" \
         "${@:3}" "${flags[@]}"
@@ -44,7 +48,10 @@ train() {
 
 # Prints the file with the training text of a language.
 find_text() {
-    find "$text" -maxdepth 1 -name "train.$1" -o -maxdepth 1 -name "train.$1.gz" | head -n 1
+    local file
+    for file in "$text/train.$1" "$text/train.$1.gz"; do
+        [[ ! -f $file ]] || { echo "$file" && return; }
+    done
 }
 
 train_teacher() {
@@ -67,22 +74,32 @@ train_student() {
         --config.data.train_tgt="$tgt_text"
 }
 
-# Runs a function for both directions at the same time; a log has the output of the second one.
+# Runs a function for both directions at the same time. The output of the second one goes to a log.
+# Whichever fails first ends the other one, too; Ctrl-C makes both save and stop.
 for_both() {
-    local log=$runs/$1-$tgt-$src.log second status=0
+    local log=$runs/$1-$tgt-$src.log running number code status=0
     echo "$tgt-$src: $log"
-    set -m # a process group of its own: Ctrl-C reaches the first one only
-    "$1" "$tgt" "$src" >"$log" 2>&1 &
-    second=$!
+    set -m # process groups of their own: Ctrl-C reaches only this script, which sends one signal
+    "$1" "$src" "$tgt" &
+    running=("$!")
+    "$1" "$tgt" "$src" >>"$log" 2>&1 &
+    running+=("$!")
     set +m
-    trap 'kill "$second" 2>/dev/null || true' EXIT
-    ("$1" "$src" "$tgt") || status=$?
-    ((status == 0)) || kill "$second" 2>/dev/null || true # it saves and stops, too
-    wait "$second" || {
-        status=$?
-        tail -n 5 "$log" >&2
-    }
-    trap - EXIT
+    trap 'kill "${running[@]}" 2>/dev/null || true' INT TERM HUP
+    while ((${#running[@]})); do
+        sleep 1 || true
+        for number in "${!running[@]}"; do
+            ! kill -0 "${running[number]}" 2>/dev/null || continue
+            code=0
+            wait "${running[number]}" || code=$?
+            unset "running[number]"
+            ((code == 0)) || ((status)) || status=$code
+            ((code != 0 && code != 75)) || continue # 75: stopped by a signal, as the other one was
+            kill "${running[@]}" 2>/dev/null || true
+            ((number == 0)) || printf 'the end of %s:\n%s\n' "$log" "$(tail "$log")" >&2
+        done
+    done
+    trap - INT TERM HUP
     ((status == 0)) || exit "$status"
 }
 

@@ -104,12 +104,15 @@ def test_quickstart_ends_where_the_first_checkpoint_cannot_translate(tmp_path: P
     assert "could not translate with the first checkpoint" in request.reason
 
 
-# A stub of the environment's Python that only records the programs; "broken" ends one training.
+# A stub of the environment's Python that only records the programs. "broken" ends one training;
+# "endless" lets programs run until they are told to stop.
 RECORDER = """#!/usr/bin/env bash
 case "$*" in
 *t2t.*)
+    trap 'echo stopped >>"$STUBS/stopped"; exit 75' TERM
     echo "$@" >>"$STUBS/programs.log"
     [[ ! -e $STUBS/broken || "$*" != *teacher-de-en* ]] || { echo "no space"; exit 2; }
+    while [[ -e $STUBS/endless ]]; do sleep 0.1; done
     ;;
 *"-m pip"*) ;;
 *) exec "$REAL_PYTHON" "$@" ;;
@@ -117,7 +120,7 @@ esac
 """
 
 
-def run_multi30k(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def start_multi30k(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     for name in ("train.en.gz", "train.de"):
         (folder / name).touch()
     (folder / "bin").mkdir(exist_ok=True)
@@ -125,18 +128,25 @@ def run_multi30k(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
     (folder / "bin" / "python").chmod(0o755)
     names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
     names["T2T_MULTI30K"] = str(folder)
-    return subprocess.run(
+    return subprocess.Popen(
         [ROOT / "launch" / "multi30k.sh", *arguments],
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
     )
+
+
+def run_multi30k(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Returns the exit status and what was printed as errors."""
+    process = start_multi30k(folder, *arguments)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
 
 
 def test_students_learn_from_translations_in_both_directions(tmp_path: Path) -> None:
     done = run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"), "--config.seed=3")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done == (0, "")
     commands = (tmp_path / "programs.log").read_text().splitlines()
     programs = [command.split()[1] for command in commands]
     assert programs == [
@@ -157,16 +167,41 @@ def test_students_learn_from_translations_in_both_directions(tmp_path: Path) -> 
 
 def test_students_do_not_start_without_both_teachers(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    done = run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"))
-    assert (done.returncode, done.stderr) == (2, "no space\n")
+    status, errors = run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"))
+    assert status == 2
+    assert errors.endswith("teacher-de-en.log:\nno space\n")
     assert "/student-" not in (tmp_path / "programs.log").read_text()
 
 
-@pytest.mark.parametrize("pair", ["", "en", "en-en", "en-cs"])
-def test_multi30k_names_its_languages(tmp_path: Path, pair: str) -> None:
-    done = run_multi30k(tmp_path, pair)
-    assert done.returncode == 1
-    assert "name two of the languages en, de and fr" in done.stderr
+def test_a_signal_stops_both_directions_once(tmp_path: Path) -> None:
+    (tmp_path / "endless").touch()
+    with start_multi30k(tmp_path, "en-de", str(tmp_path / "runs")) as process:
+        log = tmp_path / "programs.log"
+        while not log.exists() or log.read_text().count("t2t.train") < 2:
+            time.sleep(0.1)
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert (tmp_path / "stopped").read_text() == "stopped\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name two of the languages en, de and fr"),
+        (["en"], "name two of the languages en, de and fr"),
+        (["en-en"], "name two of the languages en, de and fr"),
+        (["en-cs"], "name two of the languages en, de and fr"),
+        (["en-de", "--config.seed=1"], "RUNS comes before the flags"),
+    ],
+    ids=str,
+)
+def test_multi30k_explains_wrong_arguments(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    status, errors = run_multi30k(tmp_path, *arguments)
+    assert status == 1
+    assert message in errors
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ r"""Ablations for small corpora: the recipe without one regulariser per row, thr
         --config.training.r_drop=5 --config.data.subword_sampling=0.1 \
         --measure=bleu_multi30k --workdir=runs/low_resource
 
-A row appears only if the base has what the row removes. A step without R-Drop takes about half the
-time, because R-Drop passes each batch twice. So one row without it has as many steps as the base,
-and another has twice as many. The row less_dropout keeps a third of the dropout, and the row cased
-writes upper case, which the measure ignores. If the base adds translations of its training text
-(data.source=multi30k+text, docs/training.md), the row original_pairs is without them.
+A row appears only if the base has what the row removes. R-Drop passes each batch twice, so a step
+without it takes half the time. Two rows are without R-Drop: one with the base's steps, one with
+twice as many. The row less_dropout keeps a third of the dropout, and the row cased writes upper
+case, which the measure ignores. The row original_pairs leaves out the source `text` of a base such
+as data.source=multi30k+text, which holds translations (docs/training.md), and the row adam has Adam
+where the base has Muon.
 """
 
 from t2t.config import Config
@@ -27,8 +28,8 @@ def get_rows(base: Config) -> list[Row]:
         changes["no_r_drop_as_long"] = no_r_drop | {"training.steps": 2 * training.steps}
     original, *added = base.data.source.split("+")
     if added == ["text"]:
-        files: dict[str, object] = dict.fromkeys(("data.train_src", "data.train_tgt"), ())
-        changes["original_pairs"] = {"data.source": original} | files
+        fields = "data.train_src", "data.train_tgt", "data.train_weights"
+        changes["original_pairs"] = {"data.source": original} | dict.fromkeys(fields, ())
     changes["no_subword_sampling"] = {"data.subword_sampling": 0.0}
     changes["cased"] = {"tokenizer.lowercase": False}
     changes["no_label_smoothing"] = {"training.label_smoothing": 0.0}
