@@ -18,6 +18,17 @@ fail() {
     exit 1
 }
 
+announce() {
+    printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
+}
+
+# Large memory pages make training on a CPU faster (README, "Flags of the runtime"). On a GPU two
+# programs at the same time may not both take all of its memory.
+set_memory() {
+    export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+    export XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
+}
+
 # Runs the candidate: version managers put commands on the PATH that only print an error.
 is_recent() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1

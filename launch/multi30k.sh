@@ -29,15 +29,7 @@ flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"
 cd "$repository"
 make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
-
-# Large memory pages make training on a CPU faster (README, "Flags of the runtime"). On a GPU two
-# runs share the memory.
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
-export XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
-
-announce() {
-    printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
-}
+set_memory
 
 # Each function below replaces its subshell by the program (exec), so that $! and signals are the
 # program's.
@@ -67,7 +59,8 @@ translate() {
 train_student() {
     local src_text tgt_text
     src_text=$(find_text "$1") tgt_text=$(find_text "$2")
-    train student "$1-$2" --config.training.steps=8000 --config.model.dropout=0.15 --config.data.source=multi30k+text \
+    train student "$1-$2" --config.training.steps=8000 --config.model.dropout=0.15 \
+        --config.data.source=multi30k+text \
         --config.data.train_src="$src_text" \
         --config.data.train_tgt="$runs/translated-$1-$2/$(basename "$src_text")" \
         --config.data.train_src="$runs/translated-$2-$1/$(basename "$tgt_text")" \

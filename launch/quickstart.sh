@@ -17,15 +17,7 @@ run=${1:-$repository/runs/quickstart}
 shift $(($# > 0))
 cd "$repository"
 make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
-
-# Large memory pages make training on a CPU faster (README, "Flags of the runtime").
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
-# On a GPU the first checkpoint is translated beside training, so neither may take all of the memory.
-export XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
-
-announce() {
-    printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
-}
+set_memory
 
 # translate COUNT [FLAG ...]: prints COUNT unseen sentences with their translations and references.
 translate() {
