@@ -62,8 +62,10 @@ def train(config: Config, workdir: Path) -> bool:
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
-    corpora, weights = zip(*open_training(config.data), strict=True)
-    validation = open_validation(config.data)
+    # Process 0 reads, filters and copies what is not in the cache; the others find it there.
+    opened = process_0_first(lambda: open_training(config.data))
+    corpora, weights = zip(*opened, strict=True)
+    validation = process_0_first(lambda: open_validation(config.data))
     with lock_run(workdir), jax.set_mesh(mesh):
         measures = list_measures(workdir)
         check_corpora(workdir, name_splits(corpora, validation), measures)

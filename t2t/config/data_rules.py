@@ -1,5 +1,6 @@
 """The rules of `config.data`, for `rules.validate`."""
 
+import math
 import re
 
 from t2t.config.fields import DataConfig
@@ -9,6 +10,7 @@ _FIELDS_OF_SOURCE = {
     "text": "train_src train_tgt validation_src validation_tgt test_src test_tgt".split(),
     "hf": "hf_name hf_files src_column tgt_column".split(),
 }
+_PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/directions.py
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 
 
@@ -77,7 +79,16 @@ def _direction_problems(data: DataConfig) -> list[str]:
     ]
     if len(set(directions)) < len(directions):
         problems.append(f"data.directions={directions} names a direction twice; name each once")
-    if len(directions) < 2 or "text" not in data.source.split("+"):
+    if len(directions) < 2:
+        return problems
+    columns = data.src_column, data.tgt_column  # an empty one is the language
+    if all(columns) and not _PLACEHOLDER.search("".join((*columns, *data.hf_files, data.hf_name))):
+        problems.append(
+            f"data.src_column={columns[0]!r} and data.tgt_column={columns[1]!r} are the same in "
+            f"each of data.directions={directions}; write {{src}} and {{tgt}} for the languages, "
+            "such as translation.{src}, or leave them empty"
+        )
+    if "text" not in data.source.split("+"):
         return problems
     files = {
         "train": zip(data.train_src, data.train_tgt, strict=False),
@@ -90,7 +101,7 @@ def _direction_problems(data: DataConfig) -> list[str]:
         f"{split}.{{src}}"
         for split, pairs in files.items()
         for src, tgt in pairs
-        if src and not re.search(r"\{(src|tgt|pair)\}", src + tgt)
+        if src and not _PLACEHOLDER.search(src + tgt)
     ]
     return problems
 
@@ -105,9 +116,10 @@ def _weight_problems(data: DataConfig) -> list[str]:
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
             "or none"
         )
-    if any(weight <= 0 for weight in weights):
+    if not all(0 < weight < math.inf for weight in weights):
         problems.append(
-            f"data.train_weights={weights} must all be positive; to skip a corpus, remove it"
+            f"data.train_weights={weights} must all be positive and finite; to skip a corpus, "
+            "remove it"
         )
     if weights and data.temperature:
         problems.append(

@@ -21,7 +21,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import describe_error, find_version, is_bucket, make_path
+from t2t.storage.paths import describe_error, find_version, is_bucket, is_storage_error, make_path
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
@@ -74,21 +74,21 @@ class TextFile:
     opened for the first time.
     """
 
-    def __init__(self, path: str | Path, memory: Path | None = None):
-        """Opens a file; with `memory`, a folder, only once for as long as it does not change.
+    def __init__(self, path: str | Path, known: Path | None = None):
+        """Opens a file, and reads it whole unless the folder `known` has its facts (`file_facts`).
 
-        Then the number of lines and the fingerprint are kept there (`file_facts`), and a later
-        start reads the file only if its lines are asked for.
+        These are the number of lines and the fingerprint, which are kept there until the file
+        changes. A later start reads the file only if its lines are asked for.
         """
         self.path = make_path(path)
         self._version = self._find_version()
-        facts = recall(memory, self.path) if memory else None
+        facts = recall(known, self.path) if known else None
         if facts is None:
             self._check_encoding()
             sha256 = hashlib.sha256(self._index.text).hexdigest()
             facts = {"lines": self._index.num_lines, "sha256": sha256}
-            if memory:
-                remember(memory, self.path, facts)
+            if known:
+                remember(known, self.path, facts)
         self._num_lines, self._sha256 = int(facts["lines"]), str(facts["sha256"])
 
     def __len__(self) -> int:
@@ -182,8 +182,11 @@ def _map_text(path: Path) -> mmap.mmap:
         raise DataError(f"{path} does not exist") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is not a complete gzip file: {error}") from None
-    except OSError as error:
-        remedy = "; a .gz is unpacked into TMPDIR" if error.errno == errno.ENOSPC else ""
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        remedy = "; a .gz is unpacked into TMPDIR" if full else ""
         raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None
 
 
@@ -196,9 +199,9 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 class TextCorpus(Corpus):
     """Two text files; line n of one is the translation of line n of the other."""
 
-    def __init__(self, src: str | Path, tgt: str | Path, memory: Path | None = None):
-        """Opens both files; `memory` as in `TextFile`."""
-        self._src, self._tgt = TextFile(src, memory), TextFile(tgt, memory)
+    def __init__(self, src: str | Path, tgt: str | Path, known: Path | None = None):
+        """Opens both files; `known` as in `TextFile`."""
+        self._src, self._tgt = TextFile(src, known), TextFile(tgt, known)
         self.name = f"{self._src.path} | {self._tgt.path}"
         if len(self._src) != len(self._tgt):
             raise DataError(
@@ -297,8 +300,8 @@ def check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
         )
 
 
-def find_memory(data: DataConfig) -> Path:
-    """The folder of what was found in files of text (`file_facts`)."""
+def find_facts(data: DataConfig) -> Path:
+    """The folder of the facts about files of text (`file_facts`)."""
     return make_path(data.cache_directory) / "files"
 
 

@@ -175,12 +175,8 @@ def _measure_unknown(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the fractions of UNK and of byte pieces among the sub-words of each side."""
     unknown, byte_pieces = {}, {}
-    for number, (side, tokenizer) in enumerate(
-        zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True)
-    ):
-        counts = np.zeros(tokenizer.vocab_size, np.int64)
-        for index in range(len(corpus)):
-            np.add.at(counts, corpus.pair(index)[number], 1)
+    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
+        counts = corpus.count_ids(side, tokenizer.vocab_size)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
         byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())

@@ -20,7 +20,7 @@ from t2t.data.corpus import (
     Pair,
     TextCorpus,
     check_languages,
-    find_memory,
+    find_facts,
     hash_strings,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
@@ -173,9 +173,9 @@ def _list_splits(data: DataConfig) -> tuple[str, ...]:
 def _open_part(data: DataConfig) -> list[Corpus]:
     """Opens the training corpora of one source."""
     if data.source == "text":
-        memory = find_memory(data)
+        known = find_facts(data)
         files = zip(data.train_src, data.train_tgt, strict=True)
-        return [TextCorpus(*pair, memory) for pair in files]
+        return [TextCorpus(*pair, known) for pair in files]
     if (corpus := _find_split(data, "train")) is None:
         raise _unknown_split(data, "train")
     return [corpus]
@@ -188,7 +188,7 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
             return None
         case "text":
             files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-            return TextCorpus(*files, find_memory(data))
+            return TextCorpus(*files, find_facts(data))
         case "multi30k":
             return multi30k.open_multi30k(data, split)
         case "tfds":

@@ -5,7 +5,6 @@ nothing of filters. The text is read once: which filter drops which pair is kept
 a hash of all texts that decide it.
 """
 
-import collections
 import functools
 import hashlib
 import io
@@ -23,12 +22,14 @@ from jaxtyping import Int, UInt8
 
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.paths import measure_size
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1  # increase it when a filter changes
+_FORMAT = 2  # increase it when a filter changes
 _SAMPLE = 10_000  # pairs by which the script of a side is found
-# Scripts that one language mixes, by the first word of their characters' Unicode names.
+# Scripts that one language mixes, by the first word of their characters' Unicode names, after the
+# width: "HALFWIDTH KATAKANA LETTER TE".
 _CJK = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}
 
 Filter = Callable[[Pair], bool]  # whether a pair is dropped
@@ -99,7 +100,8 @@ def _find_script(character: str) -> str:
     """The script of a letter; "" for other characters."""
     if not character.isalpha():
         return ""
-    script = unicodedata.name(character, "").partition(" ")[0]
+    name = unicodedata.name(character, "")
+    script = name.removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ").partition(" ")[0]
     return "CJK" if script in _CJK else script
 
 
@@ -174,19 +176,22 @@ def filter_corpora(
     folder = cache / "filters"
     summary = folder / f"{identity[:32]}.json"
     paths = [summary.with_suffix(f".{number}.npy") for number in range(len(corpora))]
-    if not summary.exists():
+    dropped = _read_counts(summary)
+    if dropped is None or any(
+        not path.exists() or measure_size(path) < len(corpus)  # a byte for each pair, and a head
+        for path, corpus in zip(paths, corpora, strict=True)
+    ):
+        dropped = []
         all_marks = [*_mark(corpora, names, held_out)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
             make_folder(folder)
-            counts = []
             for path, marks in zip(paths, all_marks, strict=True):
                 file = io.BytesIO()
                 np.save(file, marks)
                 write_file(path, file.getvalue())
                 found = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
-                counts.append(dict(zip(names, found, strict=True)))
-            write_file(summary, json.dumps(counts))
-    dropped: list[dict[str, int]] = json.loads(summary.read_text())
+                dropped.append(dict(zip(names, found, strict=True)))
+            write_file(summary, json.dumps(dropped))
     filtered = [
         FilteredCorpus(corpus, counts, path, identity)
         for corpus, counts, path in zip(corpora, dropped, paths, strict=True)
@@ -201,9 +206,18 @@ def filter_corpora(
     return [*filtered]
 
 
+def _read_counts(summary: Path) -> list[dict[str, int]] | None:
+    """The number of pairs that each filter drops from each corpus; None if that is not known."""
+    try:
+        counts: list[dict[str, int]] = json.loads(summary.read_text())
+    except (OSError, ValueError):  # not there, or damaged
+        return None
+    return counts
+
+
 def describe_dropped(corpora: Sequence[Corpus]) -> str:
     """The number of pairs of all corpora that each filter dropped, as text."""
-    counts: collections.Counter[str] = collections.Counter()
+    counts = Counter[str]()
     for corpus in corpora:
         counts.update(corpus.dropped)
     return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -17,7 +17,7 @@ from typing import NoReturn
 import tqdm
 
 from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, DataError, TextCorpus, find_memory, hash_strings
+from t2t.data.corpus import Corpus, DataError, TextCorpus, find_facts, hash_strings
 from t2t.data.hugging_face_rows import (
     COMPRESSED,
     explain_errors,
@@ -70,7 +70,7 @@ def open_hf(data: DataConfig, split: str) -> Corpus:
         if data.hf_name:
             raise _unprepared(data)
         _copy(data, split)
-    corpus = TextCorpus(*copy, find_memory(data))
+    corpus = TextCorpus(*copy, find_facts(data))
     corpus.name = f"{data.hf_name or ', '.join(map(str, list_files(data, split)))}, {split}"
     return corpus
 
@@ -153,7 +153,7 @@ def _copy(data: DataConfig, split: str) -> None:
         _let_others_win(copy),
     ):
         make_folder(folder.parent)
-        if not is_bucket(folder):
+        if not is_bucket(folder) and not all(path.exists() for path in copy):
             remove_folder(folder)  # a part of it was deleted
         with contextlib.ExitStack() as stack:
             draft = stack.enter_context(atomic_path(folder))
@@ -175,7 +175,7 @@ def _copy(data: DataConfig, split: str) -> None:
 
 @contextlib.contextmanager
 def _let_others_win(copy: Sequence[Path]) -> Iterator[None]:
-    """Ignores that the folder of a copy cannot be written if another process has just done so."""
+    """Ignores that a copy cannot be put in its place if another process's whole copy is there."""
     try:
         yield
     except OSError as error:

@@ -21,7 +21,10 @@ _BLOCK = 1000  # rows read at a time
 _LINE_BREAK = re.compile("\r\n|[\r\n]")
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 # Every cell is text as it stands: "NA" is no missing value, and a quote in a TSV file is a quote.
-_PLAIN = {"keep_default_na": False, "na_filter": False, "skip_blank_lines": False}
+# Without index_col=False a first column that has no name would count as the numbers of the rows.
+_PLAIN = {
+    "keep_default_na": False, "na_filter": False, "skip_blank_lines": False, "index_col": False,
+}  # fmt: skip
 _FORMATS: dict[str, tuple[str, dict[str, Any]]] = {  # suffix -> builder of `datasets`, its options
     ".tsv": ("csv", {**_PLAIN, "sep": "\t", "quoting": 3}),  # 3: csv.QUOTE_NONE
     ".csv": ("csv", _PLAIN),
@@ -120,17 +123,16 @@ def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
 
 def read_sides(rows: Rows, data: DataConfig) -> Iterator[list[list[str]]]:
     """Yields the source sentences and the target sentences of a block of rows."""
-    count, has_empty_cells = 0, False
+    count = 0
     with explain_errors(rows.origin, rows.path, lambda: count):
         for block in rows.rows.iter(batch_size=_BLOCK):
             sides = [_read_column(block, rows.origin, count, data, side) for side in ("src", "tgt")]
-            has_empty_cells = has_empty_cells or any("" in lines for lines in sides)
             yield sides
             count += len(sides[0])
         if not count and rows.path:
             raise DataError(f"{rows.origin} has no rows; remove it from data.hf_files")
-        if has_empty_cells and rows.path and _find_format(rows.path)[0] == "csv":
-            _find_short_row(rows.path)
+        if rows.path and _find_format(rows.path)[0] == "csv":
+            _check_fields(rows.path)
 
 
 def _read_column(
@@ -176,6 +178,8 @@ def explain_errors(
     except Exception as error:
         if path:
             _find_broken_line(path)
+            if _find_format(path)[0] == "csv":
+                _check_fields(path)
             place = f" after row {rows}" if (rows := count()) else ""
             raise DataError(f"{origin} cannot be read{place}: {_shorten(error)}") from None
         raise DataError(
@@ -211,28 +215,33 @@ def _find_broken_line(path: Path) -> None:
             raise DataError(f"{path}, line {number} is not JSON: {error}") from None
 
 
-def _find_short_row(path: Path) -> None:
-    """Raises `DataError` with the first row of a TSV or CSV file that has too few fields.
+def _check_fields(path: Path) -> None:
+    """Raises `DataError` with the first row of a TSV or CSV file that has too few or many fields.
 
-    `datasets` reads the fields that are missing as empty text. A blank line stands for empty cells.
+    `datasets` reads missing fields as empty text, drops fields in excess if the first row has them,
+    and takes a carriage return for the end of a row. A blank line stands for empty cells.
     """
     options = _find_format(path)[1]
-    with (
-        contextlib.closing(_read_lines(path)) as lines,
-        contextlib.suppress(csv.Error),  # a field of more than 128 KiB
-    ):
+    with contextlib.closing(_read_lines(path)) as lines:
         rows = csv.reader(
             (line.decode(errors="replace") for line in lines),
             delimiter=options.get("sep", ","),
             quoting=options.get("quoting", csv.QUOTE_MINIMAL),
         )
-        width = len(next(rows))
-        for row in rows:
-            if 0 < len(row) < width:
+        try:
+            width = len(next(rows, []))
+            for row in rows:
+                if row and len(row) != width:
+                    raise DataError(
+                        f"{path}, line {rows.line_num} has {len(row)} fields instead of {width}; "
+                        "correct the line or remove it"
+                    )
+        except csv.Error as error:
+            if "new-line" in str(error):  # the other error: a field of more than 128 KiB
                 raise DataError(
-                    f"{path}, line {rows.line_num} has {len(row)} fields instead of {width}; "
-                    "correct the line or remove it"
-                )
+                    f"{path}, line {rows.line_num} has a carriage return within it; replace it by "
+                    "a space, or by a line feed if it ends a row"
+                ) from None
 
 
 def _read_lines(path: Path) -> Generator[bytes]:

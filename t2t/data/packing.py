@@ -23,7 +23,7 @@ from t2t.data.batching import (
     take_next,
 )
 
-_BLOCK = 256  # rows that are about equally full, and pairs that are about equally long
+_SIMILAR = 256  # rows that are about equally full, and pairs that are about equally long
 
 
 def make_plan(
@@ -126,7 +126,7 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
         for start in range(0, len(pending), count):
             pairs = pending[start : start + count]
             emptiest = np.argsort(filled.max(axis=0), kind="stable")[: len(pairs)]
-            block = np.arange(len(pairs)) // _BLOCK
+            block = np.arange(len(pairs)) // _SIMILAR
             emptiest = emptiest[np.lexsort((filled[0, emptiest] - filled[1, emptiest], block))]
             pairs = pairs[np.lexsort((tgt[pairs] - src[pairs], block))]
             grown = filled[:, emptiest] + np.stack([src[pairs], tgt[pairs]])

@@ -12,10 +12,16 @@ import jax
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import hugging_face
-from t2t.data.corpus import Corpus, DataError, find_memory
+from t2t.data.corpus import Corpus, DataError, find_facts
 from t2t.data.corpus_sources import list_parts, open_split, open_training
 from t2t.data.directions import list_tags, tag_sources
-from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
+from t2t.data.token_cache import (
+    TokenizedCorpus,
+    count_shards,
+    is_tokenized,
+    tokenize_corpus,
+    tokenize_share,
+)
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.file_facts import recall
@@ -53,15 +59,17 @@ def tokenize_together(
 ) -> list[TokenizedCorpus]:
     """Tokenises corpora, each process a share of the shards; returns all of them."""
     directory = make_path(data.cache_directory)
+    processes, first = jax.process_count(), 0  # number of the corpus's first shard among all
     for corpus in corpora:
-        share = jax.process_index(), jax.process_count()
-        tokenize_share(corpus, tag_sources(vocabulary, corpus.tag), directory, *share)
+        own = (jax.process_index() - first) % processes
+        tokenize_share(corpus, tag_sources(vocabulary, corpus.tag), directory, own, processes)
+        first += count_shards(corpus)
     wait_for_all()
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
 
 
 def check_prepared(config: Config, workdir: Path) -> None:
-    """Checks that a large corpus was prepared; reads none of its text.
+    """Checks that a large corpus was prepared; reads none of its text, unless for a new filter.
 
     Raises:
         DataError: it was not; the message has the command that does it.
@@ -106,7 +114,7 @@ def is_prepared(config: Config, workdir: Path) -> bool:
             files += [make_path(path) for path in (*part.train_src, *part.train_tgt)]
         elif part.source == "hf":
             files += hugging_face.find_copy(part, "train")
-    if any(recall(find_memory(data), path) is None for path in files):
+    if any(recall(find_facts(data), path) is None for path in files):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)

@@ -76,7 +76,7 @@ class SampledTokenizer(Tokenizer):
         return self.model + self._stream
 
     def encode(self, sentences: Sequence[str]) -> Rows:
-        """Sampled ids of each sentence, ending in EOS; the same ones for the same sentences."""
+        """Sampled ids of each sentence, ending in EOS; the same ones for the same list."""
         digest = hashlib.sha256(self._stream)
         for sentence in sentences:
             digest.update(sentence.encode(errors="surrogatepass") + b"\n")
@@ -110,8 +110,11 @@ class Sampler(abc.ABC):
         sampled = self.segment(spelled, np.searchsorted(known, numbers[places]), random)
         for place, ids in zip(places.tolist(), sampled, strict=True):
             segmented[place] = ids
+        unknown = np.flatnonzero(~is_known).tolist()
+        encoded = self._tokenizer.encode([words[number] for number in unknown])
+        ids_of = dict(zip(unknown, encoded, strict=True))
         for place in np.flatnonzero(~is_known[numbers]).tolist():
-            segmented[place] = self._tokenizer.encode([words[numbers[place]]])[0][:-1]
+            segmented[place] = ids_of[int(numbers[place])][:-1]
         rest = iter(segmented)
         return [
             [*itertools.chain.from_iterable(itertools.islice(rest, len(sentence))), EOS_ID]

@@ -14,7 +14,7 @@ from t2t.data.corpus import (
     DistantCorpus,
     Pair,
     check_languages,
-    find_memory,
+    find_facts,
     hash_strings,
 )
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
@@ -101,7 +101,7 @@ def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
 
 def _find_facts(data: DataConfig, builder: Any) -> Path:
     identity = hash_strings(builder.info.full_name, data.src_language, data.tgt_language)
-    return find_memory(data) / f"tfds-{identity[:32]}.json"
+    return find_facts(data) / f"tfds-{identity[:32]}.json"
 
 
 class TfdsCorpus(Corpus):

@@ -50,6 +50,15 @@ class TokenizedCorpus:
         place = index - int(self._ends[number]) + len(shard.src.lengths)
         return shard.src.row(place), shard.tgt.row(place)
 
+    def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
+        """How often each id below `size` occurs on a side, "src" or "tgt"."""
+        counts = np.zeros(size, np.int64)
+        for shard in self._shards:
+            ids = getattr(shard, side).ids
+            for start in range(0, len(ids), SHARD):
+                counts += np.bincount(ids[start : start + SHARD], minlength=size)
+        return counts
+
     def copy(
         self,
         indices: Int[np.ndarray, "n"],
@@ -88,6 +97,11 @@ def tokenize_share(
         DataError: The corpus is empty, or the cache cannot be written.
     """
     _build(corpus, vocabulary, directory, number, count, progress=True)
+
+
+def count_shards(corpus: Corpus) -> int:
+    """The number of shards of a corpus."""
+    return -(-len(corpus) // SHARD)
 
 
 def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> bool:

@@ -14,10 +14,10 @@ from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import find_version, is_bucket, is_storage_error, make_absolute
 
 
-def recall(memory: Path, path: Path) -> dict[str, Any] | None:
+def recall(folder: Path, path: Path) -> dict[str, Any] | None:
     """Returns what `remember` was told about a file, or None if the file has changed since."""
     try:
-        entry = json.loads(_find_entry(memory, path).read_text())
+        entry = json.loads(_find_entry(folder, path).read_text())
         facts: dict[str, Any] = entry["facts"]
         return facts if entry["version"] == find_version(path) else None
     except Exception as error:
@@ -26,15 +26,15 @@ def recall(memory: Path, path: Path) -> dict[str, Any] | None:
         raise
 
 
-def remember(memory: Path, path: Path, facts: dict[str, Any]) -> None:
-    """Writes facts about a file into the folder `memory`, if that can be written."""
-    entry = _find_entry(memory, path)
+def remember(folder: Path, path: Path, facts: dict[str, Any]) -> None:
+    """Writes facts about a file into `folder`, if that can be written."""
+    entry = _find_entry(folder, path)
     with contextlib.suppress(OSError):
-        if not is_bucket(memory):
-            memory.mkdir(parents=True, exist_ok=True)
+        if not is_bucket(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         content = {"path": str(path), "version": find_version(path), "facts": facts}
         write_file(entry, json.dumps(content))
 
 
-def _find_entry(memory: Path, path: Path) -> Path:
-    return memory / f"{hashlib.sha256(str(make_absolute(path)).encode()).hexdigest()[:32]}.json"
+def _find_entry(folder: Path, path: Path) -> Path:
+    return folder / f"{hashlib.sha256(str(make_absolute(path)).encode()).hexdigest()[:32]}.json"

@@ -138,7 +138,11 @@ COMBINATIONS = {
     ),
     "weights are positive": (
         {"data": TEXT | {"train_weights": (0.0,)}},
-        "data.train_weights=(0.0,) must all be positive; to skip a corpus, remove it",
+        "data.train_weights=(0.0,) must all be positive and finite; to skip a corpus, remove it",
+    ),
+    "weights are finite": (
+        {"data": TEXT | {"train_weights": (float("nan"),)}},
+        "data.train_weights=(nan,) must all be positive and finite; to skip a corpus, remove it",
     ),
     "validation files come in pairs": (
         {"data": TEXT | {"validation_src": "v.en"}},

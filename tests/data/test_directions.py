@@ -208,6 +208,13 @@ TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt"
             "data.test_src='t.e' and data.test_tgt='t.d' are the same files",
         ),
         (
+            {
+                "source": "hf", "hf_files": ("train=a.tsv",), "src_column": "0", "tgt_column": "1",
+                "directions": ("en-de", "de-en"),
+            },
+            "data.src_column='0' and data.tgt_column='1' are the same in each of data.directions",
+        ),
+        (
             TEXT | {"directions": ("en-de", "en-fr"), "train_weights": (1.0,)},
             "data.train_weights has 1 values for 2 corpora",
         ),

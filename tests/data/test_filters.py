@@ -1,6 +1,6 @@
 """Filters of training pairs: what each drops, how it is counted, and that text is read once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +90,22 @@ def test_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     assert [*again] == expected
     assert again.fingerprint() == first.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["*.npy", "*.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_damaged_cache_is_made_again(
+    name: str, damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    expected = [*apply(["identical"], tmp_path)[0]]
+    [path] = (tmp_path / "filters").glob(name)
+    damage(path)
+    assert [*apply(["identical"], tmp_path)[0]] == expected
+
+
+def test_wide_and_narrow_letters_are_of_one_script(tmp_path: Path) -> None:
+    pairs = [("ﾃｽﾄです", "ＡＢ test"), ("カタカナ", "ＷＩＤＥ"), ("漢字です", "Latin letters")]
+    assert [*apply(["script"], tmp_path, [pairs])[0]] == pairs
 
 
 def test_fingerprint_names_texts_and_filters(tmp_path: Path) -> None:

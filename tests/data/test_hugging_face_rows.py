@@ -67,7 +67,19 @@ BAD_FILES = {
     ),
     "too many fields": (
         "a.tsv", change_row(10_000, b"a\tb\tc\n"),
-        r"a\.tsv cannot be read.*: .*Expected 2 fields in line 10001, saw 3",
+        r"a\.tsv, line 10001 has 3 fields instead of 2; correct the line or remove it",
+    ),
+    "too many fields in all rows": (
+        "a.tsv", b"en\tde\nhello\thallo\t0.9\nbye\ttschau\t0.8\n",
+        r"a\.tsv, line 2 has 3 fields instead of 2; correct the line or remove it",
+    ),
+    "comma after each row": (
+        "a.csv", b"en,de\nhello,hallo,\nbye,tschau,\n",
+        r"a\.csv, line 2 has 3 fields instead of 2",
+    ),
+    "carriage return in a row": (
+        "a.tsv", b"en\tde\na b\tx y\rz\nc\td\n",
+        r"a\.tsv, line 2 has a carriage return within it; replace it by a space",
     ),
     "too few fields": (
         "a.tsv", change_row(10_000, b"a\n"),

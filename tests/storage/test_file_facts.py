@@ -18,20 +18,20 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_facts_of_an_unchanged_file_are_recalled(file: Path, tmp_path: Path) -> None:
-    memory = tmp_path / "memory"
-    assert recall(memory, file) is None
-    remember(memory, file, {"lines": 2})
-    assert recall(memory, file) == {"lines": 2}
-    assert recall(memory, tmp_path / "other") is None
+    folder = tmp_path / "folder"
+    assert recall(folder, file) is None
+    remember(folder, file, {"lines": 2})
+    assert recall(folder, file) == {"lines": 2}
+    assert recall(folder, tmp_path / "other") is None
 
 
 def test_facts_of_a_changed_file_are_forgotten(file: Path, tmp_path: Path) -> None:
-    remember(tmp_path / "memory", file, {"lines": 2})
+    remember(tmp_path / "folder", file, {"lines": 2})
     file.write_text("a\nc\n")
     os.utime(file, ns=(1, 1))
-    assert recall(tmp_path / "memory", file) is None
+    assert recall(tmp_path / "folder", file) is None
     file.unlink()
-    assert recall(tmp_path / "memory", file) is None
+    assert recall(tmp_path / "folder", file) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}'])
@@ -42,15 +42,15 @@ def test_damaged_facts_are_none(file: Path, tmp_path: Path, content: str) -> Non
     assert recall(tmp_path, file) is None
 
 
-def test_memory_that_cannot_be_written_is_no_error(file: Path) -> None:
-    remember(file / "memory", file, {"lines": 2})
+def test_folder_that_cannot_be_written_is_no_error(file: Path) -> None:
+    remember(file / "folder", file, {"lines": 2})
 
 
 def test_text_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = TextFile(file, tmp_path / "memory")
+    first = TextFile(file, tmp_path / "folder")
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "_map_text", None)
-        second = TextFile(file, tmp_path / "memory")
+        second = TextFile(file, tmp_path / "folder")
         assert len(second) == len(first) == 2
         assert second.fingerprint() == first.fingerprint()
     assert second.read(1, 2) == ["b"]  # only now
@@ -60,4 +60,4 @@ def test_broken_text_is_refused_each_time(file: Path, tmp_path: Path) -> None:
     file.write_bytes(b"a\n\xff\n")
     for _ in range(2):
         with pytest.raises(DataError, match="line 2: byte 0xff is not UTF-8"):
-            TextFile(file, tmp_path / "memory")
+            TextFile(file, tmp_path / "folder")
