@@ -7,6 +7,7 @@
 # Needs uv (pip install uv). Before you commit the files, launch/quickstart.sh and launch/test.sh
 # must pass with each of them; .ci/run covers the oldest and the newest.
 set -euo pipefail
+unset CDPATH
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command -v uv >/dev/null || {

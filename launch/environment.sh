@@ -8,9 +8,11 @@
 #   T2T_ENVIRONMENT=FOLDER   creates it in FOLDER instead of .venv
 #   T2T_CONSTRAINTS=FILE     installs the versions in FILE; empty: the newest that requirements.txt allows
 
+unset CDPATH # with it, cd prints a path
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment=${T2T_ENVIRONMENT:-$repository/.venv}
 [[ $environment == /* ]] || environment=$PWD/$environment
+[[ ${T2T_CONSTRAINTS:-/} == /* ]] || T2T_CONSTRAINTS=$PWD/$T2T_CONSTRAINTS
 python=$environment/bin/python
 
 fail() {
@@ -84,6 +86,10 @@ make_environment() {
     if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
         [[ ${PYTHON:-} && $("$PYTHON" -VV) != "$("$python" -VV)" ]]; then
         base=$(find_python)
+        if [[ ! -e $log && $(ls -A "$environment" 2>/dev/null) ]]; then
+            fail "$environment was not made by the scripts in launch/, and cannot be used: it lacks pip or
+the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
+        fi
         echo "Creating ${environment#"$PWD/"} with $("$base" --version)"
         "$base" -m venv --clear "$environment"
     fi

@@ -12,6 +12,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+[[ ${1:-} != -* ]] || fail "RUN comes before the flags: $0 [RUN [FLAG ...]]"
 run=${1:-$repository/runs/quickstart}
 [[ $run == /* ]] || run=$PWD/$run
 shift $(($# > 0))

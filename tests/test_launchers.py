@@ -154,6 +154,28 @@ def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
     assert "[" in sys.version
 
 
+def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("of value")
+    done = subprocess.run(
+        ["bash", "-c", "source launch/environment.sh; make_environment requirements.txt"],
+        cwd=ROOT,
+        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"error: {tmp_path} was not made by the scripts in launch/" in done.stderr
+    assert [*tmp_path.iterdir()] == [tmp_path / "thesis.tex"]
+
+
+def test_quickstart_takes_no_flag_for_its_run() -> None:
+    done = subprocess.run(
+        [ROOT / "launch" / "quickstart.sh", "--config.seed=1"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "RUN comes before the flags" in done.stderr
+
+
 @pytest.mark.slow
 def test_slurm_job_is_requeued_when_it_is_preempted_and_continues(tmp_path: Path) -> None:
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):

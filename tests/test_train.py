@@ -20,6 +20,7 @@ from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
+from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import program
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
@@ -178,6 +179,17 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
     with pytest.raises(error, match=message):
         train_run.train(change(config, **changes), tmp_path / "run")
     open_run(tmp_path / "run", config, ())
+
+
+def test_vocabulary_of_another_text_is_refused(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    with pytest.raises(DataError, match="none of 280 sentence pairs is left"):
+        train_run.train(change(config, data={"max_length": 2}), tmp_path / "run")
+    [text] = config.data.train_src
+    Path(text).write_text(Path(text).read_text() + "one more\n")
+    Path(config.data.train_tgt[0]).write_text(Path(config.data.train_tgt[0]).read_text() + "x\n")
+    with pytest.raises(VocabularyError, match="was trained on another text; remove it, to train"):
+        train_run.train(config, tmp_path / "run")
 
 
 def test_run_of_another_config_is_refused(uninterrupted: Path, config: Config) -> None:

@@ -213,7 +213,7 @@ class TrainingConfig:
     max_nonfinite_steps: int = 10
     log_every: int = 100  # steps between log lines and TensorBoard points
     validate_every: int = 1000  # steps between computations of the validation loss
-    # steps between computations of the validation BLEU by beam search; 0: never
+    # steps between computations of the validation BLEU by beam search, and the last; 0: never
     bleu_every: int = 0
 
     @property

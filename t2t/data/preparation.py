@@ -12,7 +12,7 @@ import jax
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import hugging_face
-from t2t.data.corpus import Corpus, DataError, find_facts
+from t2t.data.corpus import Corpus, DataError, find_facts, hash_strings
 from t2t.data.corpus_sources import list_parts, open_split, open_training
 from t2t.data.directions import list_tags, tag_sources
 from t2t.data.token_cache import (
@@ -22,8 +22,9 @@ from t2t.data.token_cache import (
     tokenize_corpus,
     tokenize_share,
 )
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path, measure_size
 
@@ -35,13 +36,28 @@ _log = logging.getLogger(__name__)
 
 
 def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
-    """Loads the run's vocabulary, or trains it on the training corpora in process 0."""
+    """Loads the run's vocabulary, or trains it on the training corpora in process 0.
+
+    Raises:
+        ConfigError: `vocab_size` is too large or too small for the text.
+        VocabularyError: the vocabulary is damaged, or of another text.
+    """
+    text = hash_strings(*(corpus.fingerprint() for corpus in corpora))
 
     def make() -> Vocabulary:
         directory = workdir / "vocab"
+        origin = directory / "text.sha256"
         if Vocabulary.is_saved(directory):
+            if origin.exists() and origin.read_text() != text:
+                raise VocabularyError(
+                    f"{directory} was trained on another text; remove it, to train it again, or "
+                    f"only {origin}, to keep it"
+                )
             return Vocabulary.load(directory)
         _log.info("training the vocabulary")
+        with explain_write_errors(VocabularyError, directory):
+            make_folder(directory)
+            write_file(origin, text)
         return train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
 
     return process_0_first(make)

@@ -35,7 +35,7 @@ class Validation:
             ConfigError: no pair of a corpus can be scored.
             MeasureError: a package is missing.
         """
-        self._every = config.training.bleu_every
+        self._every, self._last = config.training.bleu_every, config.training.steps
         self._lowercase = config.tokenizer.lowercase
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
@@ -82,7 +82,7 @@ class Validation:
             return {}
         losses = {name: scorer.compute_loss(params) for name, scorer in self._scorers.items()}
         scores = {name: describe_loss(loss) for name, loss in losses.items()}
-        if self._every and step % self._every == 0:
+        if self._every and (step % self._every == 0 or step == self._last):
             for name in scores:
                 scores[name] |= self._translate(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))

@@ -73,8 +73,6 @@ def wait_for_coordinator(address: str, seconds: float) -> None:
         CoordinatorError: it does not listen after so many seconds.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"--coordinator={address}: write HOST:PORT, such as node1:8476")
     deadline = time.monotonic() + seconds
     while True:
         try:

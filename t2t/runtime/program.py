@@ -112,6 +112,16 @@ def read_hosts() -> dict[str, Any]:
             f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
             "--process_id, or only --distributed where the cluster provides them"
         )
+    if not missing:
+        if not re.fullmatch(r".+:\d+", values["coordinator"]):
+            raise ConfigError(
+                f"--coordinator={values['coordinator']}: write HOST:PORT, such as node1:8476"
+            )
+        if not 0 <= values["process_id"] < values["num_processes"]:
+            raise ConfigError(
+                f"--process_id={values['process_id']} must be from 0 to --num_processes - 1 = "
+                f"{values['num_processes'] - 1}"
+            )
     return values | {"distributed": values["distributed"] or not missing}
 
 
@@ -247,7 +257,9 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     except KeyError as error:  # from config_flags: no such field
         names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
         known = list(flatten(Config()))
-        unknown = next((name for name in names if name not in known), str(error))
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is None:  # raised by the recipe
+            raise
         close = sorted(known, key=lambda name: _similarity(name, unknown), reverse=True)[:3]
         sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
 

@@ -4,14 +4,13 @@ A corpus of gigabytes would otherwise be decoded and hashed by each host at each
 counts as unchanged if its size and time of modification are (in a bucket: its generation).
 """
 
-import contextlib
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import find_version, is_bucket, is_storage_error, make_absolute
+from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.paths import find_version, is_storage_error, make_absolute
 
 
 def recall(folder: Path, path: Path) -> dict[str, Any] | None:
@@ -28,12 +27,13 @@ def recall(folder: Path, path: Path) -> dict[str, Any] | None:
 
 def remember(folder: Path, path: Path, facts: dict[str, Any]) -> None:
     """Writes facts about a file into `folder`, if that can be written."""
-    entry = _find_entry(folder, path)
-    with contextlib.suppress(OSError):
-        if not is_bucket(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+    try:
+        make_folder(folder)
         content = {"path": str(path), "version": find_version(path), "facts": facts}
-        write_file(entry, json.dumps(content))
+        write_file(_find_entry(folder, path), json.dumps(content))
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
 
 
 def _find_entry(folder: Path, path: Path) -> Path:

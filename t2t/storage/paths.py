@@ -32,12 +32,16 @@ def make_path(text: str | os.PathLike[str]) -> Path:
     """Turns a path as a user writes it into a `Path`; `~` is expanded, nothing is looked up.
 
     Raises:
-        PathError: the scheme is unknown, its client is not installed, or the bucket has no name.
+        PathError: the scheme or the user is unknown, the client is not installed, or the bucket has
+            no name.
     """
     text = os.fspath(text)
     matched = re.match(r"([A-Za-z][\w+.-]+):/", text)
     if not matched:
-        return Path(text).expanduser()
+        try:
+            return Path(text).expanduser()
+        except RuntimeError:
+            raise PathError(f"{text}: there is no such user; write the folder in full") from None
     scheme = matched[1]
     if scheme not in _CLIENTS:
         raise PathError(
@@ -62,8 +66,10 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     """Turns the path of a run directory into a `Path`; `flag` is where the user gave it.
 
     Raises:
-        PathError: as `make_path`, or Orbax cannot write checkpoints there.
+        PathError: as `make_path`, or the path is empty, or Orbax cannot write checkpoints there.
     """
+    if not os.fspath(text):
+        raise PathError(f"{flag} is empty; name a folder")
     path = make_path(text)
     if str(path).startswith("s3://"):
         raise PathError(

@@ -109,10 +109,17 @@ class Checkpoints:
         step = self._manager.latest_step()
         if step is None:
             return None
+        if not (self.workdir / "checkpoints" / str(step) / "training").exists():
+            raise RunError(
+                f"checkpoint {step} of {self.workdir} holds parameters alone, as --save_params "
+                "writes them; training goes on in the run that they are from"
+            )
         items = _split(jax.tree.map(_describe, described))
         args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
         try:
-            saved = self._manager.restore(step, args=ocp.args.Composite(**args))
+            # With several processes JAX handles SIGTERM, and its handler has to stay.
+            with hold_signals() if jax.process_count() == 1 else contextlib.nullcontext():
+                saved = self._manager.restore(step, args=ocp.args.Composite(**args))
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))

@@ -97,7 +97,8 @@ class Report:
     def flush(self) -> None:
         """Reads the metrics of the last step, for which it waits, and writes what a bucket lacks.
 
-        So whoever continues from a checkpoint finds the metrics of all steps before it.
+        So whoever continues from a checkpoint finds the metrics of the steps before it. What was
+        added up since the last multiple of `log_every` is lost if training stops here.
         """
         if self._pending:
             self._read(*self._pending)
@@ -135,8 +136,8 @@ class Report:
         if int(metrics.skipped_in_a_row) >= self._max_nonfinite:
             raise NonFiniteError(
                 f"step {step}: loss or gradient was not finite {self._max_nonfinite} times in a "
-                "row (training.max_nonfinite_steps); lower training.learning_rate, lengthen "
-                "training.warmup_steps, or set training.clip_norm"
+                "row (training.max_nonfinite_steps); start again in another --workdir with a lower "
+                "training.learning_rate, a longer training.warmup_steps, or training.clip_norm"
             )
         self._steps += 1
         self._tokens += tokens

@@ -23,7 +23,9 @@ MOMENTUM = 0.95
 # learning rate (Liu et al. 2025, https://arxiv.org/abs/2502.16982).
 SIZE = 0.2
 # The dimensions of inputs and outputs in parameters that hold matrices. Other dimensions count
-# matrices: each attention head has its own, and so has each factor of a gated linear unit.
+# matrices: each key/value head has its own, and so has each factor of a gated linear unit.
+# [W^Q W^K W^V] of such a head is one matrix in self-attention, and [W^K W^V] in cross-attention.
+# The papers update W^Q, W^K and W^V each by itself.
 MATRICES = {
     "query": (0, 2),
     "key_value": (0, 2),

@@ -269,7 +269,8 @@ def make_read_error(workdir: Path, step: int, error: Exception) -> RunError:
         )
     before = [other for other in list_steps(workdir) if other < step]
     remedy = (
-        f"remove {workdir}/checkpoints/{step} to go on with the one before it, {before[-1]}"
+        f"if its files are damaged, move {workdir}/checkpoints/{step} elsewhere to go on with the "
+        f"one before it, {before[-1]}"
         if before
         else "there is none before it"
     )

@@ -1,10 +1,14 @@
 """How processes find their GPUs and each other."""
 
 import socket
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+from absl import flags
 
 from t2t.config.fields import ConfigError
+from t2t.runtime import program
 from t2t.runtime.distributed import (
     CoordinatorError,
     check_visible_gpus,
@@ -63,7 +67,20 @@ def test_coordinator_that_does_not_answer_is_named() -> None:
     assert "UNAVAILABLE" in str(e.value.__cause__)  # exit status LOST: launchers try again
 
 
-@pytest.mark.parametrize("address", ["node1", ":8476", "node1:"])
-def test_coordinator_without_host_or_port_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="write HOST:PORT"):
-        wait_for_coordinator(address, seconds=0)
+@pytest.mark.parametrize(
+    ("address", "process_id", "message"),
+    [
+        ("node1", 0, "--coordinator=node1: write HOST:PORT"),
+        (":8476", 0, "write HOST:PORT"),
+        ("node1:", 1, "write HOST:PORT"),
+        ("node1:8476", 2, "--process_id=2 must be from 0 to --num_processes - 1 = 1"),
+        ("node1:8476", -1, "--process_id=-1 must be from 0"),
+    ],
+)
+def test_wrong_address_and_number_are_refused_in_each_process(
+    address: str, process_id: int, message: str
+) -> None:
+    given = dict(zip(program.HOST_FLAGS, (False, address, 2, process_id), strict=True))
+    values = {name: SimpleNamespace(value=value) for name, value in given.items()}
+    with mock.patch.object(flags, "FLAGS", values), pytest.raises(ConfigError, match=message):
+        program.read_hosts()

@@ -70,6 +70,8 @@ from t2t.config.fields import Config, ConfigError
 def get_config(kind=""):
     if kind == "dict":
         return {}
+    if kind == "folder":
+        return {}["MY_FOLDER"]
     if kind:
         raise ConfigError(f"there is no {kind}")
     return Config()
@@ -103,6 +105,14 @@ def test_flags_reach_the_program(folder: Path) -> None:
     status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
     assert (status, messages) == (0, "")
     assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"
+
+
+def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
+    status, _, messages = call(
+        folder, "--config=recipe.py:folder", "--config.seed=1", "--workdir=run"
+    )
+    assert status == 1
+    assert messages.rstrip().endswith("KeyError: 'MY_FOLDER'")
 
 
 @pytest.mark.parametrize(

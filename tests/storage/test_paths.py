@@ -14,6 +14,7 @@ from t2t.storage.paths import (
     is_bucket,
     make_absolute,
     make_path,
+    make_run_path,
 )
 
 
@@ -52,12 +53,18 @@ def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
         ("gs://", "gs:// names no bucket; write gs://BUCKET/"),
         ("gs:///run", "names no bucket"),
         ("gs:/bucket/run", "names no bucket"),
+        ("~nobody-of-this-name/run", "there is no such user; write the folder in full"),
     ],
 )
 def test_path_that_cannot_work_is_refused(text: str, message: str) -> None:
     """Without this, `gs:` would be a new folder in the current one."""
     with pytest.raises(PathError, match=message):
         make_path(text)
+
+
+def test_empty_run_directory_is_not_the_current_folder() -> None:
+    with pytest.raises(PathError, match="--workdir is empty; name a folder"):
+        make_run_path("")
 
 
 @pytest.mark.parametrize(("scheme", "file"), [("gs", "gcs"), ("s3", "s3")])
