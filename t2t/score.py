@@ -33,9 +33,10 @@ def main() -> None:
     enable_compilation_cache()
     if bool(values.tgt) == bool(values.n_best_list):
         raise ConfigError("give one of --tgt and --n_best_list")
-    for name in ("reverse", "tokens"):
-        if values[name].value and bool(values.tgt) == (name == "reverse"):
-            raise ConfigError(f"--{name} is not for --{'tgt' if values.tgt else 'n_best_list'}")
+    if values.tgt and (values.reverse or values["share"].present):
+        raise ConfigError(f"--{'reverse' if values.reverse else 'share'} is not for --tgt")
+    if values.n_best_list and values.tokens:
+        raise ConfigError("--tokens is not for --n_best_list")
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
     src = make_path(values.src)
     describe_models(request)  # reports errors before the texts are read

@@ -70,13 +70,24 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     assert "a run was evaluated without it" in report(tmp_path, "first", "third")
 
 
+def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None:
+    save(tmp_path / "cased", spoil(8), nats=0.7)
+    save(tmp_path / "near", spoil(9), nats=0.7)
+    save(tmp_path / "lower", spoil(8), nats=0.5, config={"tokenizer.lowercase": True})
+    text = report(tmp_path, "cased", "lower", "near")
+    assert "No verdict by the references' log-probability on lower: lower-case references" in text
+    assert re.search(r"perplexity per sub-word: cased [\d.]+, near [\d.]+$", text, re.MULTILINE)
+    assert "nats per sub-word" not in report(tmp_path, "cased", "lower")
+
+
 def test_fewer_errors_are_better(runs: Path) -> None:
     assert "one_head is worse than base-0: +" in report(runs, "base-0", "one_head", measure="ter")
 
 
 def test_invalid_comparison_is_refused(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a system is given twice"):
-        report(runs, "base-0", "base-0")
+    for operands in (("base-0", "base-0/"), ("base-0,base-1", "base-0")):
+        with pytest.raises(ConfigError, match=r"base-0/evaluations/.*\.json is given twice"):
+            report(runs, *operands)
     with pytest.raises(ConfigError, match=r"--plot=plot\.txt must end in one of \.svg, \.png"):
         report(runs, "base-0", "near", plot=Path("plot.txt"))
     with pytest.raises(EvaluationError, match="holds no evaluation of test"):

@@ -317,6 +317,14 @@ def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: P
         evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
 
 
+def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:
+    text = tmp_path / "news.txt"
+    text.write_text("of value\n")
+    with pytest.raises(ConfigError, match=r"news\.txt exists, and the hypotheses would replace it"):
+        evaluate(EvaluationRequest(run, output=str(tmp_path / "news.json")))
+    assert text.read_text() == "of value\n"
+
+
 def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:
     command = [sys.executable, "-m", "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"]
     environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight

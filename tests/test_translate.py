@@ -175,6 +175,7 @@ def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> No
         (["--num_samples=2"], b"decoding.num_samples=2 is not used by decoding.strategy='beam'"),
         (["--strategy=sampling", "--top_p=0"], b"decoding.top_p=0.0 must be more than 0"),
         (["--strategy=sampling", "--n_best=2"], b"use --num_samples=2"),
+        (["--n_best=9"], b"--n_best=9 does not fit decoding.beam_size="),
         (
             ["--strategy=sampling", "--backend=ctranslate2"],
             b"decoding.strategy='sampling' needs --backend=jax",

@@ -49,6 +49,11 @@ class LineTranslator:
         decoding, self._count = config.decoding, options.n_best
         if options.n_best > 1 and decoding.mbr != "none":
             raise ConfigError(f"--mbr={decoding.mbr} chooses one; leave out --n_best")
+        if decoding.strategy == "beam" and not 1 <= options.n_best <= decoding.beam_size:
+            raise ConfigError(
+                f"--n_best={options.n_best} does not fit decoding.beam_size={decoding.beam_size}; "
+                f"use 1 to {decoding.beam_size}, or a wider beam"
+            )
         if decoding.strategy == "sampling":
             if options.n_best > 1:
                 raise ConfigError(
@@ -76,7 +81,8 @@ class LineTranslator:
             "weights": members.weights,
             "mean": members.mean,
             "vocabulary": vocabulary.fingerprint(),
-            "engine": self._translator.describe(),
+            # The number of threads changes nothing, and differs between hosts.
+            "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
             "n_best": options.n_best,
             "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),

@@ -26,8 +26,6 @@ from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
 
-_NO_LIMIT = 2**30  # positions
-
 
 def open_run(
     workdirs: tuple[Path, ...],
@@ -81,8 +79,6 @@ class Run:
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
             self._placed = self._find_translator(config).place(params)
-        limit = members.position_limit
-        self._limit = _NO_LIMIT if limit is None else limit
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = members.with_dtype(DTYPE).describe(*sizes)
         self._scorer = PairScorer(members, vocabulary, config.decoding.batch_size)
@@ -107,7 +103,7 @@ class Run:
         prefixes: Sequence[str] | None = None,
         **decoding: float | str | None,
     ) -> list[str]:
-        """Translates each sentence, like the program `t2t.translate`.
+        """Translates each sentence, like `t2t.translate`, whose --checkpoint is "best" by default.
 
         Args:
             sentences: raw text.
@@ -224,10 +220,10 @@ class Run:
         """Ids of each sentence, ending in EOS."""
         found = tokenizer.encode(sentences)
         for sentence, ids in zip(sentences, found, strict=True):
-            if len(ids) > self._limit:
+            if len(ids) > self._scorer.limit:
                 raise DataError(
                     f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
-                    f"model.max_positions={self._limit}; split the sentence"
+                    f"model.max_positions={self._scorer.limit}; split the sentence"
                 )
         return found
 
@@ -243,10 +239,10 @@ class Run:
                 f"{name} is {array.dtype}{list(array.shape)}; give integer ids, one row for each "
                 "sentence"
             )
-        if array.shape[1] > self._limit:
+        if array.shape[1] > self._scorer.limit:
             raise DataError(
                 f"{name} has {array.shape[1]} positions, but the model has "
-                f"model.max_positions={self._limit}; give shorter rows"
+                f"model.max_positions={self._scorer.limit}; give shorter rows"
             )
         wrong = array[(array < 0) | (array >= tokenizer.vocab_size)]
         if wrong.size:

@@ -133,6 +133,7 @@ def translate_files(
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
         if target not in unfinished.values():
+            _log.info("%s is complete", target)
             shutil.rmtree(_shards_of(target), ignore_errors=True)
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
@@ -145,7 +146,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str
     """Writes the folder's settings, or compares them with those that it has.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: they differ, or a file of the folder was not made by this program.
     """
     path = folder / SETTINGS
     settings = json.loads(json.dumps(settings))
@@ -169,6 +170,11 @@ def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str
             raise ConfigError(
                 f"--input: {name} has {size} bytes, but {old['bytes'][name]} when {folder} was "
                 "begun; use another --output"
+            )
+        if name not in old["bytes"] and (folder / name).exists():
+            raise ConfigError(
+                f"{folder / name} exists, and is no translation of --input={name}; use another "
+                "--output"
             )
     new = {"settings": settings, "bytes": {**old["bytes"], **sizes}}
     if new != old:

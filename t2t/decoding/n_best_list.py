@@ -31,10 +31,11 @@ def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, flo
             value = float(score)
         except ValueError:
             value = None
-        if value is None or not number.isdecimal() or line.count("\t") < 2:
+        if value is None or not number.isdecimal() or line.count("\t") != 2:
             raise ConfigError(
                 f"--n_best_list, line {place}: {line[:40]!r} is not a number, a score and a text "
-                "with tabs between; make the list with t2t.translate --n_best=N --scores"
+                "with tabs between; make the list with t2t.translate --n_best=N --scores, without "
+                "--alignments"
             )
         if not 1 <= int(number) <= num_sources:
             raise ConfigError(

@@ -9,6 +9,7 @@ from t2t.config.measures import choose_measure
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
 from t2t.evaluation.significance import (
+    Judgement,
     SystemScore,
     collect_statistics,
     judge,
@@ -24,6 +25,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all
 from t2t.runtime.text_tables import format_table
+from t2t.storage.paths import make_absolute
 
 PLOTS = (".svg", ".png", ".pdf")
 
@@ -40,12 +42,12 @@ def compare(
     """
     if plot and plot.suffix not in PLOTS:
         raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
-    if len(set(operands)) < len(operands):
-        raise ConfigError(f"{' '.join(operands)}: a system is given twice")
     systems = [read_system(operand, split, evaluation) for operand in operands]
+    paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
+    if repeated := [path for path in paths if paths.count(path) > 1]:
+        raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
     result = systems[0].evaluations[0].result
-    lowercase = result["config"].get("tokenizer.lowercase", False)
-    measure = choose_measure(measure, lowercase=lowercase)
+    measure = choose_measure(measure, lowercase=systems[0].is_lowercase)
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
     statistics = {
@@ -67,18 +69,37 @@ def compare(
         *describe_all(judgement, measure, number),
     ]
     if len(systems) > 1:
-        lines += ["", *describe_log_probs(systems, test_set.references)]
+        lines += ["", *judge_log_probs(systems, test_set.references)[1]]
     lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
     return "\n".join([*lines, format_buckets(buckets)])
 
 
-def describe_log_probs(systems: Sequence[System], references: Sequence[str]) -> list[str]:
-    """Verdicts by the references' log-probability, which resolves smaller differences than BLEU."""
+def judge_log_probs(
+    systems: Sequence[System], references: Sequence[str]
+) -> tuple[Judgement | None, list[str]]:
+    """Judges by the references' log-probability, which resolves smaller differences than BLEU.
+
+    Systems that write another case than the first one are left out: their references are another
+    text.
+
+    Returns:
+        The judgement, None if there is none; and sentences that describe it, or say why not.
+    """
+    first, *others = systems
+    lines = []
+    if cased := [each.name for each in others if each.is_lowercase != first.is_lowercase]:
+        own, other = ("lower-case", "cased")[:: 1 if first.is_lowercase else -1]
+        lines.append(
+            f"No verdict by the references' log-probability on {', '.join(cased)}: {other} "
+            f"references are another text than {first.name}'s {own} ones (tokenizer.lowercase)."
+        )
+        systems = [each for each in systems if each.name not in cased]
     found = read_reference_losses(systems, references)
     if found is None:
-        return [
+        return None, [
+            *lines,
             "No verdict by the references' log-probability: a run was evaluated without it, or no "
-            "reference has a finite one under all runs; evaluate that run again."
+            "reference has a finite one under all runs; evaluate that run again.",
         ]
     losses, unit = found
     judgement = judge(losses, mean_nats, higher_is_better=False)
@@ -86,7 +107,8 @@ def describe_log_probs(systems: Sequence[System], references: Sequence[str]) -> 
     perplexities = ", ".join(
         f"{name} {math.exp(score.value):.4g}" for name, score in judgement.scores.items()
     )
-    return [
+    return judgement, [
+        *lines,
         f"by the references' log-probability, perplexity per {unit}: {perplexities}",
         *describe_all(judgement, f"nats per {unit}", number),
     ]

@@ -151,6 +151,12 @@ class Evaluator:
             raise ConfigError(
                 f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
+        hypotheses = path.with_suffix(".txt")
+        if request.output and hypotheses.exists() and not path.exists():
+            raise ConfigError(
+                f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
+                "choose another name, or remove it"
+            )
         with explain_write_errors(RunError, path.parent, "--output sets the path"):
             make_folder(path.parent)
             check_writable(path.parent)

@@ -186,7 +186,8 @@ def judge(
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Sets `adjusted` by Holm's (1979) correction for several comparisons.
 
-    The probability that any of the verdicts is a false positive is then at most `LEVEL`.
+    The probability that any of the verdicts is a false positive is then at most `LEVEL`, as far as
+    each p-value covers what varies.
     """
     adjusted = [0.0] * len(comparisons)
     largest = 0.0

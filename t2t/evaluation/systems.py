@@ -29,6 +29,11 @@ class System:
     evaluations: Sequence[Evaluation]
     hypotheses: Sequence[Sequence[str]]  # of each run
 
+    @property
+    def is_lowercase(self) -> bool:
+        """Whether the system writes and predicts lower-case text."""
+        return bool(self.evaluations[0].result["config"].get("tokenizer.lowercase", False))
+
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
@@ -96,6 +101,11 @@ def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -
     evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
     test_set = TestSet(first.read_lines("sources"), first.read_lines("references"))
+    if len(systems) > 1 and len(test_set.references) < 2:
+        raise EvaluationError(
+            f"{first.path} has one sentence, which shows no difference between systems; evaluate "
+            "all on a larger test set"
+        )
     for other in evaluations[1:]:
         if other.result["num_sentences"] != first.result["num_sentences"]:
             raise EvaluationError(

@@ -33,7 +33,7 @@ def describe(
     sentences = [
         f"{verdict}: {facts}",
         _advise(comparison, num_sentences),
-        _describe_coverage(comparison),
+        _describe_coverage(comparison, names),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -42,10 +42,14 @@ def _format_p(p_value: float) -> str:
     return "< 1e-6" if p_value < 1e-6 else f"= {p_value:.3g}"
 
 
-def _describe_coverage(comparison: Comparison) -> str:
+def _describe_coverage(comparison: Comparison, names: tuple[str, str]) -> str:
     """Says which sources of variance the verdict covers."""
     if comparison.seed_error is not None:
-        return "This covers the choice of the sentences and of the seeds."
+        covered = "This covers the choice of the sentences and of the seeds"
+        if 1 not in comparison.num_seeds:
+            return f"{covered}."
+        single = names[comparison.num_seeds.index(1)]
+        return f"{covered}, if both scatter alike over seeds: {single} has one run."
     return (
         "This covers only the choice of the sentences: with one run per system the variance over "
         "seeds is unknown, and another seed may give another verdict."
@@ -53,11 +57,14 @@ def _describe_coverage(comparison: Comparison) -> str:
 
 
 def _advise(comparison: Comparison, num_sentences: int) -> str:
-    """Says how many sentences or seeds would show a difference of this size."""
+    """Says how many sentences would show a difference of this size, or whether seeds would."""
     if comparison.distinguishable or not comparison.difference:
         return ""
-    if (comparison.seed_error or 0.0) > comparison.sentence_error:
-        return "More seeds would reduce the error more than more sentences."
+    if comparison.seed_error is not None:
+        parts = ["sentences", "seeds"]
+        if comparison.seed_error > comparison.sentence_error:
+            parts.reverse()
+        return f"More {parts[0]} would reduce the error more than more {parts[1]}."
     half = (comparison.interval[1] - comparison.interval[0]) / 2
     needed = num_sentences * (half / comparison.difference) ** 2
     if not num_sentences < needed <= 1_000_000:
@@ -76,9 +83,11 @@ def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list
         describe(comparison, (first, name), measure, num_sentences)
         for name, comparison in judgement.comparisons.items()
     ]
+    without_seeds = [each.seed_error is None for each in judgement.comparisons.values()]
     if len(lines) > 1:
         lines.append(
             f"These {len(lines)} comparisons are judged together (Holm's correction): if no system "
-            f"differs from {first}, the probability of any false verdict is {LEVEL:.0%}."
+            f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
+            f"{', as far as the choice of the sentences goes' * any(without_seeds)}."
         )
     return lines

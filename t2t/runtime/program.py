@@ -254,7 +254,7 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
         sys.exit(_fail(own[1].rstrip() if own else f"{error}; see --help"))
     except OSError as error:  # from config_flags: an override for a recipe that does not exist
         sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
-    except KeyError as error:  # from config_flags: no such field
+    except KeyError:  # from config_flags: no such field
         names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
         known = list(flatten(Config()))
         unknown = next((name for name in names if name not in known), None)

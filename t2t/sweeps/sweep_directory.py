@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,35 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
         for name, value in vars(protocol).items()
         if name != "measure" and saved.get(name, value) != value  # evaluations have all measures
     ]
-    for name in saved["runs"].keys() & requested.keys():
-        old = _flatten(Config()) | saved["runs"][name]  # fields added since have their default
+    _check_same(workdir, saved["runs"], requested, changed)
+    content = vars(protocol) | {"runs": saved["runs"] | requested}
+    write_file(path, json.dumps(content, indent=2) + "\n")
+
+
+def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
+    """Returns those of `runs` that are recorded in sweep.json.
+
+    Raises:
+        RunError: there is no sweep.json, or it has other configs for these runs.
+    """
+    path = workdir / "sweep.json"
+    if not path.exists():
+        raise RunError(f"{workdir} holds no sweep; leave out --report to start one")
+    saved = json.loads(path.read_text())["runs"]
+    _check_same(workdir, saved, {run.name: _flatten(run.config) for run in runs})
+    return [run for run in runs if run.name in saved]
+
+
+def _check_same(
+    workdir: Path,
+    saved: Mapping[str, Mapping[str, Any]],
+    requested: Mapping[str, Mapping[str, Any]],
+    changed: Sequence[str] = (),
+) -> None:
+    """Raises `RunError` if runs have other configs than those saved, or if more has `changed`."""
+    changed = [*changed]
+    for name in saved.keys() & requested.keys():
+        old = _flatten(Config()) | saved[name]  # fields added since have their default
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"
             for field, value in requested[name].items()
@@ -120,21 +147,6 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
             + "\n  ".join(sorted(changed))
             + "\nchoose another --workdir, or the old values to continue that sweep"
         )
-    content = vars(protocol) | {"runs": saved["runs"] | requested}
-    write_file(path, json.dumps(content, indent=2) + "\n")
-
-
-def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
-    """Returns those of `runs` that are recorded in sweep.json.
-
-    Raises:
-        RunError: there is no sweep.json.
-    """
-    path = workdir / "sweep.json"
-    if not path.exists():
-        raise RunError(f"{workdir} holds no sweep; leave out --report to start one")
-    names = json.loads(path.read_text())["runs"]
-    return [run for run in runs if run.name in names]
 
 
 def _flatten(config: Config) -> dict[str, Any]:

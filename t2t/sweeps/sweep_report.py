@@ -8,16 +8,16 @@ from pathlib import Path
 from t2t.config.fields import Config
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.comparison import judge_log_probs
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.significance import (
     Judgement,
     SystemScore,
     collect_statistics,
     judge,
-    mean_nats,
     sacrebleu_score,
 )
-from t2t.evaluation.systems import System, check_comparable, read_reference_losses, read_system
+from t2t.evaluation.systems import System, check_comparable, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import format_table
@@ -207,13 +207,8 @@ def judge_rows(
     if BASE not in systems:
         return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
     sentences = describe_all(by_measure, measure_name, len(references))
-    found = read_reference_losses(named, references)
-    if found is None:
-        return by_measure, None, sentences
-    losses, unit = found
-    by_loss = judge(losses, mean_nats, higher_is_better=False)
-    number = len(next(iter(losses.values()))[0])
-    return by_measure, by_loss, sentences + describe_all(by_loss, f"nats per {unit}", number)
+    by_loss, described = judge_log_probs(named, references)
+    return by_measure, by_loss, sentences + described
 
 
 def describe(

@@ -122,7 +122,8 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
 def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:
     """Returns all runs, sorted by seed, and the names of rows that do not change this base.
 
-    Rows that do not change it, except base itself, get no run.
+    Rows that change neither it nor the checkpoint that is scored, except base itself, get no run.
+    `rows` begins with base.
 
     Raises:
         ConfigError: the overrides of a row are not valid for this base.
@@ -134,7 +135,7 @@ def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:
         except ConfigError as error:
             problems.append(f"row {row.name}: {error}")
             continue
-        if row.name != BASE and config == base:
+        if row.name != BASE and config == base and row.checkpoint == rows[0].checkpoint:
             idle.append(row.name)
             continue
         runs += [

@@ -100,6 +100,7 @@ class Checkpoints:
         except Exception as error:
             raise make_write_error(self.workdir, first_line(error)) from error
 
+    @hold_signals()
     def restore(self, described: TrainState) -> TrainState | None:
         """Restores the newest checkpoint, or returns None if there is none.
 
@@ -110,16 +111,12 @@ class Checkpoints:
         if step is None:
             return None
         if not (self.workdir / "checkpoints" / str(step) / "training").exists():
-            raise RunError(
-                f"checkpoint {step} of {self.workdir} holds parameters alone, as --save_params "
-                "writes them; training goes on in the run that they are from"
-            )
+            reason = "holds parameters alone, since --save_params wrote it; train in their own run"
+            raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
         items = _split(jax.tree.map(_describe, described))
         args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
         try:
-            # With several processes JAX handles SIGTERM, and its handler has to stay.
-            with hold_signals() if jax.process_count() == 1 else contextlib.nullcontext():
-                saved = self._manager.restore(step, args=ocp.args.Composite(**args))
+            saved = self._manager.restore(step, args=ocp.args.Composite(**args))
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))

@@ -14,8 +14,9 @@ from jax.experimental import multihost_utils
 class Interruption:
     """A context in which the first SIGINT (Ctrl-C) or SIGTERM only makes `reached` return True.
 
-    The step or the compilation that is running ends first. A second signal has its usual effect.
-    With several processes, a signal to one stops all.
+    The step or the compilation that is running ends first. After that a SIGINT has its usual
+    effect, and a SIGTERM none: launchers may send several. With several processes, a signal to one
+    stops all.
     """
 
     def __enter__(self) -> "Interruption":
@@ -40,7 +41,7 @@ class Interruption:
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
         del number, frame
         self._received = True
-        self._restore()
+        signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
@@ -52,13 +53,14 @@ def hold_signals() -> Iterator[None]:
     """A context that delays SIGINT and SIGTERM until its end.
 
     Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads.
+    main thread, so the context does nothing in other threads. With several processes SIGTERM is
+    left to JAX (`Interruption`).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
-    numbers = signal.SIGINT, signal.SIGTERM
+    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
     previous = {n: signal.signal(n, lambda number, _: received.append(number)) for n in numbers}
     try:
         yield

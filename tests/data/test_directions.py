@@ -209,7 +209,10 @@ TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt"
         ),
         (
             {
-                "source": "hf", "hf_files": ("train=a.tsv",), "src_column": "0", "tgt_column": "1",
+                "source": "hf",
+                "hf_files": ("train=a.tsv",),
+                "src_column": "0",
+                "tgt_column": "1",
                 "directions": ("en-de", "de-en"),
             },
             "data.src_column='0' and data.tgt_column='1' are the same in each of data.directions",

@@ -183,6 +183,15 @@ def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
         translate_files(inputs, {"beam": 4}, shout, 5)
 
 
+def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
+    make_inputs(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("of value")
+    with pytest.raises(ConfigError, match=r"out/a\.txt exists, and is no translation of --input"):
+        run(tmp_path)
+    assert (tmp_path / "out" / "a.txt").read_text() == "of value"
+
+
 def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:
     packed = gzip.compress(b"".join(LINES * 4000))
     (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])

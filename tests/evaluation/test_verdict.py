@@ -30,13 +30,19 @@ def test_seeds_and_sentences_are_both_named() -> None:
         "standard error 0.2 from 3 and 1 seeds on these 1000 sentences, an additional 0.9 from the "
         "choice of the sentences"
     ) in text
+    assert text.endswith(
+        "This covers the choice of the sentences and of the seeds, if both scatter alike over "
+        "seeds: new has one run."
+    )
+    text = say(dataclasses.replace(UNCLEAR, num_seeds=(3, 3)))
     assert text.endswith("This covers the choice of the sentences and of the seeds.")
 
 
 def test_unclear_difference_says_what_would_show_it() -> None:
-    text = say(UNCLEAR)
+    text = say(dataclasses.replace(UNCLEAR, seed_error=None))
     assert text.startswith("new is not distinguishable from old: +0.25 bleu")
     assert "Showing a difference of this size would take about 49,000 sentences." in text
+    assert "More sentences would reduce the error more than more seeds." in say(UNCLEAR)
     seeds = dataclasses.replace(UNCLEAR, seed_error=1.0)
     assert "More seeds would reduce the error more than more sentences." in say(seeds)
     assert "would" not in say(dataclasses.replace(UNCLEAR, difference=0.0))
@@ -51,5 +57,8 @@ def test_several_comparisons_are_corrected_and_say_so() -> None:
     assert "two-sided p = 0.0027, 0.0054 with Holm's correction;" in lines[0]
     assert lines[2].startswith("These 2 comparisons are judged together")
     assert lines[2].endswith(
-        "if no system differs from a, the probability of any false verdict is 5%."
+        "if no system differs from a, the probability of any false verdict is at most 5%, as far "
+        "as the choice of the sentences goes."
     )
+    judgement = Judgement(dict.fromkeys("abc", system), {"b": UNCLEAR, "c": UNCLEAR})
+    assert describe_all(judgement, "bleu", 1000)[2].endswith("any false verdict is at most 5%.")

@@ -56,6 +56,12 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
     ]
 
 
+def test_report_of_another_base_is_refused(tmp_path: Path) -> None:
+    open_sweep(tmp_path, make(), PROTOCOL)
+    with pytest.raises(RunError, match=r"base-seed0: training\.steps: 100000 -> 7"):
+        list_recorded(tmp_path, make(Config(training=TrainingConfig(steps=7))))
+
+
 @pytest.mark.parametrize(
     ("base", "checkpoint", "message"),
     [

@@ -1,5 +1,6 @@
 """Rows as the shipped sweeps have them, on every recipe, and what is refused."""
 
+import itertools
 import runpy
 from pathlib import Path
 
@@ -36,8 +37,11 @@ def test_rows_fit_every_recipe(sweep: Path, recipe: Path) -> None:
     rows = read_rows(sweep, base)
     runs, idle = make_runs(base, rows)
     assert {run.row.name for run in runs} == {row.name for row in rows} - {*idle}
-    configs = [run.config for run in runs if run.seed == 0]
-    assert all(differences(one, other) for one in configs for other in configs if one is not other)
+    found = [run for run in runs if run.seed == 0]
+    assert all(
+        differences(one.config, other.config) or one.row.checkpoint != other.row.checkpoint
+        for one, other in itertools.permutations(found, 2)
+    )
 
 
 def test_table_3_has_the_papers_values_on_the_papers_model() -> None:
@@ -102,6 +106,12 @@ def test_row_that_changes_nothing_is_left_out() -> None:
     rows = [Row("base"), Row("post_norm", {"model.norm_position": "post"}), Row("x", {"seed": 9})]
     runs, idle = make_runs(Config(), rows)
     assert ([run.name for run in runs], idle) == (["base-seed0", "x-seed0"], ["post_norm"])
+
+
+def test_row_that_scores_another_checkpoint_is_run() -> None:
+    rows = [Row("base"), Row("ema", {}, checkpoint="ema"), Row("same", {})]
+    runs, idle = make_runs(Config(), rows)
+    assert ([run.name for run in runs], idle) == (["base-seed0", "ema-seed0"], ["same"])
 
 
 def test_seeds_of_a_row_are_runs_and_the_first_ones_come_first() -> None:

@@ -144,6 +144,16 @@ def test_signal_ends_the_step_and_saves(run: Run, number: signal.Signals) -> Non
     assert run.logged_steps() == list(range(1, 11))
 
 
+def test_second_sigterm_does_not_prevent_saving(run: Run) -> None:
+    def terminate_twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    _, finished = run.train(at_step(6, terminate_twice))
+    assert not finished
+    assert list_steps(run.workdir) == [4, 6]
+
+
 def test_request_to_stop_is_obeyed_behind_the_next_checkpoint(run: Run) -> None:
     state, finished = run.train(at_step(2, lambda: request_stop(run.workdir, "enough")))
     assert not finished

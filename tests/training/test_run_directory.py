@@ -73,9 +73,7 @@ def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path) -> None:
     assert set(noticed) == {"params", "training", "metrics"}
     for message in noticed.values():
         assert message.startswith(f"checkpoint 30 of {run} cannot be read (")
-        assert message.endswith(
-            f"move {folder} elsewhere to go on with the one before it, 20"
-        )
+        assert message.endswith(f"move {folder} elsewhere to go on with the one before it, 20")
 
 
 def test_damaged_parameters_are_an_error_that_offers_the_one_before(run: Path) -> None:
