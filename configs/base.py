@@ -1,6 +1,6 @@
 """The paper's base model on WMT14 (Vaswani et al. 2017, sections 5 and 6.1, table 3).
 
-    python -m t2t.prepare --config=configs/base.py
+    python -m t2t.prepare --config=configs/base.py --workdir=runs/base
     python -m t2t.train --config=configs/base.py --workdir=runs/base
     python -m t2t.evaluate --workdir=runs/base --split=test --checkpoint=avg:5
 

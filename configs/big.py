@@ -1,6 +1,6 @@
 """The paper's big model on WMT14 (Vaswani et al. 2017, table 3, last row).
 
-    python -m t2t.prepare --config=configs/big.py
+    python -m t2t.prepare --config=configs/big.py --workdir=runs/big
     python -m t2t.train --config=configs/big.py --workdir=runs/big
     python -m t2t.evaluate --workdir=runs/big --split=test --checkpoint=avg:20
 

@@ -98,7 +98,7 @@ the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
         return
     fi
     echo "Installing $requirements${constraints:+, versions as in ${constraints#"$repository/"}}" \
-        "(1.5 GB, a minute or two) ..."
+        "(1.1 GB or more, a minute or two) ..."
     if ! "$python" -m pip install --disable-pip-version-check --no-input \
         --requirement "$repository/$requirements" ${constraints:+--constraint "$constraints"} \
         >"$log" 2>&1; then
