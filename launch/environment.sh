@@ -91,7 +91,9 @@ make_environment() {
 the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
         fi
         echo "Creating ${environment#"$PWD/"} with $("$base" --version)"
-        "$base" -m venv --clear "$environment"
+        "$base" -m venv --clear --without-pip "$environment"
+        : >"$log" # from here on the folder is known to be ours, whatever is interrupted
+        "$python" -m ensurepip --upgrade --default-pip >/dev/null
     fi
     constraints=$(find_constraints)
     if describe_installation "$requirements" "$constraints" | cmp -s - "$stamp"; then

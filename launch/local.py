@@ -10,6 +10,7 @@ with the status of the one that failed.
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,8 @@ def main() -> int:
     parser.add_argument("--devices", type=int, help="fake CPU devices per process")
     parser.add_argument("command", nargs="+", help="the command of a t2t program, after --")
     arguments = parser.parse_args()
+    if shutil.which(arguments.command[0]) is None:
+        parser.error(f"{arguments.command[0]} is no program on the PATH")
     environment = dict(os.environ)
     if arguments.devices:
         flag = f"--xla_force_host_platform_device_count={arguments.devices}"
@@ -85,7 +88,8 @@ def wait(processes: list[subprocess.Popen[bytes]]) -> int:
         if time.monotonic() > deadline:
             for process in processes:
                 process.kill()
-    return failed or next(filter(None, (process.returncode for process in processes)), 0)
+    failed = failed or next(filter(None, (process.returncode for process in processes)), 0)
+    return failed if failed >= 0 else 128 - failed  # as the shell counts a signal
 
 
 if __name__ == "__main__":

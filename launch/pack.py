@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs the working tree as it is, with its revision: `launch/pack.py > tree.tar.gz`.
+"""Packs the working tree as it is, with its revision: `launch/pack.py > ../tree.tar.gz`.
 
 The archive has all files that git tracks or does not ignore, with their uncommitted changes. In it
 the file REVISION holds the commit and the changed files, so that runs record them where there is

@@ -14,7 +14,7 @@
 #
 # Five minutes before the time limit, and when the job is preempted, training saves and exits with
 # status 75; the job then returns to the queue and continues later. It also does where a process was
-# lost, up to ten times.
+# lost, unless the job has been started again ten times, for whatever reason.
 #SBATCH --job-name=t2t
 #SBATCH --cpus-per-task=8
 #SBATCH --requeue

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 INTERRUPTED = 75  # t2t.runtime.program.INTERRUPTED: stopped and saved by a signal
@@ -117,7 +117,8 @@ class Tpu:
         """Shows the log of one host until it is interrupted."""
         node = [] if self.vm else [f"--node={slice_number}"]
         command = self._command("ssh", self.name, f"--worker={worker}", *node)
-        return subprocess.call([*command, f"--command={HOST} follow"])
+        with _explain_missing_gcloud():
+            return subprocess.call([*command, f"--command={HOST} follow"])
 
     def _everywhere(self) -> list[str]:
         return ["--worker=all"] if self.vm else ["--worker=all", "--node=all"]
@@ -137,10 +138,8 @@ class Tpu:
 
     def _gcloud(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = self._command(verb, *arguments)
-        try:
+        with _explain_missing_gcloud():
             return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        except FileNotFoundError:
-            raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk") from None
 
     def _call(self, verb: str, *arguments: str) -> None:
         done = self._gcloud(verb, *arguments)
@@ -148,12 +147,25 @@ class Tpu:
             raise LaunchError(f"gcloud {verb}: {done.stderr.strip()}")
 
 
+@contextlib.contextmanager
+def _explain_missing_gcloud() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk") from None
+
+
 def start(tpu: Tpu, program: Sequence[str]) -> None:
     """Ships the working tree, makes the environments, and starts the program on all hosts.
 
     Nothing is started if one host cannot be prepared, and all are stopped if one does not start:
     the others would wait for it.
+
+    Raises:
+        LaunchError: a step failed, or a program is running, whose code this would replace.
     """
+    if "running" in tpu.run(STATUS).values():
+        raise LaunchError(f"a program is running on {tpu.name}; stop it first")
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "t2t.tar.gz"
         with archive.open("wb") as file:
@@ -164,15 +176,16 @@ def start(tpu: Tpu, program: Sequence[str]) -> None:
             raise LaunchError(packed.stderr.strip().removeprefix("error: "))
         say(f"copying the working tree, {packed.stderr.strip()}")
         tpu.copy(archive, "t2t.tar.gz")
-    # The environment stays; files that were deleted here do not.
-    unpack = "mkdir -p t2t && find t2t -mindepth 1 -maxdepth 1 ! -name '.venv*' -exec rm -rf {} +"
+    # Environment and runs stay; files that were deleted here do not.
+    kept = "! -name '.venv*' ! -name runs"
+    unpack = f"mkdir -p t2t && find t2t -mindepth 1 -maxdepth 1 {kept} -exec rm -rf {{}} +"
     hosts = tpu.run(f"{unpack} && tar -xzf t2t.tar.gz -C t2t && {HOST} install")
     say(f"{len(hosts)} hosts are ready; starting {program[0]}")
     try:
         tpu.run(f"{HOST} start {shlex.join(program)}")
     except LaunchError:
         with contextlib.suppress(LaunchError):
-            tpu.run(f"{HOST} stop")
+            tpu.run(f"{HOST} halt")
         raise
 
 
@@ -241,7 +254,7 @@ class Watch:
             self.restarts += end != INTERRUPTED
             say(f"the program ended with status {end}; starting it again")
             if "running" in statuses.values():
-                self.tpu.run(f"{HOST} stop")
+                self.tpu.run(f"{HOST} halt")
         start(self.tpu, self.options.program)
         return None
 

@@ -54,7 +54,7 @@ case "$*" in
     touch "$STUBS/translated"
     echo "Der Hund läuft."
     ;;
-*t2t.evaluate* | *"-m pip"*) ;;
+*t2t.evaluate* | *"-m pip"* | *"-m ensurepip"*) ;;
 *) exec "$REAL_PYTHON" "$@" ;;
 esac
 """
@@ -166,6 +166,25 @@ def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"error: {tmp_path} was not made by the scripts in launch/" in done.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "thesis.tex"]
+
+
+def test_environment_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "pip.log").touch()
+    done = subprocess.run(
+        ["bash", "-c", MAKE_ENVIRONMENT],
+        cwd=ROOT,
+        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert "error: made again" in done.stderr
+
+
+def test_program_that_does_not_exist_is_one_message() -> None:
+    command = ["launch/local.py", "--processes=2", "--", "no-such-program"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no-such-program is no program on the PATH" in done.stderr
 
 
 def test_quickstart_takes_no_flag_for_its_run() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 # A stub of gcloud. A TPU is a folder with its state, its flags, and a folder for each of two hosts
-# per slice. Files in $STUBS control it: `quota` makes requests fail, `unreachable` names a host
-# that does not answer.
+# per slice. Files in $STUBS control it: `quota` makes requests fail, `broken` the next copy, and
+# `unreachable` names a host that does not answer.
 GCLOUD = """#!/usr/bin/env bash
 set -u
 echo "$@" >>"$STUBS/gcloud.log"
@@ -34,6 +34,7 @@ create)
     ;;
 delete) rm -r "$tpu" ;;
 scp)
+    [[ ! -e $STUBS/broken ]] || { rm "$STUBS/broken"; echo "scp: connection lost" >&2; exit 1; }
     source=$3
     tpu=$STUBS/tpus/${4%%:*}
     for host in $(hosts); do cp "$source" "$host/${4#*:}"; done
@@ -58,6 +59,7 @@ esac
 # The Python of the hosts: pip does nothing, everything else is real.
 PYTHON = """#!/usr/bin/env bash
 case "$*" in
+*"-m ensurepip"*) ;;
 *"-m pip"*) echo "$@" >>"$STUBS/pip.log" ;;
 *) exec "$REAL_PYTHON" "$@" ;;
 esac

@@ -135,6 +135,37 @@ def test_host_that_lost_its_program_restarts_it_on_all(cloud: Cloud) -> None:
     assert "hosts: 1 lost, 1 running" in output
 
 
+def test_program_that_the_launcher_halted_is_started_again(cloud: Cloud) -> None:
+    """Its own halt is no stop of the user's, although the start behind it fails at first."""
+    launcher = cloud.watch()
+    cloud.wait_for("started", 1)
+    (cloud.folder / "broken").touch()
+    state = cloud.tpu / "host-1" / "t2t-run"
+    runner = int((state / "pid").read_text())
+    parent = int(Path(f"/proc/{runner}/stat").read_text().split()[3])
+    os.kill(parent, signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
+    cloud.wait_for("started", 2)
+    cloud.end(0)
+    status, output = finish(launcher)
+    assert status == 0, output
+    assert "connection lost\ntrying again" in output
+
+
+def test_second_program_waits_for_the_first_and_finds_its_runs(cloud: Cloud) -> None:
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    assert cloud.call("start", "--", "t2t.train")[0] == 0
+    status, output = cloud.call("start", "--", "t2t.train")
+    assert status == 2
+    assert "a program is running on pod; stop it first" in output
+    run = cloud.tpu / "host-0" / "t2t" / "runs" / "base"
+    run.mkdir(parents=True)
+    assert cloud.call("stop")[0] == 0
+    assert cloud.call("start", "--", "t2t.train")[0] == 0
+    assert run.exists()
+    assert cloud.call("stop")[0] == 0
+
+
 def test_nothing_starts_while_a_host_does_not_answer(cloud: Cloud) -> None:
     assert cloud.call("create", "--type=v5litepod-8")[0] == 0
     (cloud.folder / "unreachable").write_text("host-1\n")
