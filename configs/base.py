@@ -26,9 +26,7 @@ def get_config(pair: str = "en-de") -> Config:
         raise ConfigError(f"configs/base.py:{pair}: unknown pair; use en-de or en-fr")
     src_language, tgt_language = pair.split("-")
     return Config(
-        model=ModelConfig(
-            num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1, max_positions=1024
-        ),
+        model=ModelConfig(num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1),
         data=DataConfig(
             source="tfds",
             src_language=src_language,

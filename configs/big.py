@@ -32,7 +32,6 @@ def get_config(pair: str = "en-de") -> Config:
             d_ff=4096,
             num_heads=16,
             dropout=0.3 if pair == "en-de" else 0.1,  # section 6.1
-            max_positions=1024,
         ),
         data=DataConfig(
             source="tfds",

@@ -177,6 +177,16 @@ def test_parameters_of_a_registered_feed_forward_are_counted() -> None:
     assert count_parameters(config, *SIZES) == counted
 
 
+def test_muon_leaves_a_registered_feed_forward_to_adam() -> None:
+    """Its matrices have the names of the library's own, which have one dimension more."""
+    register_squared_relu()
+    model = dataclasses.replace(SMALL, feed_forward="squared_relu")
+    _, params = draw(model)
+    optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
+
+
 def test_registered_optimizer_trains(tmp_path: Path) -> None:
     @register("training.optimizer", "lion")
     def lion(training: TrainingConfig, schedule: optax.Schedule) -> optax.GradientTransformation:

@@ -17,14 +17,13 @@ FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filter
 def data_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the section breaks."""
     problems = _source_problems(data)
-    if data.max_length % data.length_multiple:
-        problems.append(
-            f"data.max_length={data.max_length} is no multiple of "
-            f"data.length_multiple={data.length_multiple}; raise it to "
-            f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
-        )
     longest = "data.packed_length" if data.packed_length else "data.max_length"
     length = data.packed_length or data.max_length
+    if length % data.length_multiple:
+        problems.append(
+            f"{longest}={length} is no multiple of data.length_multiple={data.length_multiple}; "
+            f"raise it to {-(-length // data.length_multiple) * data.length_multiple}"
+        )
     if data.batch_tokens < length * data.rows_multiple:
         problems.append(
             f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="

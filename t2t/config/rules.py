@@ -83,7 +83,8 @@ def validate(config: Config) -> Config:
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model) + data_problems(config.data)
     problems += _training_problems(config.training, config.model)
-    problems += _decoding_problems(config.decoding) + _combination_problems(config)
+    problems += _decoding_problems(config.decoding) + _seed_problems(config)
+    problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
@@ -167,7 +168,8 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
             f"steps of the schedule; lower it to {left} or less"
         )
-    rates = model.dropout, model.attention_dropout, model.feed_forward_dropout
+    rates = [model.dropout, model.attention_dropout]
+    rates += [] if model.feed_forward == "none" else [model.feed_forward_dropout]
     if training.r_drop and not any(rates):
         problems.append(
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "
@@ -202,9 +204,12 @@ def _decoding_problems(decoding: DecodingConfig) -> list[str]:
             f"decoding.mbr={decoding.mbr!r} chooses among several candidates, but decoding."
             f"{candidates} is 1; raise it"
         )
-    if decoding.sampling_seed >= 2**31:
-        problems.append(f"decoding.sampling_seed={decoding.sampling_seed} must be below 2**31")
     return problems
+
+
+def _seed_problems(config: Config) -> list[str]:
+    seeds = {"seed": config.seed, "decoding.sampling_seed": config.decoding.sampling_seed}
+    return [f"{name}={seed} must be below 2**31" for name, seed in seeds.items() if seed >= 2**31]
 
 
 def _combination_problems(config: Config) -> list[str]:

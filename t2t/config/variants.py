@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from t2t.config.fields import ConfigError
 
+GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants, each chosen by a `match` on the field.
 CHOICES = {
     "model.kind": ("transformer", "rnn"),
@@ -22,7 +23,7 @@ CHOICES = {
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", "swiglu", "geglu", "none"),
+    "model.feed_forward": ("relu", "gelu", *GATED, "none"),
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
@@ -117,4 +118,4 @@ def import_plugins(modules: Sequence[str]) -> None:
 
 
 def _qualified_name(variant: Callable[..., Any]) -> str:
-    return f"{variant.__module__}.{variant.__qualname__}"
+    return f"{variant.__module__}.{getattr(variant, '__qualname__', repr(variant))}"

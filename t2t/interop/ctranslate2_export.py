@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.variants import GATED
 from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
 
@@ -126,7 +127,7 @@ def _make_spec(config: ModelConfig) -> Any:
         "num_heads": config.num_heads,
         "pre_norm": config.norm_position == "pre",
         "activation": ACTIVATIONS[config.feed_forward],
-        "ffn_glu": config.feed_forward in ("swiglu", "geglu"),
+        "ffn_glu": config.feed_forward in GATED,
         "rms_norm": config.norm == "rms",
         "head_dim": config.key_width,
         "rotary_dim": 0 if rotary else None,

@@ -21,7 +21,8 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
     if key is None or rate == 0:
         return x
     keep = draw_keep_mask(x, rate, jax.random.key_data(key))
-    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+    # In bfloat16 the divisor would be rounded: each layer would scale its input by up to 0.2%.
+    return jnp.where(keep, x.astype(jnp.float32) / (1 - rate), 0).astype(x.dtype)
 
 
 def draw_keep_mask(

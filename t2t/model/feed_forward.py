@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import find_variant
+from t2t.config.variants import CHOICES, GATED, find_variant
 from t2t.model.compute_policy import Policy
 from t2t.model.initialization import init_glorot
 from t2t.runtime.mesh import spec
@@ -17,7 +17,7 @@ class FeedForward(nnx.Module):
 
     The gated kinds swiglu and geglu (Shazeer 2020) project x to two vectors of width d_ff, called
     `halves` here. The activation is applied to the first, and the result is multiplied by the
-    second.
+    second. Unlike Shazeer's they have biases. GELU is its approximation by tanh.
     """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
@@ -27,7 +27,7 @@ class FeedForward(nnx.Module):
         self.policy = policy
         self.activation = config.feed_forward
         self.inner_dropout = config.feed_forward_dropout
-        halves = 2 if self.activation in ("swiglu", "geglu") else 1
+        halves = 2 if self.activation in GATED else 1
         inner = (halves, d_model, d_ff)
         self.inner = init_glorot(inner_key, inner, d_model, d_ff, None, "d_model", "d_ff")
         self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
@@ -66,10 +66,10 @@ class FeedForward(nnx.Module):
 def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
     """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
     match config.feed_forward:
-        case "relu" | "gelu" | "swiglu" | "geglu":
-            return FeedForward(config, policy, key)
         case "none":
             return None
+        case own if own in CHOICES["model.feed_forward"]:
+            return FeedForward(config, policy, key)
         case other:
             variant: nnx.Module = find_variant("model.feed_forward", other)(config, policy, key)
             return variant

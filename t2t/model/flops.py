@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import CHOICES
+from t2t.config.variants import CHOICES, GATED
 from t2t.model.build import describe_model
 from t2t.model.position import Relative
 from t2t.model.rnn_layers import make_cell
@@ -134,7 +134,7 @@ def _count_feed_forward(config: ModelConfig) -> tuple[int, int]:
         return 0, 0
     if config.feed_forward not in CHOICES["model.feed_forward"]:
         return _count_variant(config)
-    inner = config.d_ff * (2 if config.feed_forward in ("swiglu", "geglu") else 1)
+    inner = config.d_ff * (2 if config.feed_forward in GATED else 1)
     return (inner + config.d_ff) * config.d_model, inner + config.d_model
 
 
@@ -144,7 +144,7 @@ def _count_variant(config: ModelConfig) -> tuple[int, int]:
     Parameters with two or more dimensions count as weights, applied once to each token.
     """
     _, params = describe_model(config, 1, 1)
-    layer = next(iter((params["encoder"] or params["decoder"]).values()))
+    layer = next(iter(params["encoder"].values()))
     leaves = jax.tree.leaves(layer["feed_forward"]["feed_forward"])
     weights = sum(leaf.size for leaf in leaves if leaf.ndim > 1)
     return weights, sum(leaf.size for leaf in leaves) - weights

@@ -14,6 +14,7 @@ from t2t.model.kv_cache import KVCache
 from t2t.model.masks import masked_softmax
 from t2t.model.precision import einsum
 from t2t.ops.recomputed_attention import reshape_heads
+from t2t.runtime.mesh import spec
 
 
 def dot_product_attention(
@@ -41,7 +42,8 @@ def dot_product_attention(
     ).reshape(*rows.shape[:4], size)
     logits /= math.sqrt(width) if scaled else 1.0
     if bias is not None:
-        logits += bias.reshape(groups, heads // groups, *bias.shape[1:])
+        shape = groups, heads // groups, *bias.shape[1:]
+        logits += jnp.reshape(bias, shape, out_sharding=spec("heads", None, None, None))
     weights = masked_softmax(logits, mask[:, :, None]).astype(key_value.stored_values.dtype)
     results = einsum(
         "BGQS,BGSU->BGQU",

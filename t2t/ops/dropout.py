@@ -15,7 +15,8 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
 def _drop(x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]) -> Float[Array, "..."]:
     @jax.custom_vjp
     def drop(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> Float[Array, "..."]:
-        return jnp.where(draw_keep_mask(x, rate, key_data), x / (1 - rate), 0).astype(x.dtype)
+        scaled = x.astype(jnp.float32) / (1 - rate)
+        return jnp.where(draw_keep_mask(x, rate, key_data), scaled, 0).astype(x.dtype)
 
     def forward(
         x: Float[Array, "..."], key_data: UInt32[Array, "2"]

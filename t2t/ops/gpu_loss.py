@@ -65,9 +65,8 @@ def sum_losses(
         )
         totals = sums[..., -1:]
         target_rows = rounded.at[targets].get(out_sharding=spec("batch", None, None))
-        target_logits = jnp.sum(
-            hidden.astype(jnp.float32) * target_rows.astype(jnp.float32), axis=-1, keepdims=True
-        )
+        target_rows = target_rows.astype(jnp.float32)  # times `share` it would be rounded
+        target_logits = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1, keepdims=True)
         normalizers = largest.astype(jnp.float32) + jnp.log(totals)
         loss = jnp.sum((normalizers - share * target_logits)[..., 0] * weights)
         averages = sums[..., : table.shape[1]] / totals

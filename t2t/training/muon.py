@@ -37,22 +37,27 @@ MATRICES = {
 
 
 def make_muon(
-    learning_rate: optax.Schedule, adam: optax.GradientTransformation
+    learning_rate: optax.Schedule,
+    adam: optax.GradientTransformation,
+    *,
+    registered_feed_forward: bool = False,
 ) -> optax.GradientTransformation:
-    """Muon for the matrices of a Transformer, and `adam` for its other parameters."""
+    """Muon for the matrices of a Transformer, and `adam` for its other parameters.
+
+    The parameters of a registered feed-forward count among the others, whatever their names.
+    """
+
+    def choose(path: tuple[Any, ...], _: Array) -> str:
+        names = [part.key for part in path]
+        is_other = registered_feed_forward and "feed_forward" in names
+        return "muon" if names[-1] in MATRICES and not is_other else "adam"
+
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
         optax.stateless(lambda momenta, _: _find_updates(momenta)),
         optax.scale_by_learning_rate(learning_rate),
     )
-    return optax.partition({"muon": muon, "adam": adam}, _choose_optimizers)
-
-
-def _choose_optimizers(params: Params) -> Params:
-    chosen: Params = tree_map_with_path(
-        lambda path, _: "muon" if path[-1].key in MATRICES else "adam", params
-    )
-    return chosen
+    return optax.partition({"muon": muon, "adam": adam}, lambda p: tree_map_with_path(choose, p))
 
 
 def _find_updates(momenta: Params) -> Params:
@@ -78,7 +83,8 @@ def orthogonalize(matrices: Float[Array, "*count M N"]) -> Float[Array, "*count 
     """Returns about U V^T of each matrix U S V^T, by a polynomial in X instead of the SVD.
 
     Five times X <- a X + b (X X^T) X + c (X X^T)^2 X, where a, b and c make small singular values
-    grow fast; in the end most of them lie between 0.7 and 1.2.
+    grow fast; in the end most of them lie between 0.7 and 1.2. The products have the device's
+    default precision (bfloat16 on TPUs, TF32 on GPUs); Jordan et al. use bfloat16.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     wide = matrices.shape[-2] <= matrices.shape[-1]

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import Config
-from t2t.config.variants import find_variant
+from t2t.config.variants import CHOICES, find_variant
 from t2t.model.interface import Params
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
@@ -34,7 +34,8 @@ def make_optimizer(config: Config) -> optax.GradientTransformation:
         case "adam":
             optimizer = adam
         case "muon":
-            optimizer = make_muon(schedule, adam)
+            is_registered = config.model.feed_forward not in CHOICES["model.feed_forward"]
+            optimizer = make_muon(schedule, adam, registered_feed_forward=is_registered)
         case other:
             optimizer = find_variant("training.optimizer", other)(training, schedule)
     if training.clip_norm:

@@ -55,7 +55,11 @@ def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
 
 
 def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
-    """Creates the schedule that `training.schedule` names; built-in ones have linear warm-up."""
+    """Creates the schedule that `training.schedule` names; built-in ones have linear warm-up.
+
+    The first update has a rate above 0 with noam and inverse_sqrt, as in the paper, and 0 with
+    cosine and constant, as in optax.
+    """
     peak, warmup = config.learning_rate, config.warmup_steps
     match config.schedule:
         case "noam":

@@ -340,3 +340,4 @@ def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meanin
     assert message.endswith("raise decoding.max_extra_length to 60 or more")
     message = rejection(change(decoding={"strategy": "sampling", "sampling_seed": 2**31}))
     assert message == f"decoding.sampling_seed={2**31} must be below 2**31"
+    assert rejection(change(seed=2**31)) == f"seed={2**31} must be below 2**31"

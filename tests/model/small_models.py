@@ -44,6 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "learned positions": {"position": "learned"},
     "rotary positions": {"position": "rotary"},
     "relative positions": {"position": "relative"},
+    "relative positions, one key/value head": {"position": "relative", "num_kv_heads": 1},
     "ALiBi": {"position": "alibi"},
     "no positions": {"position": "none"},
     "max_positions": {"position": "learned", "max_positions": 20},

@@ -1,5 +1,7 @@
 """Dropout and its random numbers."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from jaxtyping import UInt32
 
 from t2t.model.dropout import dropout, hash_indices, split
+from t2t.ops.dropout import dropout as fast_dropout
 
 
 def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray, "..."]:
@@ -103,3 +106,11 @@ def test_split_gives_different_keys() -> None:
     keys = split(jax.random.key(0), 5)
     words = {tuple(jax.random.key_data(key).tolist()) for key in keys if key is not None}
     assert len(words) == 5
+
+
+@pytest.mark.parametrize("function", [dropout, fast_dropout])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_kept_is_scaled_exactly(function: Callable[..., jax.Array], dtype: str) -> None:
+    kept = function(jnp.full((4000,), 1.5, dtype), 0.1, jax.random.key(7)).astype(jnp.float32)
+    near = 1e-6 if dtype == "float32" else 2**-9  # one rounding, of the result
+    assert float(kept.max()) == pytest.approx(1.5 / 0.9, rel=near)

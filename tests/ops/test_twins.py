@@ -54,6 +54,7 @@ class Case:
     arrays: dict[tuple[int, ...], Names]  # shapes, with the logical names of their dimensions
     arguments: tuple[Any, ...] = ()  # behind the arrays, and not differentiated
     platform: str = "cpu"
+    chunk: int = 512  # positions of a chunk of the loss
 
 
 def draw_mask(rows: int = BATCH) -> jax.Array:
@@ -136,9 +137,15 @@ CASES = {
     "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", biased=True),
     "attention on TPUs": attention_case(tpu_attention.dot_product_attention, HEADS),
     "attention on TPUs, shared heads": attention_case(tpu_attention.dot_product_attention, 2),
+    "attention on TPUs, unscaled": attention_case(
+        tpu_attention.dot_product_attention, HEADS, scaled=False
+    ),
     "cached attention": attention_case(store_first(cached_attention.dot_product_attention), 2),
     "cached attention with bias": attention_case(
         store_first(cached_attention.dot_product_attention), HEADS, biased=True
+    ),
+    "cached attention with bias, shared heads": attention_case(
+        store_first(cached_attention.dot_product_attention), 2, biased=True
     ),
     "multiply": Case(
         functools.partial(matmul.multiply, "BTD,DF->BTF"),
@@ -151,6 +158,12 @@ CASES = {
         lambda *x: jnp.concatenate(fast_matmul.project(*x), axis=-1),
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 9): ("d_model", "heads", None)},
         ((3, 6), BFLOAT16),
+    ),
+    "project, few positions": Case(
+        lambda *x: jnp.concatenate(matmul.project(*x), axis=-1),
+        lambda *x: jnp.concatenate(fast_matmul.project(*x), axis=-1),
+        {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 18): ("d_model", "heads", None)},
+        ((6, 12), BFLOAT16),
     ),
     "layer norm": Case(
         functools.partial(norm.standardize, centred=True),
@@ -181,6 +194,20 @@ CASES = {
         LOSS_ARRAYS,
         (TARGETS, WEIGHTS, 0.1),
     ),
+    "smoothed loss in chunks": Case(
+        lambda *x: loss.smoothed_cross_entropy(*x)[0],
+        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS, 0.1),
+        chunk=5,
+    ),
+    "smoothed loss on TPUs": Case(
+        lambda *x: loss.smoothed_cross_entropy(*x)[0],
+        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS, 0.1),
+        platform="tpu",
+    ),
     "smoothed loss on GPUs": Case(
         lambda *x: loss.smoothed_cross_entropy(*x)[0],
         lambda *x: gpu_loss.smoothed_cross_entropy(*x)[0],
@@ -198,6 +225,13 @@ CASES = {
     ),
     "loss of sentences": Case(
         loss.sentence_losses, chunked_loss.sentence_losses, LOSS_ARRAYS, (TARGETS, WEIGHTS)
+    ),
+    "loss of sentences on accelerators": Case(
+        loss.sentence_losses,
+        chunked_loss.sentence_losses,
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS),
+        platform="gpu",
     ),
 }
 
@@ -241,7 +275,9 @@ def test_twin_has_the_values_and_gradients_of_its_formula(
     name: str, dtype: str, mesh: MeshConfig | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[name]
-    monkeypatch.setattr(recomputed_attention, "platform", lambda: case.platform)
+    for module in (recomputed_attention, chunked_loss):
+        monkeypatch.setattr(module, "platform", lambda: case.platform)
+    monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", case.chunk)
     near = 2e-5 if dtype == "float32" and BFLOAT16 not in case.arguments else 2e-2
     arrays = draw(case, dtype)
     wanted = differentiate(case.formula, case, arrays)
