@@ -12,6 +12,7 @@ for each other, so compare with their runs on one thread.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -32,12 +33,13 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
         make(f"t2t {dtype}", sys.executable, "decode_t2t", f"--dtype={dtype}")
         for dtype in ("mixed", "float32")
     ]
-    for workers, threads in ((1, 2), (1, 1), (2, 1)):
+    cores = len(os.sched_getaffinity(0))
+    for workers, threads in ((1, cores), (1, 1), (cores, 1)):
         name = f"CTranslate2, workers: {workers}, threads: {threads}"
         both = f"--workers={workers}", f"--threads={threads}"
         found.append(make(name, sys.executable, "decode_ctranslate2", *both))
     if peer_python:
-        for threads in (2, 1):
+        for threads in (cores, 1):
             name = f"Hugging Face, threads: {threads}"
             found.append(make(name, peer_python, "decode_huggingface", f"--threads={threads}"))
     return found

@@ -73,9 +73,9 @@ def read_memory() -> int:
 
 def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
     """Measures tokenisation of two files into the cache, and SentencePiece alone on a sample."""
-    for side in ("src", "tgt"):
+    for seed, side in enumerate(("src", "tgt")):
         with (folder / side).open("w") as file:
-            file.writelines(write_lines(pairs, seed=len(side + side[0])))
+            file.writelines(write_lines(pairs, seed=seed))
     corpus = TextCorpus(folder / "src", folder / "tgt")
     sample = folder / "sample.src"
     with (folder / "src").open() as lines, sample.open("w") as part:

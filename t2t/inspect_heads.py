@@ -50,5 +50,9 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "seed", 0, "Seed of the random choice of --importance sentences.", lower_bound=0
     )
-    flags.DEFINE_string("output", "", "The HTML file; default: RUN/heads.html.")
+    flags.DEFINE_string(
+        "output",
+        "",
+        "The HTML file; default: RUN/heads.html, or heads-en-de.html with --direction.",
+    )
     program.run(main, operands="the sentence")

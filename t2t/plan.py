@@ -10,6 +10,7 @@ cycles a plan for GPUs has a lower bound of the time of a step and no estimate. 
 sentence lengths are drawn from a distribution like WMT14's.
 """
 
+import errno
 import json
 import shlex
 import sys
@@ -20,8 +21,17 @@ from absl import flags
 from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
-from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.atomic_files import (
+    check_writable,
+    explain_write_errors,
+    make_folder,
+    write_file,
+)
 from t2t.storage.paths import make_path
+
+
+class PlanError(RuntimeError):
+    """The plan cannot be written; the message has the reason and a remedy."""
 
 
 def plan(
@@ -41,8 +51,12 @@ def plan(
     from t2t.planning.topology import open_topology
 
     topology = open_topology(topology_name, slices)
-    if output:  # before the work, so that an unwritable folder fails at once
-        make_folder(output.parent)
+    if output:  # before the work, which takes minutes
+        with explain_write_errors(PlanError, output, "--output sets the path"):
+            make_folder(output.parent)
+            check_writable(output.parent)
+            if output.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if search:
         plans, refused = search_meshes(
             config, topology, mean_length=mean_length, all_shapes=all_shapes
@@ -96,5 +110,11 @@ if __name__ == "__main__":
     flags.DEFINE_bool(
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )
-    flags.DEFINE_float("mean_length", 27.0, "Mean length of source sentences, in sub-words.")
+    flags.DEFINE_float(
+        "mean_length",
+        27.0,
+        "Mean length of source sentences, in sub-words.",
+        lower_bound=1.0,
+        upper_bound=1e6,
+    )
     program.run(main, alone="it compiles for devices that are elsewhere")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
-from t2t.plan import plan
+from t2t.plan import PlanError, plan
 from t2t.planning.roofline import GPU_REMARKS
 from t2t.runtime.accelerators import list_plugins
 
@@ -52,6 +52,11 @@ def test_errors_have_no_traceback() -> None:
     result = call("--topology=v5e")
     assert result.returncode == 2
     assert result.stderr.startswith("--topology=v5e is unknown")
+
+
+def test_output_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"it is a folder; .*--output sets the path"):
+        plan(Config(), "cpu:1", output=tmp_path)
 
 
 @pytest.mark.slow

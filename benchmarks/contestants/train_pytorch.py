@@ -8,6 +8,7 @@ import argparse
 import itertools
 import json
 import math
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -217,7 +218,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)

@@ -5,6 +5,7 @@ Nothing here tokenises, filters or shuffles.
 """
 
 import abc
+import contextlib
 import errno
 import functools
 import gzip
@@ -88,7 +89,7 @@ class TextFile:
             sha256 = hashlib.sha256(self._index.text).hexdigest()
             facts = {"lines": self._index.num_lines, "sha256": sha256}
             if known:
-                remember(known, self.path, facts)
+                remember(known, self.path, facts, self._version)
         self._num_lines, self._sha256 = int(facts["lines"]), str(facts["sha256"])
 
     def __len__(self) -> int:
@@ -98,7 +99,7 @@ class TextFile:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
-        if self._find_version() != self._version:
+        if not self._is_copied and self._find_version() != self._version:
             raise DataError(
                 f"{self.path} changed while it was read; start again when it is complete"
             )
@@ -110,14 +111,14 @@ class TextFile:
         """SHA-256 of the uncompressed text."""
         return self._sha256
 
+    @property
+    def _is_copied(self) -> bool:
+        """Whether the text is copied when it is opened, so that later changes do not matter."""
+        return is_bucket(self.path) or self.path.suffix == ".gz"
+
     def _find_version(self) -> str:
-        """The version of a file that is read in place; others are copied when they are opened."""
-        if is_bucket(self.path) or self.path.suffix == ".gz":
-            return ""
-        try:
+        with _explain_read_errors(self.path):
             return find_version(self.path)
-        except FileNotFoundError:
-            raise DataError(f"{self.path} does not exist") from None
 
     @functools.cached_property
     def _index(self) -> "_LineIndex":
@@ -170,14 +171,20 @@ def _map_text(path: Path) -> mmap.mmap:
 
     A file in a bucket is first copied to this host.
     """
+    with _explain_read_errors(path), stage_file(path).open("rb") as file:
+        if path.suffix != ".gz":
+            return _map_file(file.fileno(), path)
+        with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
+            shutil.copyfileobj(packed, unpacked, _BLOCK)
+            unpacked.flush()
+            return _map_file(unpacked.fileno(), path)
+
+
+@contextlib.contextmanager
+def _explain_read_errors(path: Path) -> Iterator[None]:
+    """Raises what goes wrong in reading a file as a `DataError`."""
     try:
-        with stage_file(path).open("rb") as file:
-            if path.suffix != ".gz":
-                return _map_file(file.fileno(), path)
-            with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
-                shutil.copyfileobj(packed, unpacked, _BLOCK)
-                unpacked.flush()
-                return _map_file(unpacked.fileno(), path)
+        yield
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -13,8 +13,7 @@ from typing import Any
 import jax
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
-from t2t.config.files import overrides
-from t2t.config.rules import validate
+from t2t.config.files import override, overrides
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
@@ -298,9 +297,8 @@ class Evaluator:
 
 def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
-    given = {name: value for name, value in values.items() if value is not None}
-    decoding = dataclasses.replace(config.decoding, **given)  # type: ignore[arg-type]
-    return validate(dataclasses.replace(config, decoding=decoding))
+    given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
+    return override(config, given)
 
 
 def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:

@@ -122,10 +122,11 @@ def compare_systems(
 
     Let s^2 be the variance of the scores over seeds, pooled over both systems with f degrees of
     freedom, and c = 1/m_1 + 1/m_2 for m_1 and m_2 seeds. The variance of the difference is
-    s^2 c + v. Here v is the variance of the difference over resampled sentences, less the part
-    that is specific to each run, since s^2 already contains that part. The difference divided by
-    the root of its variance is compared with Student's t with f (s^2 c + v) / (s^2 c) degrees of
-    freedom. The variance over seeds is assumed to be equal in both systems.
+    s^2 c + v, in the code `by_seeds` and `by_sentences`. Here v is the variance of the difference
+    over resampled sentences, less the part that is specific to each run, since s^2 already contains
+    that part. The difference divided by the root of its variance is compared with Student's t with
+    f (s^2 c + v) / (s^2 c) degrees of freedom. The variance over seeds is assumed to be equal in
+    both systems.
 
     In simulations (benchmarks/verdicts.py) the rate of false verdicts is between 4% and 6% for f of
     2 or more, whatever part of the variance is due to seeds, and up to 8% for f = 1 (two runs
@@ -133,18 +134,18 @@ def compare_systems(
     """
     systems = first, second
     difference = second.value - first.value
-    sentences = float((second.resampled.mean(axis=1) - first.resampled.mean(axis=1)).var())
+    by_sentences = float((second.resampled.mean(axis=1) - first.resampled.mean(axis=1)).var())
     freedom = float(sum(len(system.seeds) - 1 for system in systems))
     if freedom:
-        share = sum(1 / len(system.seeds) for system in systems)
+        c = sum(1 / len(system.seeds) for system in systems)
         own = sum(_center(system.resampled).var(axis=0).sum() for system in systems) / freedom
-        sentences = max(sentences - float(own) * share, 0.0)
-        seeds = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
-        seeds *= share / freedom
+        by_sentences = max(by_sentences - float(own) * c, 0.0)
+        squares = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
+        by_seeds = squares / freedom * c
     else:
-        seeds, freedom = 0.0, math.inf
-    error = math.sqrt(sentences + seeds)
-    freedom = freedom * (sentences + seeds) / seeds if seeds else math.inf
+        by_seeds, freedom = 0.0, math.inf
+    error = math.sqrt(by_sentences + by_seeds)
+    freedom = freedom * (by_sentences + by_seeds) / by_seeds if by_seeds else math.inf
     half = _quantile(freedom) * error
     if error:
         p_value = 2 * float(student.sf(abs(difference) / error, freedom))
@@ -154,8 +155,8 @@ def compare_systems(
         difference=difference,
         better=(difference > 0) == higher_is_better,
         num_seeds=(len(first.seeds), len(second.seeds)),
-        sentence_error=math.sqrt(sentences),
-        seed_error=None if all(len(system.seeds) == 1 for system in systems) else math.sqrt(seeds),
+        sentence_error=math.sqrt(by_sentences),
+        seed_error=None if max(len(first.seeds), len(second.seeds)) == 1 else math.sqrt(by_seeds),
         interval=(difference - half, difference + half),
         p_value=p_value,
         adjusted=p_value,

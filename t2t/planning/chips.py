@@ -125,7 +125,7 @@ class Gpu(Chip):
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        # 400 GB/s in both directions; only the whole pod of 16 x 16 is a torus.
+        # 400 GB/s in both directions; only an axis of 16, the whole pod's, is a ring.
         Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4, 128, 3.125e9),
         # 2 cores of 4 units, one device in JAX; 1,200 GB/s in both directions.
         Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8, 128, 6.25e9, 3, 4),

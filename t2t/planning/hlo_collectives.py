@@ -27,7 +27,7 @@ class Collective:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The devices of the first group; groups are equally large."""
+        """The devices of the first group; groups are equally large, or pairs that send."""
         return self.groups[0]
 
     @property
@@ -90,7 +90,10 @@ def _read_groups(collective: Instruction, num_devices: int) -> tuple[tuple[int, 
     """Reads the replica groups, written as lists, as a grid or by mesh axes."""
     text = collective.attribute(r"(?:replica_groups|source_target_pairs)=(.*)") or ""
     if lists := re.match(r"\{\{.*?\}\}", text):
-        return tuple(tuple(_read_sizes(one)) for one in re.findall(r"\{([\d,]+)\}", lists[0][1:]))
+        found = tuple(tuple(_read_sizes(one)) for one in re.findall(r"\{([\d,]+)\}", lists[0][1:]))
+        if not collective.attribute(r"source_target_pairs=(.*)"):
+            return found
+        return tuple(pair for pair in found if pair[0] != pair[1]) or ((0,),)  # who sends
     if grid := re.match(r"\[\d+,(\d+)\]<=(\[.*)", text):
         return _to_groups(_read_devices(grid[2]).reshape(-1, int(grid[1])))
     if mesh := re.match(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? ?\{([^}]*)\}", text):

@@ -41,7 +41,10 @@ def find_link(
             assert chip.slice_bandwidth  # open_topology refuses several slices without it
             return Link(SLICES, chip.slice_bandwidth)
         case Tpu() if coordinates is not None:
-            return Link("network", find_torus_bandwidth(collective.members, coordinates, chip))
+            return Link(
+                "network",
+                min(find_torus_bandwidth(group, coordinates, chip) for group in collective.groups),
+            )
         case Gpu() if coordinates is not None:
             hosts = [place[:-1] for place in coordinates]
             links = [

@@ -49,6 +49,8 @@ def open_topology(name: str, slices: int = 1) -> Topology:
             "h100:8x4 (4 hosts of 8), a100:8, h200:8, b200:8 or cpu:8"
         )
     chip, sizes = CHIPS[found["chip"]], [int(size) for size in found["sizes"].split("x")]
+    if not all(sizes):
+        raise TopologyError(f"--topology={name} has no devices; write sizes of 1 or more")
     if slices != 1 and not (isinstance(chip, Tpu) and chip.slice_bandwidth and slices > 1):
         raise TopologyError(
             f"--slices={slices}: several slices can be planned of v5e, v5p and v6e, whose data "
@@ -91,7 +93,7 @@ def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
             f"--topology={name} needs NVIDIA's compiler, which is not installed (neither a GPU nor "
             "a driver is needed); pip install -r requirements-cuda.txt, or use --topology=cpu:8"
         )
-    if len(sizes) > 2 or not all(sizes):
+    if len(sizes) > 2:
         raise TopologyError(
             f"--topology={name}: write {chip.name}:GPUSxHOSTS, such as {chip.name}:8x4 for 4 hosts "
             "of 8 GPUs"

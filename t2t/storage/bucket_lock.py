@@ -21,6 +21,7 @@ import logging
 import os
 import platform
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -69,10 +70,14 @@ def lock_in_bucket(folder: Path, *, shared: bool = False) -> Iterator[int]:
 
 
 def _open_local(folder: Path) -> IO[str]:
+    """Opens the local lock; where no file can be kept, a temporary one, which nobody else finds."""
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
     path = FOLDER.expanduser() / "locks" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("a+")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
+    except OSError:
+        return tempfile.TemporaryFile("w+")
 
 
 def _lock_locally(file: IO[str], shared: bool) -> str | None:
@@ -121,6 +126,9 @@ class _Lock:
             found = self._read(self._number)
             if found is None or found["id"] != self._owner["id"]:
                 raise LockedError(_describe_holder(found)) from None
+        if (newest := self._list_numbers()[-1]) > self._number:  # taken since `wait` listed them
+            self._client.rm_file(str(self._find(self._number)))
+            raise LockedError(_describe_holder(self._read(newest)))
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
                 self._client.rm_file(str(self._find(number)))

@@ -25,11 +25,14 @@ def recall(folder: Path, path: Path) -> dict[str, Any] | None:
         raise
 
 
-def remember(folder: Path, path: Path, facts: dict[str, Any]) -> None:
-    """Writes facts about a file into `folder`, if that can be written."""
+def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> None:
+    """Writes facts about a file into `folder`, if that can be written.
+
+    `version` is what `find_version` said before the file was read: it may have grown meanwhile.
+    """
     try:
         make_folder(folder)
-        content = {"path": str(path), "version": find_version(path), "facts": facts}
+        content = {"path": str(path), "version": version, "facts": facts}
         write_file(_find_entry(folder, path), json.dumps(content))
     except Exception as error:
         if not is_storage_error(error):

@@ -15,7 +15,6 @@ from t2t.storage.atomic_files import atomic_path
 from t2t.storage.paths import find_client, find_object_version, is_bucket
 
 FOLDER = Path("~/.cache/t2t/buckets")
-_BLOCK = 1 << 24  # bytes
 
 
 class _DamagedError(Exception):
@@ -55,10 +54,8 @@ def _is_whole(copy: Path, info: dict[str, Any]) -> bool:
     expected: str | None = info.get("md5Hash")
     if not expected:
         return True
-    digest = hashlib.md5(usedforsecurity=False)
     with copy.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
     return base64.b64encode(digest.digest()).decode() == expected
 
 

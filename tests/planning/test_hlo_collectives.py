@@ -87,6 +87,9 @@ def test_ring_sends_what_the_others_lack(line: str, kind: str, num_bytes: int, s
 
 def test_nothing_is_sent_to_oneself() -> None:
     assert read("f32[6,4] all-reduce(%p), replica_groups=[8,1]<=[8]").sent_bytes == 0
+    permute = "f32[6,4] collective-permute(%p), source_target_pairs="
+    assert read(f"{permute}{{{{0,0}},{{1,1}}}}").sent_bytes == 0
+    assert read(f"{permute}{{{{0,0}},{{1,4}},{{4,1}}}}").groups == ((1, 4), (4, 1))
 
 
 def test_all_reduce_of_which_a_slice_is_kept_is_a_reduce_scatter() -> None:

@@ -15,6 +15,11 @@ def test_unknown_name_is_answered_with_those_that_are_known(name: str) -> None:
         open_topology(name)
 
 
+def test_no_devices_are_an_error() -> None:
+    with pytest.raises(TopologyError, match="--topology=cpu:0 has no devices"):
+        open_topology("cpu:0")
+
+
 def test_fake_cpu_devices_serve() -> None:
     topology = open_topology("cpu:4")
     assert len(topology.devices) == 4

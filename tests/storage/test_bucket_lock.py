@@ -127,6 +127,37 @@ def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
     winner.__exit__(None, None, None)
 
 
+def test_holder_whose_number_is_not_the_highest_is_refused(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others take its number and the next one, and remove the first, while it hesitates."""
+    original = bucket_lock._Lock.wait
+    be_on_another_machine(monkeypatch, tmp_path)
+    winner = lock_in_bucket(bucket)
+
+    def wait_too_long(self: bucket_lock._Lock) -> list[int]:
+        numbers = original(self)
+        monkeypatch.setattr(bucket_lock._Lock, "wait", original)
+        be_on_another_machine(monkeypatch, tmp_path / "third")
+        with lock_in_bucket(bucket):
+            pass
+        winner.__enter__()
+        return numbers
+
+    monkeypatch.setattr(bucket_lock._Lock, "wait", wait_too_long)
+    with pytest.raises(LockedError, match="process "), lock_in_bucket(bucket):
+        pass
+    assert [path.name for path in (bucket / "lock").iterdir()] == ["00000002"]
+    winner.__exit__(None, None, None)
+
+
+def test_lock_needs_no_home(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    with lock_in_bucket(bucket):
+        pass
+
+
 def test_holder_that_lost_the_lock_ends_at_once(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Facts about files are kept until the file changes, and never stand in the way."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from t2t.data import corpus
 from t2t.data.corpus import DataError, TextFile
 from t2t.storage.file_facts import recall, remember
+from t2t.storage.paths import find_version
 
 
 @pytest.fixture
@@ -20,13 +22,13 @@ def file(tmp_path: Path) -> Path:
 def test_facts_of_an_unchanged_file_are_recalled(file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     assert recall(folder, file) is None
-    remember(folder, file, {"lines": 2})
+    remember(folder, file, {"lines": 2}, find_version(file))
     assert recall(folder, file) == {"lines": 2}
     assert recall(folder, tmp_path / "other") is None
 
 
 def test_facts_of_a_changed_file_are_forgotten(file: Path, tmp_path: Path) -> None:
-    remember(tmp_path / "folder", file, {"lines": 2})
+    remember(tmp_path / "folder", file, {"lines": 2}, find_version(file))
     file.write_text("a\nc\n")
     os.utime(file, ns=(1, 1))
     assert recall(tmp_path / "folder", file) is None
@@ -36,14 +38,14 @@ def test_facts_of_a_changed_file_are_forgotten(file: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}'])
 def test_damaged_facts_are_none(file: Path, tmp_path: Path, content: str) -> None:
-    remember(tmp_path, file, {"lines": 2})
+    remember(tmp_path, file, {"lines": 2}, find_version(file))
     (entry,) = tmp_path.glob("*.json")
     entry.write_text(content)
     assert recall(tmp_path, file) is None
 
 
 def test_folder_that_cannot_be_written_is_no_error(file: Path) -> None:
-    remember(file / "folder", file, {"lines": 2})
+    remember(file / "folder", file, {"lines": 2}, find_version(file))
 
 
 def test_text_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +63,22 @@ def test_broken_text_is_refused_each_time(file: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DataError, match="line 2: byte 0xff is not UTF-8"):
             TextFile(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_facts_of_a_file_that_grew_while_it_was_read_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    write = gzip.compress if name.endswith(".gz") else bytes
+    path.write_bytes(write(b"a\nb\n"))
+    check = TextFile._check_encoding
+
+    def grow(file: TextFile) -> None:
+        check(file)
+        path.write_bytes(write(b"a\nb\nc\nd\n"))
+
+    monkeypatch.setattr(TextFile, "_check_encoding", grow)
+    assert len(TextFile(path, tmp_path / "folder")) == 2
+    monkeypatch.undo()
+    assert len(TextFile(path, tmp_path / "folder")) == 4
