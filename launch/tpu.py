@@ -39,7 +39,8 @@ IMAGES = {  # docs.cloud.google.com/tpu/docs/runtimes, by the beginning of --typ
     "v6e": "v2-alpha-tpuv6e",
 }
 HOST = "bash t2t/launch/tpu_host.sh"
-STATUS = f"if [ -e t2t/launch ]; then {HOST} status; else echo t2t-host $(hostname) absent; fi"
+ABSENT_HOST = "echo t2t-host ${T2T_HOST:-$(hostname)} absent"
+STATUS = f"if [ -e t2t/launch ]; then {HOST} status; else {ABSENT_HOST}; fi"
 PACK = Path(__file__).with_name("pack.py")
 
 
