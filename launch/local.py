@@ -88,8 +88,16 @@ def wait(processes: list[subprocess.Popen[bytes]]) -> int:
         if time.monotonic() > deadline:
             for process in processes:
                 process.kill()
+    for number, process in enumerate(processes):
+        if process.returncode:
+            print(f"[{number}] exited {_count(process.returncode)}", file=sys.stderr)
     failed = failed or next(filter(None, (process.returncode for process in processes)), 0)
-    return failed if failed >= 0 else 128 - failed  # as the shell counts a signal
+    return _count(failed)
+
+
+def _count(status: int) -> int:
+    """A signal is counted as shells do: 137 for SIGKILL."""
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":

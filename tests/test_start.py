@@ -8,10 +8,34 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.config.files import load_config
+from t2t.training.metrics import NonFiniteError
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config
 
 pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def test_second_trainer_is_refused_while_the_first_one_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(tmp_path)
+
+    def train_again(*_: object) -> None:
+        with pytest.raises(RunError, match="another trainer is at work"):
+            train_run.train(config, tmp_path / "run")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_run.loop, "train", train_again)
+    with pytest.raises(KeyboardInterrupt):
+        train_run.train(config, tmp_path / "run")
+
+
+def test_too_many_steps_that_are_not_finite_end_the_run(tmp_path: Path) -> None:
+    training = {
+        "learning_rate": 1e38, "schedule": "constant", "warmup_steps": 1, "max_nonfinite_steps": 2,
+    }  # fmt: skip
+    with pytest.raises(NonFiniteError, match="not finite 2 times in a row"):
+        train_run.train(change(make_config(tmp_path), training=training), tmp_path / "run")
 
 
 @pytest.fixture

@@ -68,16 +68,21 @@ KILLS = [
 
 
 def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
-    """Kills both programs. All checkpoints are kept, so the table must be complete."""
+    """Kills both where they write. All checkpoints are kept, so the table must be complete."""
     config = change(make_config(tmp_path), checkpoints={"every": 10, "keep_last": 10})
     workdir, messages = tmp_path / "run", tmp_path / "messages"
     training = train(config, tmp_path, workdir)
     watching = [*WATCH, f"--workdir={workdir}"]
     before: dict[str, bytes] = {}
-    for moment in KILLS:
-        killed = ["tests.moments", "SIGKILL", *moment, *watching]
-        with start(training, tmp_path / "trainer"), start(killed, messages) as watch:
+    for number, moment in enumerate(KILLS, start=1):
+        killed = "tests.moments", "SIGKILL"
+        checkpoint = "os.rename", rf"checkpoints/{20 * number}$"
+        with (
+            start([*killed, *checkpoint, *training], tmp_path / "trainer") as trainer,
+            start([*killed, *moment, *watching], messages) as watch,
+        ):
             assert watch.wait(timeout=300) == -signal.SIGKILL, messages.read_text()
+            assert trainer.wait(timeout=300) == -signal.SIGKILL
         after = read_scores(workdir)
         assert before.items() <= after.items()  # complete, and not written again
         assert all(json.loads(text)["measures"] for text in after.values())

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -195,7 +194,8 @@ def test_interrupt_ends_a_program_that_waits_for_a_batch(tmp_path: Path) -> None
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
-    time.sleep(5)
+    assert process.stdout
+    assert process.stdout.readline() == "batch\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors

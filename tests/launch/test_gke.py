@@ -183,7 +183,7 @@ def test_image_ends_as_its_program_but_a_requested_stop_is_a_success(
 
 def test_image_passes_sigterm_on_and_waits(tmp_path: Path) -> None:
     container = start_container(tmp_path, "wait")
-    while not (tmp_path / "called").exists():
+    while container.poll() is None and not (tmp_path / "called").exists():
         time.sleep(0.02)
     container.send_signal(signal.SIGTERM)
     assert container.wait(timeout=30) == INTERRUPTED

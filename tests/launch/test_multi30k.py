@@ -84,7 +84,9 @@ def test_a_signal_stops_both_directions_once(tmp_path: Path) -> None:
     (tmp_path / "endless").touch()
     with start_multi30k(tmp_path, "en-de", str(tmp_path / "runs")) as process:
         log = tmp_path / "programs.log"
-        while not log.exists() or log.read_text().count("t2t.train") < 2:
+        while process.poll() is None and (
+            not log.exists() or log.read_text().count("t2t.train") < 2
+        ):
             time.sleep(0.1)
         process.terminate()
         process.communicate(timeout=60)

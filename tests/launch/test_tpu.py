@@ -72,7 +72,7 @@ def test_preempted_tpu_is_requested_again_and_the_program_starts_again(cloud: Cl
     cloud.kill()
     (cloud.tpu / "mark").touch()
     (cloud.tpu / "state").write_text("SUSPENDED\n")
-    while (cloud.tpu / "mark").exists():
+    while launcher.poll() is None and (cloud.tpu / "mark").exists():
         time.sleep(0.05)
     cloud.wait_for("started", 1, hosts=4)
     cloud.end(0)
@@ -179,7 +179,9 @@ def test_nothing_starts_while_a_host_does_not_answer(cloud: Cloud) -> None:
 def test_host_that_answers_late_is_waited_for(cloud: Cloud) -> None:
     (cloud.folder / "unreachable").write_text("host-1\n")
     launcher = cloud.watch()
-    time.sleep(1)
+    log = cloud.folder / "gcloud.log"
+    while launcher.poll() is None and (not log.exists() or log.read_text().count(" ssh ") < 2):
+        time.sleep(0.05)
     (cloud.folder / "unreachable").unlink()
     cloud.wait_for("started", 1)
     cloud.end(0)

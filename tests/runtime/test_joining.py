@@ -1,6 +1,9 @@
 """How processes find their GPUs and each other."""
 
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -65,6 +68,25 @@ def test_coordinator_that_does_not_answer_is_named() -> None:
         ) as e:
             wait_for_coordinator(address, seconds=0)
     assert "UNAVAILABLE" in str(e.value.__cause__)  # exit status LOST: launchers try again
+
+
+def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        address = f"localhost:{unused.getsockname()[1]}"
+        code = (
+            "import runpy\nfrom t2t.runtime import distributed\n"
+            "distributed.COORDINATOR_TIMEOUT = 0\nrunpy.run_module('t2t.train', {}, '__main__')"
+        )
+        flags = ["--config=configs/quickstart.py", f"--workdir={tmp_path}/run"]
+        meeting = [f"--coordinator={address}", "--num_processes=2", "--process_id=1"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *flags, *meeting],
+            cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        )  # fmt: skip
+    assert done.returncode == program.LOST
+    assert f"--coordinator={address} does not answer" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
