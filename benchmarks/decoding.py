@@ -34,12 +34,12 @@ def list_contestants(size: str, sentences: int, peer_python: str) -> list[Contes
         for dtype in ("mixed", "float32")
     ]
     cores = len(os.sched_getaffinity(0))
-    for workers, threads in ((1, cores), (1, 1), (cores, 1)):
+    for workers, threads in dict.fromkeys(((1, cores), (1, 1), (cores, 1))):
         name = f"CTranslate2, workers: {workers}, threads: {threads}"
         both = f"--workers={workers}", f"--threads={threads}"
         found.append(make(name, sys.executable, "decode_ctranslate2", *both))
     if peer_python:
-        for threads in (cores, 1):
+        for threads in dict.fromkeys((cores, 1)):
             name = f"Hugging Face, threads: {threads}"
             found.append(make(name, peer_python, "decode_huggingface", f"--threads={threads}"))
     return found

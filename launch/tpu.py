@@ -23,11 +23,12 @@ import dataclasses
 import itertools
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 INTERRUPTED = 75  # t2t.runtime.program.INTERRUPTED: stopped and saved by a signal
@@ -42,7 +43,6 @@ HOST = "bash t2t/launch/tpu_host.sh"
 ABSENT_HOST = "echo t2t-host ${T2T_HOST:-$(hostname)} absent"
 STATUS = f"if [ -e t2t/launch ]; then {HOST} status; else {ABSENT_HOST}; fi"
 PACK = Path(__file__).with_name("pack.py")
-
 
 # gcloud's states; all others pass by themselves. Of queued resources:
 # docs.cloud.google.com/tpu/docs/queued-resources; of VMs: State of a Node in the TPU API.
@@ -118,42 +118,26 @@ class Tpu:
         """Shows the log of one host until it is interrupted."""
         node = [] if self.vm else [f"--node={slice_number}"]
         command = self._command("ssh", self.name, f"--worker={worker}", *node)
-        with _explain_missing_gcloud():
-            return subprocess.call([*command, f"--command={HOST} follow"])
+        return subprocess.call([*command, f"--command={HOST} follow"])
 
     def _everywhere(self) -> list[str]:
         return ["--worker=all"] if self.vm else ["--worker=all", "--node=all"]
 
     def _command(self, verb: str, *arguments: str) -> list[str]:
         group = "tpu-vm" if self.vm else "queued-resources"
-        return [
-            "gcloud",
-            "compute",
-            "tpus",
-            group,
-            verb,
-            *arguments,
-            f"--zone={self.zone}",
-            "--quiet",
-        ]
+        if not shutil.which("gcloud"):
+            raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk")
+        zone = f"--zone={self.zone}"
+        return ["gcloud", "compute", "tpus", group, verb, *arguments, zone, "--quiet"]
 
     def _gcloud(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = self._command(verb, *arguments)
-        with _explain_missing_gcloud():
-            return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     def _call(self, verb: str, *arguments: str) -> None:
         done = self._gcloud(verb, *arguments)
         if done.returncode:
             raise LaunchError(f"gcloud {verb}: {done.stderr.strip()}")
-
-
-@contextlib.contextmanager
-def _explain_missing_gcloud() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk") from None
 
 
 def start(tpu: Tpu, program: Sequence[str]) -> None:
@@ -186,7 +170,7 @@ def start(tpu: Tpu, program: Sequence[str]) -> None:
         tpu.run(f"{HOST} start {shlex.join(program)}")
     except LaunchError:
         with contextlib.suppress(LaunchError):
-            tpu.run(f"{HOST} halt")
+            tpu.run(f"{HOST} halt_program")
         raise
 
 
@@ -255,7 +239,7 @@ class Watch:
             self.restarts += end != INTERRUPTED
             say(f"the program ended with status {end}; starting it again")
             if "running" in statuses.values():
-                self.tpu.run(f"{HOST} halt")
+                self.tpu.run(f"{HOST} halt_program")
         start(self.tpu, self.options.program)
         return None
 

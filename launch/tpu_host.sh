@@ -3,8 +3,8 @@
 #
 #   launch/tpu_host.sh install                   makes the environment; with uv where Python is too old
 #   launch/tpu_host.sh start MODULE [FLAG ...]   starts a program, which goes on without the connection
-#   launch/tpu_host.sh halt                      asks it to save and stop, and waits until it has
-#   launch/tpu_host.sh stop                      as halt, and launch/tpu.py does not start it again
+#   launch/tpu_host.sh halt_program              asks it to save and stop, and waits until it has
+#   launch/tpu_host.sh stop                      the same, and launch/tpu.py does not start it again
 #   launch/tpu_host.sh status | follow           prints how it is; prints its output as it grows
 #
 # The log of the program, its process and its exit status are in ~/t2t-run.
@@ -64,10 +64,10 @@ start() {
 stop() {
     mkdir -p "$state"
     touch "$state/stopped"
-    halt
+    halt_program
 }
 
-halt() {
+halt_program() {
     if is_running; then
         kill -TERM "$(<"$state/pid")"
         for ((second = 0; second < stop_patience; second++)); do

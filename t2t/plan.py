@@ -18,7 +18,7 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ConfigError
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.storage.atomic_files import (
@@ -28,10 +28,6 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import make_path
-
-
-class PlanError(RuntimeError):
-    """The plan cannot be written; the message has the reason and a remedy."""
 
 
 def plan(
@@ -52,7 +48,7 @@ def plan(
 
     topology = open_topology(topology_name, slices)
     if output:  # before the work, which takes minutes
-        with explain_write_errors(PlanError, output, "--output sets the path"):
+        with explain_write_errors(ConfigError, output, "--output sets the path"):
             make_folder(output.parent)
             check_writable(output.parent)
             if output.is_dir():

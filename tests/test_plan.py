@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
-from t2t.plan import PlanError, plan
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.plan import plan
 from t2t.planning.roofline import GPU_REMARKS
 from t2t.runtime.accelerators import list_plugins
 
@@ -55,7 +55,7 @@ def test_errors_have_no_traceback() -> None:
 
 
 def test_output_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"it is a folder; .*--output sets the path"):
+    with pytest.raises(ConfigError, match=r"it is a folder; .*--output sets the path"):
         plan(Config(), "cpu:1", output=tmp_path)
 
 

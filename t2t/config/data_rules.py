@@ -17,13 +17,14 @@ FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filter
 def data_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the section breaks."""
     problems = _source_problems(data)
+    if data.max_length % data.length_multiple:
+        problems.append(
+            f"data.max_length={data.max_length} is no multiple of "
+            f"data.length_multiple={data.length_multiple}; raise it to "
+            f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
+        )
     longest = "data.packed_length" if data.packed_length else "data.max_length"
     length = data.packed_length or data.max_length
-    if length % data.length_multiple:
-        problems.append(
-            f"{longest}={length} is no multiple of data.length_multiple={data.length_multiple}; "
-            f"raise it to {-(-length // data.length_multiple) * data.length_multiple}"
-        )
     if data.batch_tokens < length * data.rows_multiple:
         problems.append(
             f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
@@ -81,13 +82,18 @@ def _direction_problems(data: DataConfig) -> list[str]:
     if len(directions) < 2:
         return problems
     columns = data.src_column, data.tgt_column  # an empty one is the language
-    if all(columns) and not _PLACEHOLDER.search("".join((*columns, *data.hf_files, data.hf_name))):
+    sources = data.source.split("+")
+    if (
+        "hf" in sources
+        and all(columns)
+        and not _PLACEHOLDER.search("".join((*columns, *data.hf_files, data.hf_name)))
+    ):
         problems.append(
             f"data.src_column={columns[0]!r} and data.tgt_column={columns[1]!r} are the same in "
             f"each of data.directions={directions}; write {{src}} and {{tgt}} for the languages, "
             "such as translation.{src}, or leave them empty"
         )
-    if "text" not in data.source.split("+"):
+    if "text" not in sources:
         return problems
     files = {
         "train": zip(data.train_src, data.train_tgt, strict=False),

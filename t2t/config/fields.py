@@ -155,7 +155,8 @@ class DataConfig:
     # batch shapes (rows, source length, target length), each compiled once: at most this many;
     # without effect with packed_length, which has one shape
     num_shapes: int = 12
-    length_multiple: int = 1  # source and target lengths of batch shapes are multiples of this
+    # source and target lengths of batch shapes are multiples of this; packed_length sets its own
+    length_multiple: int = 1
     # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added to batches
     rows_multiple: int = 8

@@ -26,7 +26,7 @@ from t2t.storage.paths import measure_size
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 2  # increase it when a filter changes
+_FORMATS = {"script": 2}  # increase the number, which is 1 at first, when a filter changes
 _SAMPLE = 10_000  # pairs by which the script of a side is found
 # Scripts that one language mixes, by the first word of their characters' Unicode names, after the
 # width: "HALFWIDTH KATAKANA LETTER TE".
@@ -172,7 +172,8 @@ def filter_corpora(
         return [*corpora]
     held_out = open_held_out() if "overlap" in names else []
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
-    identity = hash_strings(str(_FORMAT), *names, str(len(corpora)), *texts)
+    version = max(_FORMATS.get(name, 1) for name in names)
+    identity = hash_strings(str(version), *names, str(len(corpora)), *texts)
     folder = cache / "filters"
     summary = folder / f"{identity[:32]}.json"
     paths = [summary.with_suffix(f".{number}.npy") for number in range(len(corpora))]

@@ -24,7 +24,7 @@ from t2t.data.token_cache import (
 )
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path, measure_size
 
@@ -55,10 +55,10 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
                 )
             return Vocabulary.load(directory)
         _log.info("training the vocabulary")
-        with explain_write_errors(VocabularyError, directory):
-            make_folder(directory)
+        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
+        with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
-        return train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
+        return vocabulary
 
     return process_0_first(make)
 

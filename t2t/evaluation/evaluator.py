@@ -151,7 +151,9 @@ class Evaluator:
                 f"--output={path} must end in .json; the hypotheses get the same name in .txt"
             )
         hypotheses = path.with_suffix(".txt")
-        if request.output and hypotheses.exists() and not path.exists():
+        # In the run's own folder they are what an evaluation that was cut off left behind.
+        is_own = path.parent == request.workdir / "evaluations"
+        if not is_own and hypotheses.exists() and not path.exists():
             raise ConfigError(
                 f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
                 "choose another name, or remove it"

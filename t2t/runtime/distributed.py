@@ -128,11 +128,17 @@ def is_first() -> bool:
 def process_0_first(work: Callable[[], T]) -> T:
     """Runs `work` in process 0 first, then in all others, which find the files that it wrote.
 
-    If it raises in process 0, that process ends, and so do the others.
+    If process 0 raises an error of t2t's own, the others come to the same one by themselves. After
+    any other exception they end because it is lost.
     """
     if not is_first():
         wait_for_all()
-    result = work()
+    try:
+        result = work()
+    except (ValueError, RuntimeError):
+        if is_first():
+            wait_for_all()
+        raise
     if is_first():
         wait_for_all()
     return result

@@ -255,7 +255,8 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     except OSError as error:  # from config_flags: an override for a recipe that does not exist
         sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
     except KeyError:  # from config_flags: no such field
-        names = [a.split("=")[0].removeprefix("--config.") for a in arguments if "--config." in a]
+        given = (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in arguments)
+        names = [found[1] for found in given if found]
         known = list(flatten(Config()))
         unknown = next((name for name in names if name not in known), None)
         if unknown is None:  # raised by the recipe
