@@ -28,7 +28,7 @@ OVERRIDES = st.fixed_dictionaries(
         "data.train_weights": st.lists(st.floats(0.1, 9), max_size=1).map(tuple),
         "data.cache_directory": st.text(),
         "training.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
-        "seed": st.integers(0),
+        "seed": st.integers(0, 2**31 - 1),
     },
 )
 
