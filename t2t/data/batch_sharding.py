@@ -26,6 +26,8 @@ class RowShards(NamedTuple):
 def find_row_shards(mesh: Mesh) -> RowShards:
     """Finds the number of row shards of the mesh and those of this process."""
     total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
+    # In an array with one element for each shard, a device's index is the number of its shard; the
+    # start of the slice is None if there is only one shard.
     indices = _row_sharding(mesh).addressable_devices_indices_map((total,)).values()
     starts = {index[0].start or 0 for index in indices if index is not None}
     return RowShards(total, tuple(sorted(starts)))

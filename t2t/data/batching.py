@@ -4,7 +4,8 @@ Every host computes the same plan. So the order of the data does not depend on t
 resuming needs only the step, and each pair is used exactly once per epoch (or as often as the
 weight of its corpus says). Text and ids are not read here.
 
-Memory: about 16 bytes per pair. What needs more for a moment works on blocks of `BLOCK` pairs.
+Memory: about 16 bytes per pair. A computation that needs more works on blocks of `BLOCK` pairs, one
+after the other.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ class LengthCounts(NamedTuple):
 
 
 class PlannedBatch(NamedTuple):
-    """The pairs of one batch; rows may be empty if an epoch has no more pairs for them."""
+    """The pairs of one batch; its last rows stay empty if an epoch has no more pairs for them."""
 
     shape: BatchShape
     indices: Int[np.ndarray, "n"]  # of the pairs, over all corpora
@@ -86,7 +87,7 @@ class BatchPlan:
             DataError: the filters drop every pair.
         """
         self.seed = seed
-        self.src_lengths, self.tgt_lengths = (  # a copy would be a quarter of the memory
+        self.src_lengths, self.tgt_lengths = (  # of one corpus without a copy, to save memory
             side[0] if len(side) == 1 else np.concatenate(side)
             for side in zip(*corpora, strict=True)
         )
@@ -121,8 +122,9 @@ class BatchPlan:
             group_by_shape(shape_of[start:stop], len(self.shapes), start)
             for start, stop in itertools.pairwise(starts)
         ]
+        # _members[shape][corpus]: the corpus's pairs of this shape, and the corpus's weight.
         self._members = [
-            [*zip(of_corpora, weights, strict=True)] for of_corpora in zip(*groups, strict=True)
+            [*zip(by_corpus, weights, strict=True)] for by_corpus in zip(*groups, strict=True)
         ]
 
     def batch(self, step: int) -> PlannedBatch:
@@ -249,6 +251,7 @@ def count_lengths(
     """Counts the (kept) pairs of each combination of lengths, rounded up to a multiple."""
     kept = np.ones(len(src), bool) if kept is None else kept
     width = -(-int(tgt.max()) // multiple) + 1
+    # A combination of lengths is one integer: source * width + target, in multiples.
     keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     for start in range(0, len(src), BLOCK):
         own = kept[start : start + BLOCK]
@@ -268,18 +271,20 @@ def find_longest(counts: LengthCounts) -> tuple[int, int]:
 def find_best_split(src: Lengths, tgt: Lengths, counts: Lengths) -> tuple[int, int, int]:
     """Finds the split of a group of pairs into two that saves the most padding.
 
-    The arguments are the fields of `LengthCounts`. Returns the cost that the split saves, the side
-    (0 for source, 1 for target) by whose length it divides, and the largest length on that side of
-    the shorter group; (0, 0, 0) if no split saves anything.
+    A split separates the pairs of at most `threshold` positions on one side from the others. The
+    arguments are the fields of `LengthCounts`. Returns (saved cost, side, threshold), where side is
+    0 for source and 1 for target; (0, 0, 0) if no split saves anything.
     """
     best = (0, 0, 0)
+    # From here on lengths are in units of cost, so that those of both sides can be added.
     src, tgt = src * POSITION_COSTS[0], tgt * POSITION_COSTS[1]
     total = int(counts.sum())
     whole = total * int(src.max() + tgt.max())
     for side, (split_by, other) in enumerate([(src, tgt), (tgt, src)]):
         order = np.argsort(split_by, kind="stable")
-        lengths, others_below = split_by[order], np.maximum.accumulate(other[order])
-        others_above = np.maximum.accumulate(other[order][::-1])[::-1]
+        lengths = split_by[order]
+        others_below = np.maximum.accumulate(other[order])  # the largest up to each index
+        others_above = np.maximum.accumulate(other[order][::-1])[::-1]  # the largest from it on
         ends = np.flatnonzero(np.diff(lengths))  # last index of each length except the largest
         num_short = np.cumsum(counts[order])[ends]  # pairs up to that length
         costs = num_short * (lengths[ends] + others_below[ends])

@@ -6,6 +6,7 @@ an uninterrupted one. One thread prefetches batches. It takes 1 to 2 ms for 25,0
 worker processes would save no time.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,14 +49,16 @@ class Loader:
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
         planned = self.plan.batch(step)
-        count, own = self._row_shards
-        rows = -(-planned.shape.rows // self._row_multiple) * self._row_multiple // count
-        shards = planned.rows // rows
+        num_shards, own = self._row_shards
+        num_rows = math.ceil(planned.shape.rows / self._row_multiple) * self._row_multiple
+        shard_rows = num_rows // num_shards
+        shards = planned.rows // shard_rows  # of each pair
         mine = np.isin(shards, own)
         # Empty rows are the last of the batch, and so also the last of this process.
-        row_numbers = np.searchsorted(own, shards[mine]) * rows + planned.rows[mine] % rows
+        places = np.searchsorted(own, shards[mine])  # of each pair's shard among those in `own`
+        row_numbers = places * shard_rows + planned.rows[mine] % shard_rows
         return make_batch(
-            *self._read(planned.indices[mine], row_numbers, planned.shape, rows * len(own))
+            *self._read(planned.indices[mine], row_numbers, planned.shape, shard_rows * len(own))
         )
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
@@ -106,7 +109,8 @@ def _find_offsets(
 ) -> Int[np.ndarray, "n"]:
     """The offset of each sentence in the flattened batch, after the earlier ones in its row."""
     before = np.cumsum(lengths) - lengths  # tokens of all earlier sentences
-    offsets: np.ndarray = rows * width + before - before[np.searchsorted(rows, rows)]
+    first = np.searchsorted(rows, rows)  # the first sentence in each one's row; `rows` ascends
+    offsets: np.ndarray = rows * width + before - before[first]
     return offsets
 
 
@@ -116,6 +120,8 @@ def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> Host
     The decoder input is the target shifted right by one; each sentence in a row begins with BOS.
     """
     is_token = tgt != PAD_ID
+    # A token after an EOS begins a sentence. An EOS on the left of each row makes this true for its
+    # first token, too.
     shifted = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
     tgt_in = np.where(is_token, np.where(shifted == EOS_ID, BOS_ID, shifted), PAD_ID)
     return Batch(src, tgt_in.astype(np.int32), tgt, is_token.astype(np.float32))

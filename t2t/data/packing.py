@@ -23,7 +23,7 @@ from t2t.data.batching import (
     take_next,
 )
 
-_SIMILAR = 256  # rows that are about equally full, and pairs that are about equally long
+_SIMILAR = 256  # in `pack_rows` so many rows are about equally full, and pairs equally long
 
 
 def make_plan(
@@ -41,9 +41,9 @@ class PackedBatchPlan(BatchPlan):
 
     Each row has `data.packed_length` source positions and as many target positions. The pairs of a
     row come from one block of `BLOCK` pairs. floor(weight) copies of each pair are in rows that
-    every epoch uses. If the weight has a fractional part, each pair is also in one row of its own
-    corpus, and each epoch takes the next round(fraction * n) of these n rows, cyclically, of a
-    fixed random order.
+    every epoch uses. If the weight has a fractional part, each pair is also in one row that holds
+    only pairs of its corpus, and each epoch takes the next round(fraction * n) of these n rows,
+    cyclically, of a fixed random order.
     """
 
     def _arrange(
@@ -56,32 +56,34 @@ class PackedBatchPlan(BatchPlan):
         length = data.packed_length
         self.shapes = [BatchShape(length, length, count_rows(length, data))]
         whole, fractions = np.divmod(np.array(weights, float), 1)
-        # (uses of each corpus's pairs, range of pairs): rows of all epochs, then of a part of them
+        # For each group of rows: how many copies of a pair it holds, by the pair's corpus, and the
+        # range of its pairs. Every epoch uses the whole first group, and a part of each other one.
         groups = [(whole.astype(int), range(len(kept)))]
         for number in np.flatnonzero(fractions).tolist():
             once = (np.arange(len(weights)) == number).astype(int)
             groups.append((once, range(starts[number], starts[number + 1])))
         num_kept = [int(kept[start:stop].sum()) for start, stop in itertools.pairwise(starts)]
-        self._pairs = np.empty(sum(int(uses @ num_kept) for uses, _ in groups), np.int32)
-        sizes, filled, ends = [np.zeros(1, np.int32)], 0, []
-        for uses, members in groups:
+        self._pairs = np.empty(sum(int(copies @ num_kept) for copies, _ in groups), np.int32)
+        sizes, filled, group_ends = [np.zeros(1, np.int32)], 0, []  # row 0 begins at 0
+        for copies, members in groups:
             for start in range(members.start, members.stop, BLOCK):
                 pairs = np.arange(start, min(start + BLOCK, members.stop))
-                repeats = uses[np.searchsorted(starts, pairs, side="right") - 1] * kept[pairs]
+                corpus_of = np.searchsorted(starts, pairs, side="right") - 1
+                repeats = copies[corpus_of] * kept[pairs]
                 packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
                 self._pairs[filled : filled + len(packed)] = packed
                 filled += len(packed)
                 sizes.append(own_sizes.astype(np.int32))
-            ends.append(sum(map(len, sizes)) - 1)
-        # Row i holds _pairs[_ends[i] : _ends[i + 1]]. Every epoch uses the first `_num_whole` rows.
-        self._ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)
-        self._num_whole = ends[0]
-        self._cycles = [  # of each fractional weight: its rows in a random order, and their share
-            (np.random.default_rng((self.seed, n, 1)).permutation(np.arange(*rows)), fraction)
-            for n, (rows, fraction) in enumerate(
-                zip(itertools.pairwise(ends), fractions[fractions > 0], strict=True)
-            )
-        ]
+            group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
+        # Row i holds _pairs[_bounds[i] : _bounds[i + 1]].
+        self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
+        self._num_whole = group_ends[0]  # every epoch uses these first rows
+        # Of each fractional weight: the rows of its group in a random order, and the fraction.
+        self._cycles: list[tuple[np.ndarray, float]] = []
+        group_rows, partial = itertools.pairwise(group_ends), fractions[fractions > 0]
+        for n, ((start, stop), fraction) in enumerate(zip(group_rows, partial, strict=True)):
+            random = np.random.default_rng((self.seed, n, 1))
+            self._cycles.append((random.permutation(np.arange(start, stop)), fraction))
 
     def _pack(
         self, pairs: Int[np.ndarray, "_"], length: int
@@ -98,12 +100,13 @@ class PackedBatchPlan(BatchPlan):
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _make_batch(self, planned: Any) -> PlannedBatch:
-        rows: Int[np.ndarray, rows] = planned
-        first, ends = self._ends[rows], self._ends[rows + 1]
-        counts = ends - first
-        numbers = np.repeat(np.arange(len(rows)), counts)
-        within = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return PlannedBatch(self.shapes[0], self._pairs[first[numbers] + within], numbers)
+        rows: np.ndarray = planned
+        starts = self._bounds[rows]
+        counts = self._bounds[rows + 1] - starts
+        numbers = np.repeat(np.arange(len(rows)), counts)  # each pair's row in the batch
+        # Each pair's place in its row: 0, 1, ..., count - 1.
+        places = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return PlannedBatch(self.shapes[0], self._pairs[starts[numbers] + places], numbers)
 
 
 def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndarray, "n"]:
@@ -118,13 +121,14 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
     size = np.maximum(src, tgt)
     pending = np.random.default_rng(seed).permutation(len(size))
     pending = pending[np.argsort(-size[pending], kind="stable")]
-    rows, begun = np.empty(len(size), np.int64), 0
+    rows, num_earlier = np.empty(len(size), np.int64), 0  # rows of earlier passes
     while len(pending):
-        wanted = max(src[pending].sum(), tgt[pending].sum())
-        filled = np.zeros((2, -(-wanted // length)), np.int64)
-        count, left = filled.shape[1], []
-        for start in range(0, len(pending), count):
-            pairs = pending[start : start + count]
+        positions = max(src[pending].sum(), tgt[pending].sum())
+        num_rows = -(-positions // length)
+        filled = np.zeros((2, num_rows), np.int64)  # source and target positions of each row
+        left = []  # pairs that do not fit into the row of their round
+        for start in range(0, len(pending), num_rows):
+            pairs = pending[start : start + num_rows]
             emptiest = np.argsort(filled.max(axis=0), kind="stable")[: len(pairs)]
             block = np.arange(len(pairs)) // _SIMILAR
             emptiest = emptiest[np.lexsort((filled[0, emptiest] - filled[1, emptiest], block))]
@@ -132,7 +136,7 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
             grown = filled[:, emptiest] + np.stack([src[pairs], tgt[pairs]])
             fits = (grown <= length).all(axis=0)
             filled[:, emptiest[fits]] = grown[:, fits]
-            rows[pairs[fits]] = begun + emptiest[fits]
+            rows[pairs[fits]] = num_earlier + emptiest[fits]
             left.append(pairs[~fits])
-        begun, pending = begun + count, np.concatenate(left)
+        num_earlier, pending = num_earlier + num_rows, np.concatenate(left)
     return rows

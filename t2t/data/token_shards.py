@@ -52,10 +52,11 @@ class Side:
 
     def find_starts(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Returns where in `ids` the sentences begin."""
-        strides, number = np.divmod(indices, _STRIDE)
-        before = np.arange(_STRIDE - 1)
-        places = np.minimum(strides[:, None] * _STRIDE + before, len(self.lengths) - 1)
-        lengths = np.where(before < number[:, None], self.lengths[places], 0)
+        strides, places = np.divmod(indices, _STRIDE)  # each sentence's stride, and place in it
+        others = np.arange(_STRIDE - 1)
+        numbers = np.minimum(strides[:, None] * _STRIDE + others, len(self.lengths) - 1)
+        # The lengths of the sentences that come before it in its stride.
+        lengths = np.where(others < places[:, None], self.lengths[numbers], 0)
         starts: np.ndarray = self._starts[strides] + lengths.sum(axis=1)
         return starts
 
@@ -254,10 +255,13 @@ def _read_array(
     path: Path, dtype: str, size: int, crc32: int, *, is_checked: bool
 ) -> Integer[np.ndarray, "values"]:
     array = np.asarray(np.memmap(path, dtype, mode="r"))
-    checksum = crc32 if is_checked else 0
-    for block in [] if is_checked else np.array_split(array, array.nbytes // _BLOCK + 1):
-        checksum = zlib.crc32(block.tobytes(), checksum)
-    if (array.nbytes, checksum) != (size, crc32):
+    is_right = array.nbytes == size
+    if is_right and not is_checked:
+        checksum = 0
+        for block in np.array_split(array, array.nbytes // _BLOCK + 1):
+            checksum = zlib.crc32(block.tobytes(), checksum)
+        is_right = checksum == crc32
+    if not is_right:
         raise _DamagedError(f"{path.name} does not have the size and checksum of cache.json")
     return array
 

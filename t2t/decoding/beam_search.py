@@ -23,7 +23,7 @@ from t2t.decoding.constraints import Constraints, constrain
 from t2t.decoding.grouped_top_k import grouped_top_k
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream
-from t2t.runtime.mesh import spec
+from t2t.runtime.mesh import reshard, spec
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ class Search(NamedTuple):
     stream: Stream | None = None  # of a search that samples
 
 
-Slots = TypeVar("Slots", Beam, Hypotheses)
+Ranked = TypeVar("Ranked", Beam, Hypotheses)
 
 
 def beam_search(
@@ -128,8 +128,8 @@ def start_search(
 
     def fill(shape: tuple[int, ...], value: float, dtype: jnp.dtype) -> Array:
         # Derived from `limits`, so that the array inherits its sharding over sentences.
-        first = limits.reshape(-1, *(1 for _ in shape))
-        return jnp.zeros_like(first, dtype) + jnp.full(shape, value, dtype)
+        per_sentence = limits.reshape(-1, *(1 for _ in shape))
+        return jnp.zeros_like(per_sentence, dtype) + jnp.full(shape, value, dtype)
 
     integer = limits.dtype
     slots = fill((beam_size,), 0, integer) + jnp.arange(beam_size, dtype=integer)
@@ -158,14 +158,15 @@ def continue_search(
 ) -> Search:
     """Searches for the Y with the highest log P(Y) / lp(Y); pauses when the capacity is full.
 
-    Each step takes the 2W most probable continuations of a sentence. Those with EOS are finished
-    hypotheses; the W best others stay alive. With W = 1 it takes only the best one (greedy), or
-    the one that the sampler draws.
+    Each step takes the 2W most probable continuations of a sentence. At most W of them have EOS,
+    one for each slot, and are finished hypotheses; the W best others stay alive. With W = 1 it
+    takes only the best one (greedy), or the one that the sampler draws.
 
     The search of a sentence ends when no alive hypothesis can overtake its R-th best finished one.
-    log P is at most 0, and no token raises it; no hypothesis is longer than the limit; lp does not
-    fall. So no continuation of an alive hypothesis can score more than its log P / lp(limit). Once
-    this bound is no better than the R-th best finished score, ending the search changes no result.
+    Further tokens cannot raise the log P of a hypothesis, which is at most 0. They can raise its
+    penalty, but at most to lp(limit), since lp never decreases with the length. So log P /
+    lp(limit) is an upper bound of its final score. Once this bound is no better than the R-th best
+    finished score, ending the search changes no result.
 
     Penalties only rank finished hypotheses; log P alone decides which ones stay alive. So one
     search, continued until it ends for every penalty, finds the same as a separate search for each.
@@ -199,6 +200,7 @@ def continue_search(
             for found, penalty in zip(finished, penalties, strict=True)
         ]
         has_ended = functools.reduce(jnp.logical_and, ended_by_penalty)
+        # -inf empties the slots, so that `is_unfinished` is False.
         beam = beam._replace(log_probs=jnp.where(has_ended, -jnp.inf, beam.log_probs))
         return search._replace(length=length, alive=beam, finished=finished, cache=cache)
 
@@ -228,7 +230,7 @@ def take_rows(search: Search, rows: Int[Array, "_"]) -> Search:
     """Keeps the sentences in these rows and drops the others."""
 
     def take(x: Array) -> Array:
-        sharding = None if spec("batch") is None else jax.typeof(x).sharding
+        sharding = None if spec() is None else jax.typeof(x).sharding  # `spec()`: is there a mesh?
         return x.at[rows].get(out_sharding=sharding)
 
     taken: Search = jax.tree.map(lambda x: take(x) if x.ndim else x, search)
@@ -245,10 +247,12 @@ def _find_candidates(
 
     At its limit, a sentence's candidates are its W hypotheses, each continued by EOS.
     """
-    logits = _gather_vocabulary(logits).astype(jnp.float32)
+    # Each device holds the whole vocabulary for its sentences.
+    logits = reshard(logits, "batch", None, None).astype(jnp.float32)
     beam, length, beam_size = search.alive, search.length, logits.shape[1]
     at_limit = length + 1 >= search.limits
-    # Normalised over all tokens, banned ones included: log P is the model's own probability.
+    # `logits + offsets` is log P of each hypothesis with each next token. It is normalised over all
+    # tokens, banned ones included, so it is the model's own probability.
     offsets = beam.log_probs - jax.nn.logsumexp(logits, axis=-1)
     padding = (0, 0), (0, num_candidates - beam_size)
     eos_log_probs = jnp.pad(offsets + logits[..., EOS_ID], padding, constant_values=-jnp.inf)
@@ -264,12 +268,6 @@ def _find_candidates(
     history = jnp.take_along_axis(beam.tokens, parents[..., None], axis=1)
     is_new = jnp.arange(history.shape[-1]) == length
     return Beam(jnp.where(is_new, last[..., None], history), last, parents, log_probs)
-
-
-def _gather_vocabulary(logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
-    """Reshards logits so that each device holds the whole vocabulary for its sentences."""
-    whole = spec("batch", None, None)
-    return logits if whole is None else jax.sharding.reshard(logits, whole)
 
 
 def _finish(
@@ -288,11 +286,11 @@ def _finish(
     return _select(both, both.scores, finished.scores.shape[1])
 
 
-def _select(slots: Slots, values: Float[Array, "B W"], count: int) -> Slots:
-    """The `count` slots with the highest values, best first; ties go to the lower slot."""
+def _select(found: Ranked, values: Float[Array, "B W"], count: int) -> Ranked:
+    """The `count` hypotheses with the highest values, best first; ties go to the first."""
     _, order = jax.lax.top_k(values, count)
 
     def take(x: Array) -> Array:
         return jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1)
 
-    return type(slots)(*map(take, slots))
+    return type(found)(*map(take, found))

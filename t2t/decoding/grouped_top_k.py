@@ -17,6 +17,8 @@ def grouped_top_k(
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
     """The `count` largest values of logits + offsets over slots and tokens, without banned tokens.
 
+    `offsets` holds what is added to all logits of a slot.
+
     Returns the values, best first, with their slots and tokens. Ties between slots go to the lower
     slot. Ties within a slot go to the lower token only if the vocabulary is too small for groups.
 

@@ -36,9 +36,9 @@ def group_by_length(
 
 
 def find_smaller_batch_size(rows: int) -> int:
-    """Returns the size to which a batch shrinks once its unfinished sentences fit into that size.
+    """Returns the size to which a batch of so many rows shrinks, or 0 if it does not shrink.
 
-    It is 0 (no shrinking) if the batch is not larger than that size.
+    It shrinks once its unfinished sentences fit into the smaller batch.
     """
     smaller = _round_up_to_devices(_SHRUNK_ROWS)
     return smaller if smaller < rows else 0

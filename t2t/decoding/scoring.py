@@ -40,15 +40,10 @@ class PairScorer:
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], tgt: Any
         ) -> Float[Array, "B T"]:
             logits = merge(structure, params)(src, tgt_in).astype(jnp.float32)
-            whole = spec("batch", None, None)
-            logits = logits if whole is None else jax.sharding.reshard(logits, whole)
+            logits = reshard(logits, "batch", None, None)
             picked = jnp.take_along_axis(logits, tgt[..., None], axis=-1)[..., 0]
             log_probs = picked - jax.nn.logsumexp(logits, axis=-1)
-            replicated = spec(None)
-            if replicated is None:
-                return log_probs
-            scores: Float[Array, "B T"] = jax.sharding.reshard(log_probs, replicated)
-            return scores
+            return reshard(log_probs, None)
 
         self._score = jax.jit(score)
 

@@ -31,7 +31,7 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream
 from t2t.model.build import merge
 from t2t.model.interface import Params
-from t2t.runtime.mesh import spec
+from t2t.runtime.mesh import reshard, spec
 
 # (state, whether each sentence is unfinished, finished hypotheses for all length penalties)
 StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
@@ -106,6 +106,8 @@ class BatchSearch:
         capacity = min(src.shape[1], max_length)
         placed = jax.tree.map(_place, sources)
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
+        # The search pauses once so many sentences are unfinished. An array, not an int: another
+        # value needs no other program.
         smaller = np.int32(find_smaller_batch_size(len(src)))
         search, *outputs = self._run(
             self._start, params, placed, smaller,
@@ -122,8 +124,8 @@ class BatchSearch:
                 # Unfinished rows first; finished ones fill the smaller batch.
                 kept = np.argsort(~unfinished, kind="stable")[:smaller]
                 search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
-                smaller = np.int32(0)
-            else:
+                smaller = np.int32(0)  # the batch shrinks only once
+            else:  # the search has paused because its capacity is full
                 capacity = min(2 * capacity, max_length)
             search, *outputs = self._run(
                 self._resume, params, search, smaller, penalties=penalties, capacity=capacity
@@ -216,8 +218,4 @@ def _place(x: np.ndarray) -> jax.Array:
 def _make_result(search: Search) -> StageResult:
     """Returns the state, and the parts of it that the host reads, replicated on every device."""
     joined = (jnp.concatenate(parts, axis=1) for parts in zip(*search.finished, strict=True))
-    outputs = is_unfinished(search), Hypotheses(*joined)
-    replicated = spec(None)
-    if replicated is not None:
-        outputs = jax.tree.map(lambda x: jax.sharding.reshard(x, replicated), outputs)
-    return search, *outputs
+    return search, *reshard((is_unfinished(search), Hypotheses(*joined)), None)

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -87,8 +88,8 @@ class Translator:
         by_shape: dict[tuple[int, int], list[int]] = {}
         for length, rows, indices in self._group([piece.ids for piece in pieces]):
             by_shape.setdefault((length, rows), indices)
-        # `search` groups the chosen pieces again, into the same batches: only the last batch is not
-        # full, and the pieces are still in order of length.
+        # `search` groups these pieces again and gets the same batches, since they are still in
+        # order of length and only the last batch is not full.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
         self.search(params, chosen, 1, (self._penalty(self.config.alpha),), progress=False)
 
@@ -146,15 +147,13 @@ class Translator:
         penalties = tuple(map(self._penalty, alphas))
         pieces = self._cut_all(sentences, None, 0)
         found = self._search_all(params, pieces, 1, penalties, progress)
-        translations = [
-            [
-                join_pieces([ranked[number : number + 1] for ranked in each], penalty)
-                for each in found
-            ]
-            for number, penalty in enumerate(penalties)
-        ]
-        self._warn(translations[0])
-        return [[best for best, *_ in found] for found in translations]
+        by_alpha = []
+        for number, penalty in enumerate(penalties):
+            # A piece's list holds one translation for each penalty: the best by that penalty.
+            best = [[ranked[number : number + 1] for ranked in each] for each in found]
+            by_alpha.append([join_pieces(each, penalty) for each in best])
+        self._warn(by_alpha[0])
+        return [[first for first, *_ in translations] for translations in by_alpha]
 
     def _cut_all(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
@@ -172,7 +171,8 @@ class Translator:
                     f"decoding.max_extra_length={self.config.max_extra_length}, within the model's "
                     "positions); shorten the prefix, or raise decoding.max_extra_length"
                 )
-            pieces[:1] = [piece._replace(prefix=prefix[:-1]) for piece in pieces[:1]]
+            if pieces:
+                pieces[0] = pieces[0]._replace(prefix=prefix[:-1])  # without EOS
             cut_sentences.append(pieces)
         return cut_sentences
 
@@ -261,8 +261,11 @@ class Translator:
                 for row, index in enumerate(indices):
                     found[index] = self._convert(Hypotheses(*(x[row] for x in hypotheses)))
                 bar.update(len(indices))
-        parts = (found[start : start + samples] for start in range(0, len(rows), samples))
-        return [[each for row in part for each in row] for part in parts]
+        # The samples of a piece are consecutive rows; their lists are joined into one.
+        return [
+            [*itertools.chain.from_iterable(found[start : start + samples])]
+            for start in range(0, len(rows), samples)
+        ]
 
     def _make_batch(self, rows: Sequence[tuple[Piece, int]], num_rows: int, length: int) -> Sources:
         """The arrays of a batch; a row is a piece and the number of the sample."""

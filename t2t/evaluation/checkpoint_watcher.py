@@ -118,7 +118,8 @@ class Watch:
             self._load_saved(scorer)
             last_scored = time.monotonic()
             while True:
-                # Asked before looking for checkpoints, or the last one could appear in between.
+                # Asked first: if training writes its last checkpoint and ends after the look for
+                # checkpoints, the next round still scores it.
                 has_ended = self._has_ended()
                 if self._score_next(scorer):
                     last_scored = time.monotonic()
@@ -153,10 +154,11 @@ class Watch:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
         saved = scorer.list_saved(self._measure)
         for label, evaluation in saved.items():
-            count, _, step = label.rpartition("-")
-            number = int(count.removeprefix("avg")) if count.startswith("avg") else 1
-            candidate = int(step), number
-            if number in self._counts and make_label(*candidate) == label:
+            prefix, _, step = label.rpartition("-")  # of labels such as "3000" and "avg5-3000"
+            count = int(prefix.removeprefix("avg")) if prefix.startswith("avg") else 1
+            candidate = int(step), count
+            # Other labels, such as "ema-3000", differ from that of the candidate.
+            if count in self._counts and make_label(*candidate) == label:
                 self._rows[candidate] = evaluation
         if self._rows:
             _log.info("%d scores were saved before", len(self._rows))
@@ -203,13 +205,14 @@ class Watch:
                 step, count, len(steps),
             )  # fmt: skip
             return None
-        try:
-            if exists:
+        if exists:
+            try:
                 return average_params(self._workdir, steps)
-        except RunError as error:
-            if set(steps) <= set(list_steps(self._workdir)):
-                _log.warning("step %d: skipped; %s", step, error)
-                return None
+            except RunError as error:
+                is_damaged = set(steps) <= set(list_steps(self._workdir))  # none was removed
+                if is_damaged:
+                    _log.warning("step %d: skipped; %s", step, error)
+                    return None
         _log.warning(
             "step %d: skipped, since training removed checkpoints before they were read; "
             "increase checkpoints.keep_last",
@@ -225,6 +228,8 @@ class Watch:
         self._write_table(best)
         self._save_best(best, best_params)
         start = load_config(self._workdir / "config.json").training.schedule_start
+        # Checkpoints after the best one, without a better score. In a run that was extended only
+        # those of the extension count: its schedule begins at `start`.
         stale = len({step for step, _ in self._rows if step > max(best[0], start)})
         if self._patience and stale >= self._patience and not self._is_trained():
             value = self._value(best)

@@ -46,7 +46,7 @@ class Comparison:
     difference: float  # second - first
     better: bool  # whether a difference of this sign is an improvement
     num_seeds: tuple[int, int]  # of the first and of the second system
-    sentence_error: float  # standard error from the sentences, in addition to `seed_error`
+    sentence_error: float  # standard error from the sentences, as far as not part of `seed_error`
     seed_error: float | None  # standard error from the seeds; None if each system has only one
     interval: Interval  # 95%, of the difference
     p_value: float  # two-sided, of this comparison alone
@@ -135,17 +135,16 @@ def compare_systems(
     systems = first, second
     difference = second.value - first.value
     by_sentences = float((second.resampled.mean(axis=1) - first.resampled.mean(axis=1)).var())
-    freedom = float(sum(len(system.seeds) - 1 for system in systems))
-    if freedom:
+    by_seeds, f = 0.0, sum(len(system.seeds) - 1 for system in systems)
+    if f:
         c = sum(1 / len(system.seeds) for system in systems)
-        own = sum(_center(system.resampled).var(axis=0).sum() for system in systems) / freedom
-        by_sentences = max(by_sentences - float(own) * c, 0.0)
-        squares = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
-        by_seeds = squares / freedom * c
-    else:
-        by_seeds, freedom = 0.0, math.inf
+        # The variance over resampled sentences that is specific to each run, and that over seeds.
+        of_runs = sum(float(_center(system.resampled).var(axis=0).sum()) for system in systems)
+        of_seeds = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
+        by_sentences = max(by_sentences - of_runs / f * c, 0.0)
+        by_seeds = of_seeds / f * c
     error = math.sqrt(by_sentences + by_seeds)
-    freedom = freedom * (by_sentences + by_seeds) / by_seeds if by_seeds else math.inf
+    freedom = f * (by_sentences + by_seeds) / by_seeds if by_seeds else math.inf
     half = _quantile(freedom) * error
     if error:
         p_value = 2 * float(student.sf(abs(difference) / error, freedom))
@@ -187,8 +186,8 @@ def judge(
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Sets `adjusted` by Holm's (1979) correction for several comparisons.
 
-    The probability that any of the verdicts is a false positive is then at most `LEVEL`, as far as
-    each p-value covers what varies.
+    The probability that any of the verdicts is a false positive is then at most `LEVEL`, if each
+    p-value covers all that varies; with one run of each system it does not cover the seeds.
     """
     adjusted = [0.0] * len(comparisons)
     largest = 0.0

@@ -55,7 +55,7 @@ def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B 
     repeated = jnp.broadcast_to(
         x[:, :, :, None], (batch, length, groups, num_heads // groups, width)
     )
-    return split_heads(repeated, num_heads, width)
+    return split_heads(repeated, num_heads, width)  # here it merges G and H/G into H
 
 
 def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> Float[Array, "..."]:
@@ -87,24 +87,26 @@ class MultiHeadAttention(nnx.Module):
         widths = (query_width, config.key_width, config.value_width)
         # Each of W^Q, W^K and W^V has the Glorot limit of a separate d_model x (groups * width)
         # matrix, although they are stored as one parameter.
-        limits = [np.full(width, glorot_limit(d_model, groups * width)) for width in widths]
-        query_key, kv_key, output_key = jax.random.split(key, 3)
+        query_limit, key_limit, value_limit = (
+            np.full(width, glorot_limit(d_model, groups * width)) for width in widths
+        )
+        query_rng, key_value_rng, output_rng = jax.random.split(key, 3)
         dimension_names = ("d_model", "heads", None)
         self.splits = (query_width, query_width + config.key_width)
         self.key_width = config.key_width
 
-        def init(key: jax.Array, parts: slice) -> nnx.Param[jax.Array]:
-            limit = np.concatenate(limits[parts]).astype(np.float32)
-            return init_uniform(key, (d_model, groups, limit.size), limit, *dimension_names)
+        def init(rng: jax.Array, *limits: np.ndarray) -> nnx.Param[jax.Array]:
+            limit = np.concatenate(limits).astype(np.float32)
+            return init_uniform(rng, (d_model, groups, limit.size), limit, *dimension_names)
 
         if over_memory:
-            self.query = init(query_key, slice(1))
-            self.key_value = init(kv_key, slice(1, 3))
+            self.query = init(query_rng, query_limit)
+            self.key_value = init(key_value_rng, key_limit, value_limit)
         else:
-            self.query_key_value = init(query_key, slice(3))
+            self.query_key_value = init(query_rng, query_limit, key_limit, value_limit)
         out_fans = (heads * config.value_width, d_model)
         self.output = init_glorot(
-            output_key, (heads, config.value_width, d_model), *out_fans, "heads", None, "d_model"
+            output_rng, (heads, config.value_width, d_model), *out_fans, "heads", None, "d_model"
         )
 
     def project(

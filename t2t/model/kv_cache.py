@@ -63,8 +63,8 @@ class KVCache(NamedTuple):
 
     def extend(self, size: int) -> "KVCache":
         """Returns the cache padded to `size` positions."""
-        padding, none = (0, size - self.stored_keys.shape[3]), (0, 0)
+        padding, unpadded = (0, size - self.stored_keys.shape[3]), (0, 0)
         return KVCache(
-            jnp.pad(self.stored_keys, (none, none, none, padding)),
-            jnp.pad(self.stored_values, (none, none, padding, none)),
+            jnp.pad(self.stored_keys, (unpadded, unpadded, unpadded, padding)),
+            jnp.pad(self.stored_values, (unpadded, unpadded, padding, unpadded)),
         )

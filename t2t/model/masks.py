@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 
-HIDDEN = -1e4  # logit of a hidden key
+# The logit of a hidden key. Not -inf: softmax is NaN if all logits of a query are.
+HIDDEN = -1e4
 
 
 def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
@@ -21,6 +22,7 @@ def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
 
 def target_segment_ids(tgt_in: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """Returns the segment of each target position, from 0; a segment begins with BOS."""
+    # The BOS at position 0 begins segment 0, so it does not count.
     begins = (tgt_in == BOS_ID) & (jnp.arange(tgt_in.shape[1]) > 0)
     return jnp.cumsum(begins.astype(jnp.int32), axis=1)
 
@@ -33,7 +35,10 @@ def positions_in_segments(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
 
 
 def source_mask(segments: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
-    """Each query sees the tokens of the source segment with its own segment id, but no padding."""
+    """A query sees the source tokens, without padding, of the segment with its own number.
+
+    `segments` holds the numbers of the queries' segments.
+    """
     is_same = segments[:, :, None] == source_segment_ids(src)[:, None, :]
     return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 

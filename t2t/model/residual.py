@@ -39,8 +39,8 @@ class Residual(nnx.Module):
     ) -> Float[Array, "B T D"]:
         """Applies the sub-layer, apply(sublayer, x), with dropout, residual connection and norm.
 
-        The module `sublayer` is an argument of its own, because `order_gradients` needs its
-        parameters.
+        The module `sublayer` is an argument of its own, because `order_gradients`, which saves
+        memory in the backward pass (see `Policy`), needs its parameters.
         """
         sublayer, x = self.policy.order_gradients(sublayer, x)
 

@@ -76,7 +76,7 @@ class Transformer(EncoderDecoder):
         bias = position.bias(positions, positions)
         context = AttentionContext(source_mask(segments, src), position, positions, bias)
         x = position.add(self.embed_src(src), positions_in_segments(segments))
-        embedding_key, keys = split_keys(key, len(self.encoder), EncoderLayer.NUM_KEYS)
+        embedding_key, keys = split_keys(key, len(self.encoder), EncoderLayer.NUM_DROPOUT_KEYS)
         x = dropout(x, self.dropout_rate, embedding_key)
         for layer, layer_keys in zip(self.encoder, keys, strict=True):
             x = layer(x, context, layer_keys)
@@ -96,11 +96,11 @@ class Transformer(EncoderDecoder):
         bias = position.bias(positions, positions)
         context = AttentionContext(causal_mask(segments), position, positions, bias)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
-        embedding_key, keys = split_keys(key, len(self.decoder), DecoderLayer.NUM_KEYS)
+        embedding_key, keys = split_keys(key, len(self.decoder), DecoderLayer.NUM_DROPOUT_KEYS)
         x = dropout(x, self.dropout_rate, embedding_key)
         for layer, layer_keys in zip(self.decoder, keys, strict=True):
-            # `Residual` calls `order_gradients` for what a sub-layer computes. Keys and values of
-            # the memory are computed here, outside of the sub-layer, and need a call of their own.
+            # `order_gradients` saves memory in the backward pass (see `Policy`). `Residual` calls
+            # it for its sub-layer; keys and values of the memory are computed outside of that.
             attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
             source = CrossAttentionContext(
                 attention.project_memory(memory), source_mask(segments, src)
@@ -147,10 +147,13 @@ class Transformer(EncoderDecoder):
         """
         beam, length = cache.ancestors.shape[1:]
         ancestors = jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1)
-        slots = jnp.arange(beam)[:, None]
-        ancestors = jnp.where(jnp.arange(length) == cache.step, slots, ancestors)
+        # In this step each slot holds its own hypothesis.
+        is_this_step = jnp.arange(length) == cache.step
+        ancestors = jnp.where(is_this_step, jnp.arange(beam)[:, None], ancestors)
         position, positions = self.tgt_position, jnp.full(beam, cache.step)
-        bias = position.bias(positions, jnp.repeat(jnp.arange(length), beam))
+        # The cache holds the key of slot w at step l at index l * W + w.
+        key_positions = jnp.repeat(jnp.arange(length), beam)
+        bias = position.bias(positions, key_positions)
         mask = ancestor_mask(ancestors, cache.step)
         context = AttentionContext(mask, position, positions, bias)
         x = position.add(self.embed_tgt(tokens), positions)

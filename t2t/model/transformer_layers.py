@@ -15,8 +15,9 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.position import Position
 from t2t.model.residual import Residual
 
-# Keys of a layer's dropout, in the order in which the layer names them; all None in evaluation.
-Keys = Sequence[jax.Array | None]
+# PRNG keys of a layer's dropout, in the order in which its `__call__` unpacks them; all None in
+# evaluation.
+DropoutKeys = Sequence[jax.Array | None]
 
 
 class AttentionContext(NamedTuple):
@@ -67,7 +68,7 @@ class FeedForwardBlock(nnx.Module):
 class EncoderLayer(nnx.Module):
     """Self-attention, then feed-forward."""
 
-    NUM_KEYS = 4
+    NUM_DROPOUT_KEYS = 4
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Creates the two sub-layers."""
@@ -77,7 +78,7 @@ class EncoderLayer(nnx.Module):
         self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
 
     def __call__(
-        self, x: Float[Array, "B S D"], context: AttentionContext, keys: Keys
+        self, x: Float[Array, "B S D"], context: AttentionContext, keys: DropoutKeys
     ) -> Float[Array, "B S D"]:
         """Applies the layer."""
         weights_key, attention_key, *feed_forward_keys = keys
@@ -93,7 +94,7 @@ class EncoderLayer(nnx.Module):
 class DecoderLayer(nnx.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
 
-    NUM_KEYS = 6
+    NUM_DROPOUT_KEYS = 6
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Creates the three sub-layers."""
@@ -110,7 +111,7 @@ class DecoderLayer(nnx.Module):
         context: AttentionContext,
         source: CrossAttentionContext,
         cache: KVCache | None = None,
-        keys: Keys = (None,) * NUM_KEYS,
+        keys: DropoutKeys = (None,) * NUM_DROPOUT_KEYS,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
         """Applies the layer; returns (output, cache).
 

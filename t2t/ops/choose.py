@@ -4,7 +4,7 @@
 `model.attention` and the platform of the mesh:
 
     model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py
-    model.kernels=auto      the twins of t2t/ops
+    model.kernels=auto      their faster versions in t2t/ops ("twins")
 
     model.dtype=auto        bfloat16, but float32 on CPUs
     model.dtype=mixed       float32 activations; products with weights have bfloat16 operands
@@ -104,9 +104,9 @@ FAST = Operations(
 
 FAST_ON_GPU = dataclasses.replace(
     FAST,
-    dropout=dropout.dropout,  # NVIDIA's compiler stores no masks, and needs no twin for that
+    dropout=dropout.dropout,  # on GPUs XLA stores no masks, even with the formula
     smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy,
-    r_drop_cross_entropy=loss.r_drop_cross_entropy,  # not measured on GPUs
+    r_drop_cross_entropy=loss.r_drop_cross_entropy,  # the twin was not measured on GPUs
 )
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
@@ -132,7 +132,7 @@ def choose_policy(config: ModelConfig) -> Policy:
     return Policy(dtype, product_dtype, operations)
 
 
-def choose_norm(config: ModelConfig) -> Callable[[Params], Float[Array, ""]]:
+def choose_gradient_norm(config: ModelConfig) -> Callable[[Params], Float[Array, ""]]:
     """Returns the function that computes the L2 norm of a gradient."""
     fast = config.kernels == "auto" and platform() == "gpu"
     return gradient_norm.norm if fast else optax.tree.norm

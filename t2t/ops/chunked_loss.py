@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t2t.model.precision import einsum
-from t2t.runtime.mesh import platform, spec
+from t2t.runtime.mesh import platform, reshard, spec
 
 # Target positions of one chunk, summed over the rows on one device. On CPUs the logits of a chunk
 # should fit into the processor's cache; accelerators are faster with large products.
@@ -79,21 +79,22 @@ def sum_chunks(
     def sum_losses(
         hiddens: tuple[Float[Array, "B T D"], ...], table: Float[Array, "V D"]
     ) -> Float[Array, ""]:
-        rounded = _append_ones(table.astype(dtype))
+        extended = _append_ones(table.astype(dtype))
 
         def add(total: Float[Array, ""], chunk: Chunks) -> tuple[Float[Array, ""], None]:
-            return total + differentiate(chunk, rounded).losses.sum(), None
+            # Only the losses are used, so XLA removes the computation of the gradients.
+            return total + differentiate(chunk, extended).losses.sum(), None
 
         return jax.lax.scan(add, jnp.zeros(()), _split(hiddens, targets, weights))[0]
 
     def forward(
         hiddens: tuple[Float[Array, "B T D"], ...], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Gradients]:
-        rounded = _append_ones(table.astype(dtype))
+        extended = _append_ones(table.astype(dtype))
 
         def add(totals: Totals, chunk: Chunks) -> tuple[Totals, tuple[Array, ...]]:
             total, table_gradient = totals
-            found = differentiate(chunk, rounded)
+            found = differentiate(chunk, extended)
             for logits_gradient, hidden in zip(found.logits_gradients, chunk.hiddens, strict=True):
                 table_gradient += _differentiate_table(logits_gradient, hidden)
             return (total + found.losses.sum(), table_gradient), found.hidden_gradients
@@ -121,10 +122,10 @@ def sentence_losses(
     weights: Float[Array, "B T"],
 ) -> Float[Array, "B"]:
     """As `t2t.training.loss.sentence_losses`."""
-    rounded = _append_ones(table.astype(hidden.dtype))
+    extended = _append_ones(table.astype(hidden.dtype))
 
     def add(totals: Float[Array, "B"], chunk: Chunks) -> tuple[Float[Array, "B"], None]:
-        return totals + _differentiate(chunk, rounded, 0.0).losses, None
+        return totals + _differentiate(chunk, extended, 0.0).losses, None
 
     start = jnp.zeros_like(weights[:, 0])
     return jax.lax.scan(add, start, _split((hidden,), targets, weights))[0]
@@ -135,8 +136,7 @@ def _append_ones(table: Float[Array, "V D"]) -> Float[Array, "V E"]:
 
     The product of exp(logits) with the column of ones is the sum of exp(logits) over V.
     """
-    whole = spec("vocabulary", None)
-    table = table if whole is None else jax.sharding.reshard(table, whole)
+    table = reshard(table, "vocabulary", None)
     return jnp.concatenate([table, jnp.ones_like(table[:, :1])], axis=1)
 
 
@@ -186,8 +186,9 @@ def _differentiate_table(
 ) -> Float[Array, "V D"]:
     """Returns the gradient of the table.
 
-    A product whose first factor is contracted over its rows needs that factor transposed. On CPUs
-    this takes as long as the product, so there `hidden`, the smaller array, is the first factor.
+    This product sums over positions, the rows of both factors, so the first factor must be
+    transposed. On CPUs the transposition takes as long as the product, so there `hidden`, the
+    smaller array, is the first factor.
     """
 
     def multiply(subscripts: str, *factors: Array, names: tuple[str, str]) -> Array:
@@ -221,8 +222,8 @@ def _split(
     rows, length = jax.typeof(targets).sharding.shard_shape(targets.shape)
     chunk_tokens = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
     # With two passes a position has twice as many logits, and each logit twice as many temporaries.
-    share = len(hiddens) ** 2
-    count = min(math.ceil(rows * length * share / chunk_tokens), length)
+    cost = len(hiddens) ** 2
+    count = min(math.ceil(rows * length * cost / chunk_tokens), length)
     width = math.ceil(length / count)
     count = math.ceil(length / width)
 

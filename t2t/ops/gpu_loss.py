@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t2t.model.precision import einsum
-from t2t.runtime.mesh import RULES, spec
+from t2t.runtime.mesh import RULES, reshard, spec
 
 Hidden = Float[Array, "B T D"]
 Residuals = tuple[Hidden, Float[Array, "B T V"], Hidden, Hidden]
@@ -88,8 +88,7 @@ def sum_losses(
 
 def _gather(table: Float[Array, "V D"]) -> Float[Array, "V D"]:
     """Gathers D if it is sharded."""
-    whole = spec("vocabulary", None)
-    return table if whole is None else jax.sharding.reshard(table, whole)
+    return reshard(table, "vocabulary", None)
 
 
 def _sum_over_positions(

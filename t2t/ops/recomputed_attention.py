@@ -2,7 +2,8 @@
 
 The weights are a layer's largest array. The backward pass computes them from the logits and the
 logarithm of the softmax's denominator (Dao et al. 2022). The queries of the R heads that share a
-key/value head are concatenated along T: Q = R * T queries for each of the G key/value heads.
+key/value head are concatenated along T: Q = R * T queries for each of the G key/value heads. In
+shapes, Q is this number; in formulas it is the matrix of queries.
 """
 
 import math
@@ -104,7 +105,10 @@ def _make_attend(
         exp_logits = jnp.exp(logits - largest)
         dropped = drop(exp_logits).astype(values.dtype)
         results = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
-        sums = jnp.where(mask.any(axis=-1, keepdims=True), _sum_rows(exp_logits, values), jnp.inf)
+        # A sum of inf makes the result of a query that sees no key 0. In the backward pass it makes
+        # the normalizer inf, and so the query's weights 0.
+        sees_key = mask.any(axis=-1, keepdims=True)
+        sums = jnp.where(sees_key, _sum_rows(exp_logits, values), jnp.inf)
         results = (results / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
         return results, (query, keys, values, bias, results, normalizer)
@@ -118,8 +122,8 @@ def _make_attend(
         weight_gradient = drop(
             einsum("BGQU,BGSU->BGQS", gradient, values, preferred_element_type=jnp.float32)
         )
-        # The softmax's gradient is P (dP - sum(P dP)), P the weights. The sum equals the dot
-        # product of a head's result with its gradient.
+        # The softmax's gradient is P (dP - sum(P dP)), with the weights P and their gradient dP.
+        # For each query the sum equals the dot product of its result and the result's gradient.
         weighted_sum = jnp.sum(gradient.astype(jnp.float32) * results, axis=-1, keepdims=True)
         logit_gradient = weights * (weight_gradient - weighted_sum)
         # The logits are Q K^T / divisor + bias: `product_gradient` is the gradient of Q K^T.

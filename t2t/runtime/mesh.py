@@ -1,13 +1,14 @@
 """The device mesh, and the table that assigns logical array dimensions to mesh axes.
 
-The mesh is explicit: shardings are part of an array's type and follow from the parameters' and
-the batch's, so the model names a sharding only where an operation leaves a choice (a look-up, or
-a sum over a sharded dimension). Without a mesh, `spec` is None and everything is on one device.
+The mesh has explicit axes (`AxisType.Explicit`): shardings are part of an array's type and follow
+from the parameters' and the batch's, so the model names a sharding only where an operation leaves a
+choice (a look-up, or a sum over a sharded dimension). Without a mesh, `spec` is None and everything
+is on one device.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
+
+Tree = TypeVar("Tree")
 
 RULES: dict[str, tuple[str, ...] | str] = {
     "batch": ("data", "fsdp"),  # rows of a batch
@@ -42,6 +45,7 @@ def replicate_for_loop(weights: jax.Array) -> jax.Array:
     """
     if jax.sharding.get_abstract_mesh().empty:
         return weights
+    # `reduced`: inside of the loop their gradients are not summed over these axes.
     whole = PartitionSpec(*[None] * weights.ndim, reduced=frozenset(RULES["batch"]))
     gathered: jax.Array = jax.sharding.reshard(weights, whole)
     return gathered
@@ -57,15 +61,25 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
     if count == 1:
         return weights
     sharding = jax.typeof(weights).sharding
-    cut = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
-    if any("data" in axes for axes in cut):
+    # The mesh axes over which each dimension is sharded.
+    axes_of = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
+    if any("data" in axes for axes in axes_of):
         return weights
-    for axis, size in enumerate(sharding.shard_shape(weights.shape)):
+    for dimension, size in enumerate(sharding.shard_shape(weights.shape)):
         if size % count == 0:
-            cut[axis] += ("data",)
-            shared: jax.Array = jax.sharding.reshard(weights, PartitionSpec(*cut))
+            axes_of[dimension] += ("data",)
+            shared: jax.Array = jax.sharding.reshard(weights, PartitionSpec(*axes_of))
             return shared
     return weights
+
+
+def reshard(tree: Tree, *names: str | None) -> Tree:
+    """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged."""
+    sharding = spec(*names)
+    if sharding is None:
+        return tree
+    placed: Tree = jax.sharding.reshard(tree, sharding)
+    return placed
 
 
 def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
@@ -127,7 +141,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         )
     shape = (filled["data"] // len(slices), filled["fsdp"], filled["tensor"])
     types = (AxisType.Explicit,) * len(filled)
-    # jax.make_mesh orders the devices of one slice along its torus; it knows no several slices.
+    # jax.make_mesh orders the devices of one slice along its torus; several slices it cannot join.
     parts = [jax.make_mesh(shape, tuple(filled), types, devices=part) for part in slices]
     return Mesh(np.concatenate([part.devices for part in parts]), tuple(filled), types)
 

@@ -111,7 +111,7 @@ class Checkpoints:
         if step is None:
             return None
         if not (self.workdir / "checkpoints" / str(step) / "training").exists():
-            reason = "holds parameters alone, since --save_params wrote it; train in their own run"
+            reason = "holds parameters alone, written by --save_params; continue the original run"
             raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
         items = _split(jax.tree.map(_describe, described))
         args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}

@@ -39,7 +39,7 @@ def train(
     Returns:
         The last state, and whether it has reached `config.steps`.
     """
-    step = first = int(state.step)
+    step = start = int(state.step)
     with Interruption() as interruption:
         while step < config.steps and not interruption.reached(step):
             with report.waiting():
@@ -48,7 +48,7 @@ def train(
             step += 1
             report.add(step, batch.tgt_out.size, metrics)
 
-            if step == first + 1:
+            if step == start + 1:  # validation is compiled now, so that its errors come early
                 report.flush()
                 if not interruption.reached(step):
                     validate.compile(state.params)

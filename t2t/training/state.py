@@ -39,7 +39,7 @@ def init_state(
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
     """Returns the model's structure and the state before step 0, created with its shardings."""
-    params_key, _ = jax.random.split(jax.random.key(config.seed))
+    params_key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
     return structure, _init_training(config, optimizer, params)
 

@@ -13,7 +13,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import COMPILER_OPTIONS, choose_norm
+from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
 from t2t.runtime.mesh import platform, shard_over_data, spec
 from t2t.training.optimizer import apply_updates, update_average
 from t2t.training.schedule import make_schedule
@@ -43,7 +43,7 @@ def make_train_step(
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
-    compute_norm = choose_norm(config.model)
+    compute_gradient_norm = choose_gradient_norm(config.model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
 
@@ -61,8 +61,9 @@ def make_train_step(
         (loss_sum, tokens), gradient_sum = accumulate(
             sum_gradients, state.params, batch, key, config.training.accumulation_steps
         )
+        # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
-        loss, norm = loss_sum / tokens, compute_norm(gradient)
+        loss, norm = loss_sum / tokens, compute_gradient_norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)
@@ -98,9 +99,9 @@ def accumulate(
 ) -> tuple[Sums, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
-    Memory holds the activations of only one part. Part i takes rows i, i + parts, ...: a device
-    holds a contiguous block of rows, which this stride divides evenly among all parts, so no rows
-    move between devices.
+    Memory holds the activations of only one part. Part i takes rows i, i + parts, ... A device
+    holds a contiguous block of rows, so every part takes equally many rows from each device, and no
+    rows move between devices.
     """
     if parts == 1:
         return sum_gradients(params, batch, key)
@@ -134,8 +135,7 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
         hidden, table = compute_hidden(model, batch)
         sentence_losses = model.policy.operations.sentence_losses
         losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
-        results = losses, batch.weights.sum(axis=-1)
-        return results if spec("batch") is None else jax.sharding.reshard(results, spec(None))
+        return reshard((losses, batch.weights.sum(axis=-1)), None)
 
     return jax.jit(eval_step)
 
@@ -157,9 +157,10 @@ def sum_r_drop_losses(
 ) -> Sums:
     """As `sum_smoothed_losses`, with R-Drop: two passes of each row with different dropout masks.
 
-    As in the paper, one batch holds each row twice. A mask depends on the index of the row, so both
-    copies have their own. They are neighbours, so no rows move between devices. Two calls of the
-    model, with a key each, would compile longer and compute no faster.
+    As in R-Drop's paper, the model gets one batch that holds each row twice. A dropout mask depends
+    on the index of the row, so the two copies of a row have different masks. The copies are
+    neighbours, so no rows move between devices. Two calls of the model, with a key each, would
+    compile longer and compute no faster.
     """
 
     def repeat(rows: jax.Array) -> jax.Array:

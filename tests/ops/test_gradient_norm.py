@@ -8,7 +8,7 @@ import pytest
 from t2t.config.fields import MeshConfig, ModelConfig
 from t2t.model.interface import Params
 from t2t.ops import choose, gradient_norm
-from t2t.ops.choose import choose_norm
+from t2t.ops.choose import choose_gradient_norm
 from t2t.runtime.mesh import make_mesh, spec
 
 # Equal shapes, equal shapes with different shardings, and a scalar.
@@ -58,4 +58,4 @@ def test_only_gpus_sum_groups(
     platform: str, kernels: str, wanted: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "platform", lambda: platform)
-    assert choose_norm(ModelConfig(kernels=kernels)) is wanted
+    assert choose_gradient_norm(ModelConfig(kernels=kernels)) is wanted
