@@ -47,7 +47,7 @@ def make_muon(
     The parameters of a registered feed-forward count among the others, whatever their names.
     """
 
-    def choose(path: tuple[Any, ...], _: Array) -> str:
+    def choose(path: tuple[Any, ...], _: object) -> str:
         names = [part.key for part in path]
         is_other = registered_feed_forward and "feed_forward" in names
         return "muon" if names[-1] in MATRICES and not is_other else "adam"
