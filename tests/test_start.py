@@ -8,6 +8,7 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.config.files import load_config
+from t2t.training import loop
 from t2t.training.metrics import NonFiniteError
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config
@@ -25,7 +26,7 @@ def test_second_trainer_is_refused_while_the_first_one_trains(
             train_run.train(config, tmp_path / "run")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train_run.loop, "train", train_again)
+    monkeypatch.setattr(loop, "train", train_again)
     with pytest.raises(KeyboardInterrupt):
         train_run.train(config, tmp_path / "run")
 

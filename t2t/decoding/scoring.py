@@ -15,7 +15,7 @@ from t2t.decoding.length_batching import group_by_length
 from t2t.model.build import check_params, merge
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
-from t2t.runtime.mesh import put_like, spec
+from t2t.runtime.mesh import put_like, reshard, spec
 
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices
 _MAX_LOGITS = 2**26  # elements of a batch's logits: 256 MiB

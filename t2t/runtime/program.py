@@ -105,7 +105,7 @@ def define_hosts() -> None:
 
 def read_hosts() -> dict[str, Any]:
     """Returns the arguments of `t2t.runtime.distributed.join` from the flags."""
-    values = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
+    values: dict[str, Any] = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
     missing = [f"--{name}" for name in HOST_FLAGS[1:] if values[name] is None]
     if 0 < len(missing) < 3:
         raise ConfigError(

@@ -128,8 +128,8 @@ def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
 
 def _check_same(
     workdir: Path,
-    saved: Mapping[str, Mapping[str, Any]],
-    requested: Mapping[str, Mapping[str, Any]],
+    saved: Mapping[str, dict[str, Any]],
+    requested: Mapping[str, dict[str, Any]],
     changed: Sequence[str] = (),
 ) -> None:
     """Raises `RunError` if runs have other configs than those saved, or if more has `changed`."""

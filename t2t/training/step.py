@@ -14,7 +14,7 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
-from t2t.runtime.mesh import platform, shard_over_data, spec
+from t2t.runtime.mesh import platform, reshard, shard_over_data, spec
 from t2t.training.optimizer import apply_updates, update_average
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
