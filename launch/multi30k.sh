@@ -59,7 +59,7 @@ translate() {
 train_student() {
     local src_text tgt_text
     src_text=$(find_text "$1") tgt_text=$(find_text "$2")
-    train student "$1-$2" --config.training.steps=8000 --config.model.dropout=0.15 \
+    train student "$1-$2" --config.training.steps=10000 --config.model.dropout=0.15 \
         --config.data.source=multi30k+text \
         --config.data.train_src="$src_text" \
         --config.data.train_tgt="$runs/translated-$1-$2/$(basename "$src_text")" \
