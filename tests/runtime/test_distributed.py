@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import Config
-from t2t.runtime.program import INTERRUPTED, LOST
+from t2t.runtime.program import INTERRUPTED
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures, write_recipe
@@ -203,7 +203,8 @@ def test_when_a_process_dies_the_others_stop_within_a_minute(
     assert program.end() != 0
     assert time.monotonic() - started < 60
     assert f"[{dead}] exited {128 + signal.SIGKILL}\n" in program.messages
-    assert f"[{1 - dead}] exited {LOST}\n" in program.messages
+    # Launchers start a run again after any status but 2, which says that a new start is of no use.
+    assert re.search(rf"\[{1 - dead}\] exited (?!2\n)\d+", program.messages)
     assert re.search(
         rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected|died)", program.messages, re.I
     )
