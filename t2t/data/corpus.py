@@ -113,7 +113,7 @@ class TextFile:
 
     @property
     def _is_copied(self) -> bool:
-        """Whether the text is copied when it is opened, so that later changes do not matter."""
+        """True for a .gz file or one in a bucket: it is copied when it is opened."""
         return is_bucket(self.path) or self.path.suffix == ".gz"
 
     def _find_version(self) -> str:

@@ -31,7 +31,7 @@ class System:
 
     @property
     def is_lowercase(self) -> bool:
-        """Whether the system writes and predicts lower-case text."""
+        """True if the model's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
         return bool(self.evaluations[0].result["config"].get("tokenizer.lowercase", False))
 
 

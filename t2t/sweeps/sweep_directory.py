@@ -132,7 +132,7 @@ def _check_same(
     requested: Mapping[str, dict[str, Any]],
     changed: Sequence[str] = (),
 ) -> None:
-    """Raises `RunError` if runs have other configs than those saved, or if more has `changed`."""
+    """Raises `RunError` if runs have other configs than those saved, or `changed` names more."""
     changed = [*changed]
     for name in saved.keys() & requested.keys():
         old = _flatten(Config()) | saved[name]  # fields added since have their default

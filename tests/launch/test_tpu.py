@@ -120,14 +120,19 @@ def test_watcher_may_go_away_and_come_back(cloud: Cloud) -> None:
     cloud.wait_for("started", 1)
 
 
-def test_host_that_lost_its_program_restarts_it_on_all(cloud: Cloud) -> None:
-    launcher = cloud.watch()
-    cloud.wait_for("started", 1)
+def reboot_host(cloud: Cloud) -> None:
+    """Kills what runs on host 1; as in a reboot, nothing writes the exit status."""
     state = cloud.tpu / "host-1" / "t2t-run"
     runner = int((state / "pid").read_text())
     parent = int(Path(f"/proc/{runner}/stat").read_text().split()[3])
-    os.kill(parent, signal.SIGKILL)  # as in a reboot, nothing writes the exit status
+    os.kill(parent, signal.SIGKILL)
     os.kill(runner, signal.SIGKILL)
+
+
+def test_host_that_lost_its_program_restarts_it_on_all(cloud: Cloud) -> None:
+    launcher = cloud.watch()
+    cloud.wait_for("started", 1)
+    reboot_host(cloud)
     cloud.wait_for("started", 2)
     cloud.end(0)
     status, output = finish(launcher)
@@ -140,11 +145,7 @@ def test_program_that_the_launcher_halted_is_started_again(cloud: Cloud) -> None
     launcher = cloud.watch()
     cloud.wait_for("started", 1)
     (cloud.folder / "broken").touch()
-    state = cloud.tpu / "host-1" / "t2t-run"
-    runner = int((state / "pid").read_text())
-    parent = int(Path(f"/proc/{runner}/stat").read_text().split()[3])
-    os.kill(parent, signal.SIGKILL)
-    os.kill(runner, signal.SIGKILL)
+    reboot_host(cloud)
     cloud.wait_for("started", 2)
     cloud.end(0)
     status, output = finish(launcher)
