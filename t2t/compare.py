@@ -21,7 +21,9 @@ def main(operands: Sequence[str]) -> None:
 
     values = flags.FLAGS
     plot = make_path(values.plot) if values.plot else None
-    print(compare(operands, values.measure, values.split, values.evaluation, plot))
+    print(
+        compare(operands, values.measure, values.split, values.evaluation, plot, values.may_differ)
+    )
     if plot:
         print(plot)
 
@@ -36,6 +38,12 @@ if __name__ == "__main__":
     flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
     flags.DEFINE_string(
         "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."
+    )
+    flags.DEFINE_multi_string(
+        "may_differ",
+        [],
+        "A config field that each seed of a system may have of its own, such as data.train_src "
+        "where each seed read translations of its own teacher; repeat the flag for more.",
     )
     flags.DEFINE_string(
         "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."

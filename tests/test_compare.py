@@ -59,6 +59,17 @@ def test_seeds_make_one_system(runs: Path) -> None:
     assert "one run" not in alone
 
 
+def test_seeds_may_have_their_own_training_text_if_it_is_named(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        config = {"seed": seed, "data.train_src": f"translated-{seed}.en"}
+        save(tmp_path / str(seed), spoil(8 + seed), config=config)
+    operands = [f"{tmp_path}/0,{tmp_path}/1"]
+    with pytest.raises(EvaluationError, match=r"differs in data\.train_src"):
+        compare(operands, "bleu", "test", "", None, may_differ=["data.train_tgt"])
+    text = compare(operands, "bleu", "test", "", None, may_differ=["data.train_src"])
+    assert "/0 (and 1 more seed): each seed has its own data.train_src\n" in text
+
+
 def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     for name, nats in (("first", 0.70), ("second", 0.72)):
         save(tmp_path / name, spoil(8), nats=nats)

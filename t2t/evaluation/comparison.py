@@ -20,6 +20,7 @@ from t2t.evaluation.systems import (
     System,
     check_comparable,
     list_changes,
+    list_own,
     read_reference_losses,
     read_system,
 )
@@ -31,18 +32,24 @@ PLOTS = (".svg", ".png", ".pdf")
 
 
 def compare(
-    operands: Sequence[str], measure: str | None, split: str, evaluation: str, plot: Path | None
+    operands: Sequence[str],
+    measure: str | None,
+    split: str,
+    evaluation: str,
+    plot: Path | None,
+    may_differ: Sequence[str] = (),
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
 
-    An empty `measure` means the one of `choose_measure` for the first operand.
+    An empty `measure` means the one of `choose_measure` for the first operand. `may_differ` names
+    config fields that each seed of a system may have of its own.
 
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
     if plot and plot.suffix not in PLOTS:
         raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
-    systems = [read_system(operand, split, evaluation) for operand in operands]
+    systems = [read_system(operand, split, evaluation, may_differ) for operand in operands]
     paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
@@ -133,6 +140,10 @@ def format_scores(
             ]
         )
     lines = [format_table(rows, header, align="llrr")]
+    for system in systems:
+        first, *others = system.evaluations
+        if own := sorted({name for other in others for name in list_own(first, other)}):
+            lines.append(f"{system.name}: each seed has its own {', '.join(own)}")
     for system in systems[1:]:
         changes = list_changes(systems[0].evaluations[0], system.evaluations[0])
         lines += [f"{system.name}: {name} {change}" for name, change in changes.items()]

@@ -1,7 +1,8 @@
 """Reads the systems of a comparison from saved evaluations, and checks that they are comparable.
 
 An operand names a system: a run directory or the .json of an evaluation, or several of them that
-differ only in their seed, joined by commas.
+differ only in their seed, joined by commas. What else its seeds may differ in has to be named, for
+example data.train_src where each seed trained on translations of its own teacher.
 """
 
 import dataclasses
@@ -43,8 +44,16 @@ class TestSet:
     references: Sequence[str]
 
 
-def read_system(operand: str, split: str, evaluation: str) -> System:
+def read_system(
+    operand: str, split: str, evaluation: str, may_differ: Sequence[str] = ()
+) -> System:
     """Reads the evaluations that an operand names, with their hypotheses.
+
+    Args:
+        operand: places of evaluations, joined by commas.
+        split: the split of which each run's newest evaluation is read.
+        evaluation: the name of an evaluation to read instead, or "".
+        may_differ: config fields that each seed may have of its own.
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
@@ -52,14 +61,16 @@ def read_system(operand: str, split: str, evaluation: str) -> System:
     places = [make_path(place) for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation) for place in places]
     hypotheses = [each.read_lines("hypotheses") for each in found]
-    check_seeds(operand, found)
+    check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
     return System(f"{places[0]}{seeds}", found, hypotheses)
 
 
-def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
-    """Raises `EvaluationError` if runs share a seed or differ in more than their seed."""
+def check_seeds(
+    operand: str, evaluations: Sequence[Evaluation], may_differ: Sequence[str] = ()
+) -> None:
+    """Raises `EvaluationError` if runs share a seed, or differ in more than it and `may_differ`."""
     first, *others = evaluations
     for other in others:
         kinds = [each.result["checkpoint"].rpartition("-")[0] for each in (first, other)]
@@ -69,12 +80,12 @@ def check_seeds(operand: str, evaluations: Sequence[Evaluation]) -> None:
                 f"{operand}: the seeds were evaluated with checkpoints of two kinds, {described}; "
                 "name the file of one evaluation of each"
             )
-        if changed := [
-            name for name in list_changes(first, other) if not name.startswith(_MAY_DIFFER)
-        ]:
+        if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is not another seed of {first.path}: it differs in "
-                f"{', '.join(changed)}; separate them by a space to compare them as two systems"
+                f"{', '.join(changed)}; separate them by a space to compare them as two systems, "
+                "or let the seeds of a system differ there: "
+                f"{' '.join(f'--may_differ={name}' for name in changed)}"
             )
     seeds = [each.result["config"].get("seed", 0) for each in evaluations]
     if len(set(seeds)) < len(seeds):
@@ -90,6 +101,11 @@ def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
     names = dict.fromkeys([*configs[0], *configs[1]])
     values = {name: [config.get(name, "default") for config in configs] for name in names}
     return {name: f"{a} -> {b}" for name, (a, b) in values.items() if a != b}
+
+
+def list_own(one: Evaluation, other: Evaluation) -> list[str]:
+    """Returns the config fields that make two runs more than two seeds of one setup."""
+    return [name for name in list_changes(one, other) if not name.startswith(_MAY_DIFFER)]
 
 
 def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -> TestSet:

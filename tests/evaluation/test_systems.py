@@ -92,7 +92,8 @@ def test_runs_joined_by_a_comma_are_seeds_of_one_system(tmp_path: Path) -> None:
         ({}, "the seeds are 0, 0; runs joined by commas need different seeds"),
         (
             {"seed": 1, "mesh.data": 2, "model.num_heads": 1},
-            r"not another seed of .*: it differs in model\.num_heads; separate them by a space",
+            r"not another seed of .*: it differs in model\.num_heads; separate them by a space.* "
+            r"or let the seeds of a system differ there: --may_differ=model\.num_heads$",
         ),
     ],
 )
