@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.api.run_summary import describe_run
+from t2t.api.run_summary import describe_run, plot_runs
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import save_config
 from tests.evaluation.saved_evaluations import save, spoil
@@ -129,3 +129,16 @@ def test_program_shows_runs_and_answers_help(run: Path) -> None:
     assert done.stdout == describe_run(run) + "\n"
     answer = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
     assert "python -m t2t.show RUN" in answer.stdout
+
+
+def test_curves_of_runs_are_plotted_by_step(run: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "loss.svg"
+    plot_runs([run], "train/loss", plot)
+    assert plot.read_text().startswith("<?xml")
+    with pytest.raises(ConfigError, match=r"no validation/bleu so far; --figure is one of: train/"):
+        plot_runs([run], "validation/bleu", plot)
+    with pytest.raises(ConfigError, match=r"--plot=loss\.txt must end in one of"):
+        plot_runs([run], "train/loss", Path("loss.txt"))
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match="has no figures so far; plot it after its first steps"):
+        plot_runs([run], "train/loss", plot)

@@ -1,4 +1,4 @@
-"""`describe_run`: config, history, progress and scores of a run, as text."""
+"""Describes a run's config, history, progress and scores, and plots its curves."""
 
 import math
 import textwrap
@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, overrides
+from t2t.evaluation.plots import check_format, plot_by_step
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import read_ledger
-from t2t.training.run_directory import list_steps, read_metrics
+from t2t.training.run_directory import list_steps, read_curve, read_metrics
 
 
 def describe_run(workdir: Path) -> str:
@@ -32,6 +34,26 @@ def describe_run(workdir: Path) -> str:
     }
     parts = [f"{title}\n{textwrap.indent(text, '  ')}" for title, text in sections.items()]
     return "\n\n".join([str(workdir), *parts])
+
+
+def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
+    """Plots a figure of the runs' `metrics.jsonl`, such as "validation/loss", by training step.
+
+    Raises:
+        ConfigError: a run has no such figure, or the file's suffix is no format of a plot.
+    """
+    check_format(plot)
+    curves = {}
+    for run in runs:
+        curves[str(run)] = read_curve(run, figure)
+        if not curves[str(run)]:
+            names = {name for line in read_metrics(run) for name in line} - {"step", "time"}
+            raise ConfigError(
+                f"{run} has no {figure} so far; --figure is one of: {', '.join(sorted(names))}"
+                if names
+                else f"{run} has no figures so far; plot it after its first steps"
+            )
+    plot_by_step(curves, figure, plot)
 
 
 def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import choose_measure
+from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.scores import format_interval, make_measure
-from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
+from t2t.evaluation.scores_by_length import Bucket, score_by_length
 from t2t.evaluation.significance import (
     Judgement,
     SystemScore,
@@ -28,8 +29,6 @@ from t2t.evaluation.verdict import describe_all
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_absolute
 
-PLOTS = (".svg", ".png", ".pdf")
-
 
 def compare(
     operands: Sequence[str],
@@ -47,8 +46,8 @@ def compare(
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
-    if plot and plot.suffix not in PLOTS:
-        raise ConfigError(f"--plot={plot} must end in one of {', '.join(PLOTS)}")
+    if plot:
+        check_format(plot)
     systems = [read_system(operand, split, evaluation, may_differ) for operand in operands]
     paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:

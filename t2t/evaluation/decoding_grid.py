@@ -10,7 +10,7 @@ from t2t.config.files import load_config
 from t2t.config.measures import choose_measure
 from t2t.evaluation.checkpoint_watcher import make_label
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
-from t2t.evaluation.plots import plot_curve
+from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.runtime.text_tables import format_table
@@ -44,7 +44,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
     plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
-    plot_curve(found, measure, "checkpoints averaged", plot)
+    plot_by_setting(found, measure, "checkpoints averaged", plot)
     rows = [
         [
             count,

@@ -1,19 +1,34 @@
-"""Plots of a score against a setting."""
+"""Plots of scores: by sentence length, a setting, the training step or the cost of training.
 
-from collections.abc import Mapping
+The suffix of a plot's file is its format.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.scores_by_length import Bucket
+from t2t.evaluation.significance import SystemScore
 from t2t.storage.atomic_files import atomic_path
 
+FORMATS = (".svg", ".png", ".pdf")
 
-def plot_curve(
+
+def check_format(path: Path) -> None:
+    """Raises `ConfigError` if --plot names a file of another format than `FORMATS`."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"--plot={path} must end in one of {', '.join(FORMATS)}")
+
+
+def plot_by_setting(
     evaluations: Mapping[int, Evaluation], measure: str, varied: str, path: Path
 ) -> None:
-    """Plots the measure with its 95% intervals over sentences, in the format of the file's suffix.
+    """Plots the measure with its 95% intervals over sentences.
 
     Each interval belongs to one score alone. All points share a test set, so their differences are
     more certain than overlapping intervals suggest; `t2t.compare` tests them.
@@ -35,6 +50,70 @@ def plot_curve(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(varied)
     axes.set_ylabel(measure)
+    _save(figure, axes, path)
+
+
+def plot_by_step(
+    curves: Mapping[str, Sequence[tuple[int, float]]], measure: str, path: Path
+) -> None:
+    """Plots the measure against the training step: for each run its (step, value)."""
+    figure, axes = _make_axes()
+    for number, (name, curve) in enumerate(curves.items()):
+        steps, values = zip(*curve, strict=True)
+        style = ("-", "--", ":", "-.")[number // 10 % 4]  # matplotlib cycles through ten colours
+        axes.plot(steps, values, style, label=name)
+    axes.set_xlabel("step")
+    axes.set_ylabel(measure)
+    figure.legend(loc="outside right upper", fontsize="small")
+    _save(figure, axes, path)
+
+
+def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
+    """Plots the measure with its 95% interval over sentences against the training FLOPs."""
+    figure, axes = _make_axes()
+    for number, (name, (flops, score)) in enumerate(rows.items()):
+        low, high = score.over_sentences
+        errors = [[max(score.value - low, 0)], [max(high - score.value, 0)]]
+        marker = "osD^v"[number // 10 % 5]
+        axes.errorbar([flops], [score.value], yerr=errors, marker=marker, capsize=3, label=name)
+    axes.set_xlabel("training FLOPs")
+    axes.set_ylabel(measure)
+    figure.legend(loc="outside right upper", fontsize="small")
+    _save(figure, axes, path)
+
+
+def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
+    """Plots a line for each system with 95% intervals over sentences."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    systems = list(buckets[0].scores)
+    for number, system in enumerate(systems):
+        scores = [bucket.scores[system] for bucket in buckets]
+        shift = 0.12 * (number - (len(systems) - 1) / 2)  # so that intervals do not overlap
+        below = [max(score.value - score.over_sentences[0], 0) for score in scores]
+        above = [max(score.over_sentences[1] - score.value, 0) for score in scores]
+        axes.errorbar(
+            [place + shift for place in range(len(buckets))],
+            [score.value for score in scores],
+            yerr=[below, above],
+            marker="o",
+            capsize=3,
+            label=system,
+        )
+    axes.set_xticks(range(len(buckets)), [f"{b.words}\n{len(b.indices)}" for b in buckets])
+    axes.set_xlabel("words in the source (below: number of sentences)")
+    axes.set_ylabel(measure)
+    axes.legend()
+    _save(figure, axes, path)
+
+
+def _make_axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: Figure, axes: Axes, path: Path) -> None:
     axes.grid(alpha=0.3)
+    metadata = {"Date": None} if path.suffix == ".svg" else None  # equal figures, equal files
     with atomic_path(path) as draft:
-        figure.savefig(draft, format=path.suffix[1:])
+        figure.savefig(draft, format=path.suffix[1:], metadata=metadata)

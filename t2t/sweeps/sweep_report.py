@@ -9,6 +9,7 @@ from t2t.config.fields import Config
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.comparison import judge_log_probs
+from t2t.evaluation.plots import plot_by_cost, plot_by_step
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.significance import (
     Judgement,
@@ -24,10 +25,9 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import find_name
 from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
-from t2t.sweeps.sweep_plots import plot_costs, plot_curves
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
 from t2t.training.provenance import read_ledger
-from t2t.training.run_directory import read_metrics
+from t2t.training.run_directory import read_curve, read_metrics
 
 PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
 HEADER = (
@@ -275,17 +275,10 @@ def draw(
     """Draws the plots for which there are figures; returns their paths by title."""
     plots = {}
     for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
-        curves = {
-            run.name: [
-                (line["step"], line[f"validation/{name}"])
-                for line in read_metrics(workdir / run.name)
-                if line.get(f"validation/{name}") is not None
-            ]
-            for run in runs
-        }
+        curves = {run.name: read_curve(workdir / run.name, f"validation/{name}") for run in runs}
         if drawn := {run: curve for run, curve in curves.items() if curve}:
             plots[title] = workdir / f"{name}.svg"
-            plot_curves(drawn, title, plots[title])
+            plot_by_step(drawn, title, plots[title])
     scores = judgement.scores if judgement else {}
     costs = {
         name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
@@ -293,5 +286,5 @@ def draw(
     if costs:
         title = f"{measure} against training FLOPs"
         plots[title] = workdir / "cost.svg"
-        plot_costs(costs, measure, plots[title])
+        plot_by_cost(costs, measure, plots[title])
     return plots

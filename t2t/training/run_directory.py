@@ -229,6 +229,15 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     return metrics
 
 
+def read_curve(workdir: Path, name: str) -> list[tuple[int, float]]:
+    """Returns (step, value) of a figure of `metrics.jsonl`, such as "validation/loss".
+
+    Values that were not finite are left out. It may be called while training writes the file.
+    """
+    lines = read_metrics(workdir)
+    return [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+
+
 def is_regular(step: int, config: Config) -> bool:
     """Returns whether the config asks for a checkpoint at this step.
 

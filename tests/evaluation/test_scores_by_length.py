@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from t2t.evaluation.plots import plot_by_length
 from t2t.evaluation.scores import make_measure
-from t2t.evaluation.scores_by_length import Bucket, plot_by_length, score_by_length
+from t2t.evaluation.scores_by_length import Bucket, score_by_length
 from t2t.evaluation.significance import collect_statistics, sacrebleu_score
 from tests.evaluation.saved_evaluations import spoil
 
