@@ -2,9 +2,11 @@
 
 import difflib
 import logging
+import os
 import re
 import signal
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
 # Exit status: another process, or the storage, did not answer; the same command continues. It is
 # that of SIGABRT, by which JAX ends a process that has lost another.
 LOST = 134
+LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
 _UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
@@ -164,7 +167,8 @@ def run(
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, and errors of a
     bucket's client end the program with only their message and status 2, or `LOST` if something did
     not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
-    and keeps its traceback.
+    and keeps its traceback, with status 1. One of several processes ends `LEAVING` seconds later at
+    the latest, whatever the others do.
     """
     logging.captureWarnings(True)
     skip_absent_accelerators()
@@ -188,13 +192,29 @@ def run(
         try:
             return main(given) if operands else main()
         except KeyboardInterrupt:
+            _leave_in_time(INTERRUPTED)
             return _fail("interrupted", INTERRUPTED)
         except Exception as error:
-            if message := _explain(error):
-                return _fail(message, LOST if _is_unanswered(error) else 2)
+            message = _explain(error)
+            status = (LOST if _is_unanswered(error) else 2) if message else 1
+            _leave_in_time(status)
+            if message:
+                return _fail(message, status)
             raise
 
     app.run(call, flags_parser=_parse)
+
+
+def _leave_in_time(status: int) -> None:
+    """Makes one of several processes end with `status` in `LEAVING` seconds, if not before.
+
+    At its exit JAX waits five minutes for the others, which may be waiting for this one, and then
+    aborts it. Those that come to the same error by themselves leave together, in less time.
+    """
+    if any(flags.FLAGS[name].value for name in HOST_FLAGS if name in flags.FLAGS):
+        timer = threading.Timer(LEAVING, os._exit, [status])
+        timer.daemon = True
+        timer.start()
 
 
 def _check_hosts(alone: str) -> None:

@@ -1,5 +1,6 @@
 """How processes find their GPUs and each other."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -106,3 +107,38 @@ def test_wrong_address_and_number_are_refused_in_each_process(
     values = {name: SimpleNamespace(value=value) for name, value in given.items()}
     with mock.patch.object(flags, "FLAGS", values), pytest.raises(ConfigError, match=message):
         program.read_hosts()
+
+
+def test_process_that_fails_alone_ends_with_its_own_status() -> None:
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
+    code = """
+from t2t.runtime import distributed, program
+
+def main():
+    distributed.join(**program.read_hosts())
+    if distributed.is_first():
+        raise OSError(28, "No space left on device", "runs/big")
+    distributed.wait_for_all()
+
+program.LEAVING = 1
+program.define_hosts()
+program.run(main)
+"""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
+            cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    first, other = processes
+    try:
+        _, message = first.communicate(timeout=120)  # without the limit JAX waits 300 s and aborts
+        assert (first.returncode, message) == (2, "runs/big: No space left on device\n")
+        other.communicate(timeout=120)
+        assert other.returncode == -signal.SIGABRT
+    finally:
+        for each in processes:
+            each.kill()
