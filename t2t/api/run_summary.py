@@ -8,7 +8,6 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, overrides
-from t2t.evaluation.plots import check_format, plot_by_step
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import read_ledger
@@ -42,6 +41,8 @@ def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
     Raises:
         ConfigError: a run has no such figure, or the file's suffix is no format of a plot.
     """
+    from t2t.evaluation.plots import check_format, plot_by_step  # matplotlib takes a second
+
     check_format(plot)
     curves = {}
     for run in runs:

@@ -183,7 +183,7 @@ def run(
         if operands and not given:
             return _fail(f"{operands} is missing; see --help")
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-        for library in ("jax", "sacrebleu"):
+        for library in ("jax", "matplotlib", "sacrebleu"):
             logging.getLogger(library).setLevel(logging.WARNING)
         # Orbax logs through these; its errors are raised and reported by t2t.
         for library in ("absl", "asyncio"):
