@@ -42,7 +42,9 @@ can_make_environments() {
 
 find_python() {
     local candidate recent=
-    for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3 python; do
+    local candidates=(python3.13 python3.12 python3.11 python3 python)
+    [[ ! ${PYTHON:-} ]] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
         is_recent "$candidate" || continue
         if can_make_environments "$candidate"; then
             printf '%s\n' "$candidate"
@@ -80,19 +82,20 @@ describe_installation() {
 
 make_environment() {
     local requirements=$1 stamp=$environment/installed-$1 log=$environment/pip.log base constraints
+    local own=$environment/made-by-t2t # in an environment that this function may make anew
     if [[ ${PYTHON:-} ]] && ! is_recent "$PYTHON"; then
         fail "PYTHON=$PYTHON is no Python 3.11 or newer"
     fi
     if ! is_recent "$python" || ! "$python" -m pip --version >/dev/null 2>&1 ||
         [[ ${PYTHON:-} && $("$PYTHON" -VV) != "$("$python" -VV)" ]]; then
         base=$(find_python)
-        if [[ ! -e $log && $(ls -A "$environment" 2>/dev/null) ]]; then
+        if [[ ! -e $own && $(ls -A "$environment" 2>/dev/null) ]]; then
             fail "$environment was not made by the scripts in launch/, and cannot be used: it lacks pip or
 the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
         fi
         echo "Creating ${environment#"$PWD/"} with $("$base" --version)"
         "$base" -m venv --clear --without-pip "$environment"
-        : >"$log" # from here on the folder is known to be ours, whatever is interrupted
+        : >"$own"
         "$python" -m ensurepip --upgrade --default-pip >/dev/null
     fi
     constraints=$(find_constraints)

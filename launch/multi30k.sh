@@ -22,8 +22,10 @@ src=${BASH_REMATCH[1]} tgt=${BASH_REMATCH[2]}
 if [[ ${2:-} == --* || "$*" == *--config.data.directory* || "$*" == *cache_directory* ]]; then
     fail "RUNS comes before the flags, and T2T_MULTI30K=FOLDER names the folder of Multi30k"
 fi
+[[ ${2:-} != *://* ]] || fail "RUNS is a local folder"
 runs=$(realpath -m "${2:-$repository/runs/multi30k-$1}")
 text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
+[[ $runs$text != *[\'\\]* ]] || fail "RUNS and T2T_MULTI30K may not contain ' or \\"
 shift $(($# < 2 ? $# : 2))
 flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"
@@ -57,14 +59,14 @@ translate() {
 }
 
 train_student() {
-    local src_text tgt_text
+    local src_text tgt_text # in quotes below, since t2t reads these values as Python
     src_text=$(find_text "$1") tgt_text=$(find_text "$2")
     train student "$1-$2" --config.training.steps=10000 --config.model.dropout=0.15 \
         --config.data.source=multi30k+text \
-        --config.data.train_src="$src_text" \
-        --config.data.train_tgt="$runs/translated-$1-$2/$(basename "$src_text")" \
-        --config.data.train_src="$runs/translated-$2-$1/$(basename "$tgt_text")" \
-        --config.data.train_tgt="$tgt_text"
+        --config.data.train_src="'$src_text'" \
+        --config.data.train_tgt="'$runs/translated-$1-$2/$(basename "$src_text")'" \
+        --config.data.train_src="'$runs/translated-$2-$1/$(basename "$tgt_text")'" \
+        --config.data.train_tgt="'$tgt_text'"
 }
 
 # Runs a function for both directions at the same time. The output of the second one goes to a log.

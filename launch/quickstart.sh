@@ -13,6 +13,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 [[ ${1:-} != -* ]] || fail "RUN comes before the flags: $0 [RUN [FLAG ...]]"
+[[ ${1:-} != *://* ]] || fail "RUN is a local folder; into a bucket train with python -m t2t.train"
 run=${1:-$repository/runs/quickstart}
 [[ $run == /* ]] || run=$PWD/$run
 shift $(($# > 0))

@@ -13,8 +13,8 @@
 #   T2T_MOUNTS=A:B  further folders for the container
 #
 # Five minutes before the time limit, and when the job is preempted, training saves and exits with
-# status 75; the job then returns to the queue and continues later. It also does where a process was
-# lost, unless the job has been started again ten times, for whatever reason.
+# status 75; the job then returns to the queue and continues later. It is also requeued after the loss
+# of a process, unless it has been started again ten times, for whatever reason.
 #SBATCH --job-name=t2t
 #SBATCH --cpus-per-task=8
 #SBATCH --requeue

@@ -21,9 +21,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,113 +29,38 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gcloud import ABSENT, LaunchError, Tpu
+
 INTERRUPTED = 75  # t2t.runtime.program.INTERRUPTED: stopped and saved by a signal
 # Exit statuses that end a run for good: done, wrong flags or data, and a request in stop.json.
 FINAL = (0, 2, 76)
-IMAGES = {  # docs.cloud.google.com/tpu/docs/runtimes, by the beginning of --type
-    "v5litepod": "v2-alpha-tpuv5-lite",
-    "v5p": "v2-alpha-tpuv5",
-    "v6e": "v2-alpha-tpuv6e",
-}
 HOST = "bash t2t/launch/tpu_host.sh"
 ABSENT_HOST = "echo t2t-host ${T2T_HOST:-$(hostname)} absent"
-STATUS = f"if [ -e t2t/launch ]; then {HOST} status; else {ABSENT_HOST}; fi"
 PACK = Path(__file__).with_name("pack.py")
+# Replaces the files of the archive that came before; what else lies there stays.
+UNPACK = r"""if [ -e t2t ] && [ ! -e t2t-run/files ]; then
+    echo "$HOME/t2t was not made by launch/tpu.py, which would replace its files; move it away"
+    exit 1
+fi
+mkdir -p t2t t2t-run && touch t2t-run/files &&
+(cd t2t && xargs -d '\n' rm -f -- <../t2t-run/files) &&
+tar -tzf t2t.tar.gz --quoting-style=literal >t2t-run/files && tar -xzf t2t.tar.gz -C t2t"""
 
 # gcloud's states; all others pass by themselves. Of queued resources:
 # docs.cloud.google.com/tpu/docs/queued-resources; of VMs: State of a Node in the TPU API.
 READY = ("ACTIVE", "READY")
-GONE = ("SUSPENDED", "PREEMPTED", "TERMINATED", "STOPPED")  # to be deleted and requested again
-ABSENT, FAILED = "ABSENT", "FAILED"
+GONE = ("SUSPENDED", "PREEMPTED", "TERMINATED")  # to be deleted and requested again
+FAILED, STOPPED = "FAILED", "STOPPED"
 
 
-class LaunchError(RuntimeError):
-    """A step failed; the message says which and, where known, what to do."""
+class RequestError(LaunchError):
+    """There is no TPU, and waiting does not help."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tpu:
-    """A TPU by its name, and gcloud's commands for it."""
-
-    name: str
-    zone: str
-    vm: bool  # a plain TPU VM, no queued resource
-
-    def create(
-        self, kind: str, slices: int, spot: bool, image: str | None, more: Sequence[str]
-    ) -> None:
-        """Requests the TPU; returns when Google has taken the request."""
-        image = image or IMAGES.get(kind.split("-")[0], "tpu-ubuntu2204-base")
-        flags = [f"--accelerator-type={kind}", *(["--spot"] if spot else []), *more]
-        if self.vm:
-            flags += [f"--version={image}"]
-        else:
-            nodes = f"--node-count={slices}" if slices > 1 else f"--node-id={self.name}"
-            flags += [f"--runtime-version={image}", nodes, "--async"]
-        self._call("create", self.name, *flags)
-
-    def find_state(self) -> str:
-        """Asks for the state.
-
-        Raises:
-            LaunchError: gcloud failed for another reason than that there is no such TPU.
-        """
-        path = "state" if self.vm else "state.state"
-        done = self._gcloud("describe", self.name, f"--format=value({path})")
-        if done.returncode:
-            if re.search("NOT_FOUND|not found", done.stderr):
-                return ABSENT
-            raise LaunchError(f"gcloud describe: {done.stderr.strip()}")
-        return done.stdout.strip()
-
-    def delete(self) -> None:
-        """Deletes the TPU and waits until it is gone."""
-        self._call("delete", self.name, *([] if self.vm else ["--force"]))
-
-    def run(self, command: str) -> dict[str, str]:
-        """Runs a command on all hosts; returns what each of them reports.
-
-        Raises:
-            LaunchError: it failed on a host, or a host does not answer.
-        """
-        done = self._gcloud("ssh", self.name, *self._everywhere(), f"--command={command}")
-        found = dict(re.findall(r"^t2t-host (\S+) (.+?)\s*$", done.stdout, re.MULTILINE))
-        if done.returncode:
-            told = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-            raise LaunchError(
-                f"{command!r} failed on a host, or one does not answer; "
-                f"answered: {', '.join(sorted(found)) or 'none'}\n{told}"
-            )
-        return found
-
-    def copy(self, file: Path, target: str) -> None:
-        """Copies a file to all hosts."""
-        self._call("scp", str(file), f"{self.name}:{target}", *self._everywhere())
-
-    def follow(self, slice_number: int, worker: int) -> int:
-        """Shows the log of one host until it is interrupted."""
-        node = [] if self.vm else [f"--node={slice_number}"]
-        command = self._command("ssh", self.name, f"--worker={worker}", *node)
-        return subprocess.call([*command, f"--command={HOST} follow"])
-
-    def _everywhere(self) -> list[str]:
-        return ["--worker=all"] if self.vm else ["--worker=all", "--node=all"]
-
-    def _command(self, verb: str, *arguments: str) -> list[str]:
-        group = "tpu-vm" if self.vm else "queued-resources"
-        if not shutil.which("gcloud"):
-            raise LaunchError("gcloud is not installed: https://cloud.google.com/sdk")
-        zone = f"--zone={self.zone}"
-        return ["gcloud", "compute", "tpus", group, verb, *arguments, zone, "--quiet"]
-
-    def _gcloud(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = self._command(verb, *arguments)
-        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-    def _call(self, verb: str, *arguments: str) -> None:
-        done = self._gcloud(verb, *arguments)
-        if done.returncode:
-            raise LaunchError(f"gcloud {verb}: {done.stderr.strip()}")
+def ask_status(program: Sequence[str] = ()) -> str:
+    """The command by which each host reports how the program is, or whatever it runs."""
+    report = shlex.join(("status", *program))
+    return f"if [ -e t2t/launch ]; then {HOST} {report}; else {ABSENT_HOST}; fi"
 
 
 def start(tpu: Tpu, program: Sequence[str]) -> None:
@@ -149,7 +72,7 @@ def start(tpu: Tpu, program: Sequence[str]) -> None:
     Raises:
         LaunchError: a step failed, or a program is running, whose code this would replace.
     """
-    if "running" in tpu.run(STATUS).values():
+    if "running" in tpu.run(ask_status()).values():
         raise LaunchError(f"a program is running on {tpu.name}; stop it first")
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "t2t.tar.gz"
@@ -161,10 +84,7 @@ def start(tpu: Tpu, program: Sequence[str]) -> None:
             raise LaunchError(packed.stderr.strip().removeprefix("error: "))
         say(f"copying the working tree, {packed.stderr.strip()}")
         tpu.copy(archive, "t2t.tar.gz")
-    # Environment and runs stay; files that were deleted here do not.
-    kept = "! -name '.venv*' ! -name runs"
-    unpack = f"mkdir -p t2t && find t2t -mindepth 1 -maxdepth 1 {kept} -exec rm -rf {{}} +"
-    hosts = tpu.run(f"{unpack} && tar -xzf t2t.tar.gz -C t2t && {HOST} install")
+    hosts = tpu.run(f"{UNPACK} && {HOST} install")
     say(f"{len(hosts)} hosts are ready; starting {program[0]}")
     try:
         tpu.run(f"{HOST} start {shlex.join(program)}")
@@ -181,7 +101,8 @@ class Watch:
     tpu: Tpu
     options: argparse.Namespace
     seen: bool = False  # the TPU was there, or was requested
-    restarts: int = 0  # of the program, without those after a preemption
+    ready: bool = False  # the TPU was there
+    restarts: int = 0  # of the program, and after failed requests; without those by preemption
     told: str = ""
 
     def keep(self) -> int:
@@ -198,7 +119,8 @@ class Watch:
                 failures = 0
             except LaunchError as error:
                 failures += 1
-                if not self.seen or failures > self.options.max_restarts:
+                is_final = isinstance(error, RequestError) or not self.seen
+                if is_final or failures > self.options.max_restarts:
                     raise
                 end = None
                 say(f"{error}\ntrying again")
@@ -209,10 +131,16 @@ class Watch:
     def look(self) -> int | None:
         """Does what is due; returns the program's exit status if it has ended for good."""
         state = self.tpu.find_state()
-        if state == FAILED and not self.seen:
-            raise LaunchError(
-                f"the request for {self.tpu.name} has failed; `gcloud compute tpus "
-                "queued-resources describe` says why; delete it, then try again"
+        if state == FAILED:
+            if not self.ready or self.restarts == self.options.max_restarts:
+                raise RequestError(
+                    f"the request for {self.tpu.name} has failed; `gcloud compute tpus "
+                    "queued-resources describe` says why; delete it, then try again"
+                )
+            self.restarts += 1
+        if state == STOPPED:
+            raise RequestError(
+                f"{self.tpu.name} was stopped; `gcloud compute tpus tpu-vm start` starts it again"
             )
         if state in (*GONE, FAILED):
             say(f"{self.tpu.name} is gone, since it was preempted or failed; requesting it again")
@@ -221,11 +149,12 @@ class Watch:
         if state == ABSENT:
             create(self.tpu, self.options)
         self.seen = True
+        self.ready |= state in READY
         return self.look_at_hosts() if state in READY else None
 
     def look_at_hosts(self) -> int | None:
         """Starts the program where it does not run; returns as `look`."""
-        statuses = self.tpu.run(STATUS)
+        statuses = self.tpu.run(ask_status(self.options.program))
         if (told := describe(statuses)) != self.told:
             say(f"hosts: {told}")
             self.told = told
@@ -234,7 +163,8 @@ class Watch:
             return None
         if end is not None:
             stopped = "stopped" in statuses.values()
-            if stopped or end in FINAL or self.restarts == self.options.max_restarts:
+            is_last = end != INTERRUPTED and self.restarts == self.options.max_restarts
+            if stopped or end in FINAL or is_last:
                 return end
             self.restarts += end != INTERRUPTED
             say(f"the program ended with status {end}; starting it again")
@@ -328,9 +258,9 @@ def main() -> int:
                 start(tpu, options.program)
             case "status":
                 print(tpu.find_state())
-                print("\n".join(" ".join(one) for one in sorted(tpu.run(STATUS).items())))
+                print("\n".join(" ".join(one) for one in sorted(tpu.run(ask_status()).items())))
             case "follow":
-                return tpu.follow(options.slice, options.worker)
+                return tpu.show(options.slice, options.worker, f"{HOST} follow")
             case "stop":
                 print(describe(tpu.run(f"{HOST} stop")))
             case "delete":

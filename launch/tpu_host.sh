@@ -5,9 +5,10 @@
 #   launch/tpu_host.sh start MODULE [FLAG ...]   starts a program, which goes on without the connection
 #   launch/tpu_host.sh halt_program              asks it to save and stop, and waits until it has
 #   launch/tpu_host.sh stop                      the same, and launch/tpu.py does not start it again
-#   launch/tpu_host.sh status | follow           prints how it is; prints its output as it grows
+#   launch/tpu_host.sh status [MODULE ...]       prints how it is; absent if another one has ended
+#   launch/tpu_host.sh follow                    prints its output as it grows
 #
-# The log of the program, its process and its exit status are in ~/t2t-run.
+# The log of the program, its command line, process and exit status are in ~/t2t-run.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh
@@ -43,7 +44,10 @@ run() {
     cd "$repository"
     "$python" -m "$@" --distributed &
     child=$!
-    echo "$child" >"$state/pid"
+    if ! echo "$child" >"$state/pid"; then # as on a full disk
+        kill "$child"
+        exit 1
+    fi
     wait "$child" || code=$?
     echo "$code" >"$state/status"
 }
@@ -55,9 +59,13 @@ start() {
     fi
     mkdir -p "$state"
     rm -f "$state"/{status,stopped,pid}
+    printf '%s\n' "$@" >"$state/program"
     # A session of its own: the end of the ssh connection does not reach it.
     setsid "$repository/launch/tpu_host.sh" run "$@" </dev/null >>"$state/log" 2>&1 &
-    until [[ -s $state/pid ]]; do sleep 0.1; done
+    until [[ -s $state/pid ]]; do
+        kill -0 $! 2>/dev/null || fail "$1 did not start: $(tail -n 5 "$state/log")"
+        sleep 0.1
+    done
     report started
 }
 
@@ -81,6 +89,8 @@ halt_program() {
 status() {
     if is_running; then
         report running
+    elif (($#)) && [[ $(printf '%s\n' "$@") != "$(cat "$state/program" 2>/dev/null)" ]]; then
+        report absent # what ended is another program
     elif [[ -e $state/stopped ]]; then
         report stopped
     elif [[ -s $state/status ]]; then

@@ -169,7 +169,7 @@ def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
 
 
 def test_environment_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / "pip.log").touch()
+    (tmp_path / "made-by-t2t").touch()
     done = subprocess.run(
         ["bash", "-c", MAKE_ENVIRONMENT],
         cwd=ROOT,
@@ -187,12 +187,15 @@ def test_program_that_does_not_exist_is_one_message() -> None:
     assert "no-such-program is no program on the PATH" in done.stderr
 
 
-def test_quickstart_takes_no_flag_for_its_run() -> None:
-    done = subprocess.run(
-        [ROOT / "launch" / "quickstart.sh", "--config.seed=1"], capture_output=True, text=True
-    )
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [("--config.seed=1", "RUN comes before the flags"), ("gs://b/run", "RUN is a local folder")],
+)
+def test_quickstart_refuses_what_is_no_folder(run: str, message: str) -> None:
+    quickstart = ROOT / "launch" / "quickstart.sh"
+    done = subprocess.run([quickstart, run], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "RUN comes before the flags" in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 # A stub of gcloud. A TPU is a folder with its state, its flags, and a folder for each of two hosts
-# per slice. Files in $STUBS control it: `quota` makes requests fail, `broken` the next copy, and
-# `unreachable` names a host that does not answer.
+# per slice. Files in $STUBS control it: `quota` makes requests fail, `broken` the next copy,
+# `later` is the state of a new TPU, and `unreachable` names a host that does not answer.
 GCLOUD = """#!/usr/bin/env bash
 set -u
 echo "$@" >>"$STUBS/gcloud.log"
@@ -31,6 +31,7 @@ create)
     slices=$(grep -o 'node-count=[0-9]*' <<<"$*" | cut -d= -f2)
     for ((host = 0; host < 2 * ${slices:-1}; host++)); do mkdir -p "$tpu/host-$host"; done
     [[ $group == tpu-vm ]] && echo READY >"$tpu/state" || echo ACTIVE >"$tpu/state"
+    [[ ! -e $STUBS/later ]] || cp "$STUBS/later" "$tpu/state"
     ;;
 delete) rm -r "$tpu" ;;
 scp)
@@ -83,7 +84,7 @@ class Cloud:
     def __init__(self, folder: Path):
         self.folder = folder
         self.checkout = folder / "checkout"
-        for name in ("pack.py", "tpu.py", "tpu_host.sh", "environment.sh"):
+        for name in ("pack.py", "gcloud.py", "tpu.py", "tpu_host.sh", "environment.sh"):
             (self.checkout / "launch").mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "launch" / name, self.checkout / "launch" / name)
         names = ["requirements.txt", "requirements-tpu.txt", "requirements-gcs.txt"]

@@ -62,7 +62,7 @@ def test_students_learn_from_translations_in_both_directions(tmp_path: Path) -> 
     ]
     assert all("--config.seed=3" in commands[i] for i in (0, 1, 4, 5))
     [student] = [command for command in commands[4:6] if "student-en-de" in command]
-    files = re.findall(r"--config\.data\.train_(src|tgt)=(\S+)", student)
+    files = re.findall(r"--config\.data\.train_(src|tgt)='(\S+)'", student)
     translated = tmp_path / "runs" / "translated-"
     assert files == [
         ("src", str(tmp_path / "train.en.gz")),
@@ -102,6 +102,8 @@ def test_a_signal_stops_both_directions_once(tmp_path: Path) -> None:
         (["en-en"], "name two of the languages en, de and fr"),
         (["en-cs"], "name two of the languages en, de and fr"),
         (["en-de", "--config.seed=1"], "RUNS comes before the flags"),
+        (["en-de", "gs://bucket/runs"], "RUNS is a local folder"),
+        (["en-de", "it's"], "RUNS and T2T_MULTI30K may not contain ' or \\"),
     ],
     ids=str,
 )

@@ -153,6 +153,17 @@ def test_program_that_the_launcher_halted_is_started_again(cloud: Cloud) -> None
     assert "connection lost\ntrying again" in output
 
 
+def test_watch_does_not_take_another_programs_end_for_its_own(cloud: Cloud) -> None:
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    assert cloud.call("start", "--", "t2t.train", "--other")[0] == 0
+    cloud.wait_for("started --other", 1)
+    cloud.end(0)
+    launcher = cloud.watch()
+    cloud.wait_for("started --workdir", 1)
+    cloud.end(2)
+    assert finish(launcher)[0] == 2
+
+
 def test_second_program_waits_for_the_first_and_finds_its_runs(cloud: Cloud) -> None:
     assert cloud.call("create", "--type=v5litepod-8")[0] == 0
     assert cloud.call("start", "--", "t2t.train")[0] == 0
@@ -165,6 +176,29 @@ def test_second_program_waits_for_the_first_and_finds_its_runs(cloud: Cloud) -> 
     assert cloud.call("start", "--", "t2t.train")[0] == 0
     assert run.exists()
     assert cloud.call("stop")[0] == 0
+
+
+def test_file_that_was_deleted_is_deleted_on_the_hosts(cloud: Cloud) -> None:
+    own, there = cloud.checkout / "t2t" / "old file.py", cloud.tpu / "host-0" / "t2t"
+    own.touch()
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    for number in range(2):
+        assert cloud.call("start", "--", "t2t.train")[0] == 0
+        assert (there / "t2t" / "old file.py").exists() == own.exists() == (number == 0)
+        (there / "out").mkdir(exist_ok=True)
+        assert cloud.call("stop")[0] == 0
+        own.unlink(missing_ok=True)
+    assert (there / "out").exists()
+
+
+def test_folder_of_the_user_on_a_host_is_kept(cloud: Cloud) -> None:
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    own = cloud.tpu / "host-1" / "t2t" / ".git"
+    own.mkdir(parents=True)
+    status, output = cloud.call("start", "--", "t2t.train")
+    assert status == 2
+    assert "host-1/t2t was not made by launch/tpu.py" in output
+    assert [*own.parent.iterdir()] == [own]
 
 
 def test_nothing_starts_while_a_host_does_not_answer(cloud: Cloud) -> None:
@@ -204,6 +238,24 @@ def test_failed_request_says_where_to_look(cloud: Cloud) -> None:
     status, output = finish(cloud.watch())
     assert status == 2
     assert "describe` says why; delete it, then try again" in output
+
+
+def test_request_that_fails_later_is_not_repeated_for_ever(cloud: Cloud) -> None:
+    (cloud.folder / "later").write_text("FAILED\n")
+    status, output = finish(cloud.watch())
+    assert status == 2
+    assert "describe` says why" in output
+    log = (cloud.folder / "gcloud.log").read_text()
+    assert (log.count(" create pod "), log.count(" delete pod ")) == (1, 0)
+
+
+def test_stopped_vm_is_not_deleted(cloud: Cloud) -> None:
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    (cloud.tpu / "state").write_text("STOPPED\n")
+    status, output = finish(cloud.watch("--vm"))
+    assert status == 2
+    assert "pod was stopped; `gcloud compute tpus tpu-vm start` starts it again" in output
+    assert cloud.tpu.exists()
 
 
 @pytest.mark.parametrize(
