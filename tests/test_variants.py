@@ -221,7 +221,8 @@ def register_json_lines() -> None:
         path = Path(data.directory) / f"{split}.jsonl"
         if not path.exists():
             return None
-        lines = map(json.loads, path.read_text("utf-8").splitlines())
+        with path.open(encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
         pairs = [(line[data.src_language], line[data.tgt_language]) for line in lines]
         return ListCorpus(str(path), pairs)
 

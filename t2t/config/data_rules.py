@@ -162,6 +162,17 @@ def _hf_problems(data: DataConfig) -> list[str]:
         for entry in data.hf_files
         if not re.fullmatch(r"\w+=.+", entry)
     ]
+    names = [each.partition("-")[::2] for each in data.directions]
+    for src, tgt in names or [(data.src_language, data.tgt_language)]:
+        columns = [
+            (column or language).replace("{src}", src).replace("{tgt}", tgt)
+            for column, language in ((data.src_column, src), (data.tgt_column, tgt))
+        ]
+        if columns[0] == columns[1]:
+            problems.append(
+                f"data.src_column={data.src_column!r} and data.tgt_column={data.tgt_column!r} both "
+                f"mean the column {columns[0]!r} (an empty one is the language); name two columns"
+            )
     splits = [entry.partition("=")[0] for entry in data.hf_files]
     if splits and "train" not in splits:
         problems.append(

@@ -91,7 +91,8 @@ class DataConfig:
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
     # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
-    # are trained on, and another split is the first one's that has it
+    # are trained on; another split is that of text if its files are given, else that of the first
+    # source that has it
     source: str = "phrasebook"
     src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
     tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
@@ -281,7 +282,7 @@ class DecodingConfig:
         else:
             parts, names = [f"beam{self.beam_size}", f"alpha{self.alpha:g}"], ["length_penalty"]
         default = DecodingConfig()
-        for name in [*names, "min_length"]:
+        for name in [*names, "min_length", "max_extra_length"]:
             if (value := getattr(self, name)) != getattr(default, name):
                 parts.append(f"{name}{value:g}" if isinstance(value, float) else f"{name}{value}")
         if self.mbr != "none":

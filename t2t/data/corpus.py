@@ -99,10 +99,8 @@ class TextFile:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
-        if not self._is_copied and self._find_version() != self._version:
-            raise DataError(
-                f"{self.path} changed while it was read; start again when it is complete"
-            )
+        if not self._is_copied:
+            self._check_version()
         first, begin, end = self._index.find(start, stop)
         lines = self._index.text[begin:end].decode().split("\n")
         return [line.removesuffix("\r") for line in lines[start - first : stop - first]]
@@ -120,9 +118,17 @@ class TextFile:
         with _explain_read_errors(self.path):
             return find_version(self.path)
 
+    def _check_version(self) -> None:
+        if self._find_version() != self._version:
+            raise DataError(
+                f"{self.path} changed while it was read; start again when it is complete"
+            )
+
     @functools.cached_property
     def _index(self) -> "_LineIndex":
-        return _LineIndex(_map_text(self.path))
+        text = _map_text(self.path)
+        self._check_version()  # the facts may be of an earlier version than the copy
+        return _LineIndex(text)
 
     def _check_encoding(self) -> None:
         index = self._index

@@ -102,7 +102,8 @@ def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
 def open_split(data: DataConfig, split: str) -> Corpus:
     """Opens one split; of several sources it is the first one's that has the split.
 
-    "train" holds every pair that training uses once, whatever the weights of the corpora.
+    Text files that the config names come before the splits of other sources. "train" holds every
+    pair that training uses once, whatever the weights of the corpora.
 
     Raises:
         ConfigError: The config has several directions; `list_directions` gives one of each.
@@ -112,7 +113,7 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     if split == "train":
         corpora = [corpus for corpus, _ in open_training(data)]
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
-    for part in list_parts(data):
+    for part in sorted(list_parts(data), key=lambda part: part.source != "text"):
         if (corpus := _find_split(part, split)) is not None:
             return _tag(corpus, part)
     raise _unknown_split(data, split)

@@ -2,11 +2,13 @@
 
 import contextlib
 import csv
+import glob
 import importlib.util
 import io
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,8 +82,8 @@ def open_rows(data: DataConfig, split: str, files: Sequence[Path], scratch: str)
             if not measure_size(path):
                 raise DataError(f"{path} is empty; remove it from data.hf_files")
             rows = datasets.load_dataset(
-                builder, data_files=[str(path)], split="train", streaming=True, cache_dir=scratch,
-                **kwargs,
+                builder, data_files=[glob.escape(str(path))],  # else "[1]" in a name is a pattern
+                split="train", streaming=True, cache_dir=scratch, **kwargs,
             )  # fmt: skip
         yield Rows(str(path), path, rows)
 
@@ -228,20 +230,21 @@ def _check_fields(path: Path) -> None:
             delimiter=options.get("sep", ","),
             quoting=options.get("quoting", csv.QUOTE_MINIMAL),
         )
+        csv.field_size_limit(sys.maxsize)  # by default 128 KiB
+        width = 0
         try:
-            width = len(next(rows, []))
             for row in rows:
+                width = width or len(row)
                 if row and len(row) != width:
                     raise DataError(
                         f"{path}, line {rows.line_num} has {len(row)} fields instead of {width}; "
                         "correct the line or remove it"
                     )
-        except csv.Error as error:
-            if "new-line" in str(error):  # the other error: a field of more than 128 KiB
-                raise DataError(
-                    f"{path}, line {rows.line_num} has a carriage return within it; replace it by "
-                    "a space, or by a line feed if it ends a row"
-                ) from None
+        except csv.Error:
+            raise DataError(
+                f"{path}, line {rows.line_num} has a carriage return within it; replace it by "
+                "a space, or by a line feed if it ends a row"
+            ) from None
 
 
 def _read_lines(path: Path) -> Generator[bytes]:

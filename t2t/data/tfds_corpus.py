@@ -53,12 +53,17 @@ def list_tfds_splits(data: DataConfig) -> tuple[str, ...]:
 def prepare_tfds(data: DataConfig) -> None:
     """Downloads and prepares the dataset if it is missing, and notes its sizes in the cache."""
     builder = _make_builder(data)
+    # Imported here as TFDS is in `_make_builder`. These errors have no common class.
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+    from tensorflow_datasets.core.download.extractor import ExtractError
+    from tensorflow_datasets.core.download.util import DownloadError
+
     try:
         builder.download_and_prepare()
-    except OSError as error:
+    except (OSError, DownloadError, ExtractError, NonMatchingChecksumError) as error:
         raise DataError(
             f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
-            f"{error}; preparing needs a network connection and disk space"
+            f"{error}; preparing needs a network connection, a server that answers, and disk space"
         ) from None
     _remember(data, builder)
 

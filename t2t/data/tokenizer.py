@@ -214,7 +214,8 @@ def _read_sides(corpora: Sequence[Corpus], sides: Sequence[int]) -> Iterator[str
         logging.warning("the vocabulary is trained on one of every %d of %d pairs", step, total)
     for pair in itertools.islice(itertools.chain.from_iterable(corpora), 0, None, step):
         for side in sides:
-            yield pair[side]
+            # SentencePiece silently skips sentences with this character, its mark of unknown text.
+            yield pair[side].replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
 
 
 def _train(
@@ -253,6 +254,8 @@ def _make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
 
 def _explain(error: str, text: str, config: TokenizerConfig) -> str:
     """An error message that names the field to change, from SentencePiece's error."""
+    if "sentences_.empty" in error:
+        return f"the {text} has only empty lines; name other files, or turn off data.filters"
     field = f"tokenizer.vocab_size={config.vocab_size}"
     if limit := re.search(r"size too high .* <= (\d+)", error):
         return f"{field} is more than the pieces in the {text}; lower it to {limit[1]} or less"

@@ -29,14 +29,17 @@ CHECKPOINT_NAMES = "last, best, STEP, avg:COUNT, ema or ema:STEP"
 CHECKPOINT_PATTERN = r"last|best|\d+|avg:0*[1-9]\d*|ema(:\d+)?"
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
-# nor the order of the data. Validation files may move, but their text may not change
-# once a checkpoint holds validation scores (`provenance.check_corpora`).
+# nor the order of the data. Files may move, but the training text may not change, nor the
+# validation text once a checkpoint holds validation scores (`provenance.check_corpora`).
 _CHANGEABLE = (
     "mesh.",
     "checkpoints.",
     "decoding.",
     "data.directory",
     "data.cache_directory",
+    "data.train_src",
+    "data.train_tgt",
+    "data.hf_files",
     "data.validation_",
     "data.test_",
     "training.log_every",
@@ -62,8 +65,8 @@ _BLEU_FIELDS = tuple(
     if field.name != "batch_size"
 )
 
-# Prefixes of the fields that the vocabulary depends on. In a run without a checkpoint, all other
-# fields may change.
+# Prefixes of the fields that the vocabulary depends on, besides the text, which
+# `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
 _VOCABULARY_FIELDS = (
     "tokenizer.",
     "data.source",
@@ -73,11 +76,8 @@ _VOCABULARY_FIELDS = (
     "data.filters",
     "data.tfds_name",
     "data.hf_name",
-    "data.hf_files",
     "data.src_column",
     "data.tgt_column",
-    "data.train_src",
-    "data.train_tgt",
 )
 
 

@@ -121,6 +121,16 @@ def test_fingerprint_depends_on_the_text_alone(tmp_path: Path) -> None:
     assert TextCorpus(src, tgt).fingerprint().startswith("51555c595d6c96fc")
 
 
+def test_packed_text_whose_facts_are_of_an_earlier_version_is_not_read(tmp_path: Path) -> None:
+    path, known = write(tmp_path / "a.gz", "one two\nthree\n"), tmp_path / "facts"
+    TextFile(path, known)
+    file = TextFile(path, known)  # from its facts; unpacked when it is read
+    write(path, "another\ntext\n")
+    os.utime(path, (1, 1))
+    with pytest.raises(DataError, match="changed while it was read"):
+        file.read(0, 1)
+
+
 @pytest.mark.parametrize("content", ["one\n", "one\ntwo\nthree\n", "One\nTwo\n"])
 def test_file_that_changes_while_it_is_read_is_an_error(content: str, tmp_path: Path) -> None:
     path = tmp_path / "text"

@@ -132,11 +132,12 @@ def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
     whole = corpus_sources.open_split(data, "train")
     assert [src for src, _ in whole][1:4] == ["spiel", "a.en 0", "a.en 1"]
     assert corpus_sources.list_splits(data) == ("train", "test", "validation")
-    assert corpus_sources.open_split(data, "test")[0] == ("toy", "test")
+    assert corpus_sources.open_split(data, "test")[0] == ("a.en 0", "a.de 0")
     assert corpus_sources.open_split(data, "validation")[0] == ("a.en 0", "a.de 0")
     assert corpus_sources.open_split(data, "extra")[0] == ("toy", "extra")
+    data.test_src = data.test_tgt = ""
+    assert corpus_sources.open_split(data, "test")[0] == ("toy", "test")
     data.source = "text+toy"
-    assert corpus_sources.open_split(data, "test")[0] == ("a.en 0", "a.de 0")
     assert [len(corpus) for corpus, _ in corpus_sources.open_training(data)] == [3, 4, 2]
     data.train_weights = (1.0, 0.5, 3.0)
     assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 0.5, 3]

@@ -218,6 +218,10 @@ TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt"
             "data.src_column='0' and data.tgt_column='1' are the same in each of data.directions",
         ),
         (
+            {"source": "hf", "hf_files": ("train=a.tsv",), "src_column": "de"},
+            "data.src_column='de' and data.tgt_column='' both mean the column 'de'",
+        ),
+        (
             TEXT | {"directions": ("en-de", "en-fr"), "train_weights": (1.0,)},
             "data.train_weights has 1 values for 2 corpora",
         ),

@@ -46,6 +46,12 @@ def test_json_lines_have_keys_within_a_column(tmp_path: Path, suffix: str) -> No
     assert swapped[0] == PAIRS[0][::-1]
 
 
+def test_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a1.tsv", to_tsv([("other", "andere")]))
+    path = write_bytes(tmp_path / "a[1].tsv", to_tsv(PAIRS))
+    assert [*open_train(tmp_path, path)] == PAIRS
+
+
 def test_parquet_is_read(tmp_path: Path) -> None:
     parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     sides = dict(zip(("en", "de"), map(list, zip(*PAIRS, strict=True)), strict=True))
@@ -84,6 +90,10 @@ BAD_FILES = {
     "too few fields": (
         "a.tsv", change_row(10_000, b"a\n"),
         r"a\.tsv, line 10001 has 1 fields instead of 2; correct the line or remove it",
+    ),
+    "too few fields after a long one": (
+        "a.tsv", b"en\tde\n" + b"a" * 200_000 + b"\tb\nonlyone\n",
+        r"a\.tsv, line 3 has 1 fields instead of 2",
     ),
     "too few fields of CSV": (
         "a.csv", b'id,en,de\n1,"a\nb","c, ""d"""\n2,a\n',

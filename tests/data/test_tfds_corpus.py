@@ -94,3 +94,16 @@ def test_unknown_tfds_is_refused(tmp_path: Path, name: str) -> None:
     data = DataConfig("tfds", directory=str(tmp_path), tfds_name=name)
     with pytest.raises(DataError, match=rf"data\.tfds_name='{name}': .*catalog"):
         corpus_sources.open_split(data, "train")
+
+
+def test_failed_download_is_one_line(
+    prepared: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorflow_datasets.core.download.util import DownloadError
+
+    def fail(builder: object) -> None:  # noqa: ARG001
+        raise DownloadError("Failed to get url http://x: HTTP code: 503.")
+
+    monkeypatch.setattr(tiny_tfds.TinyTranslation, "download_and_prepare", fail)
+    with pytest.raises(DataError, match=r"be prepared in .*503\.; preparing needs a network"):
+        corpus_sources.prepare(dataclasses.replace(prepared, directory=str(tmp_path)))

@@ -187,6 +187,22 @@ def test_too_small_a_vocabulary_names_the_field(tmp_path: Path, size: int) -> No
 def test_text_without_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot train on the training text"):
         train_vocabulary([ListCorpus("blank", [("", " ")])], CONFIG, tmp_path)
+    with pytest.raises(ConfigError, match="the training text has only empty lines; name other"):
+        train_vocabulary([ListCorpus("empty", [("", "")])], CONFIG, tmp_path)
+
+
+def test_sentence_with_the_mark_of_unknown_text_is_trained_on(tmp_path: Path) -> None:
+    mark = "\N{LOWER FIVE EIGHTHS BLOCK}"
+    marked, plain = (
+        train_vocabulary(
+            [ListCorpus("text", [(f"{src}{end}", f"{tgt}{end}") for src, tgt in PAIRS])],
+            CONFIG,
+            tmp_path,
+        )
+        for end in (mark, " ")
+    )
+    assert marked.fingerprint() == plain.fingerprint()
+    assert marked.src.decode(marked.src.encode([mark])) == [mark]
 
 
 @pytest.mark.parametrize("end", [0, 1, 100, 4096, -100, -1])

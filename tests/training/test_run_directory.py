@@ -163,6 +163,15 @@ def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
     assert (run / "config.json").read_bytes() == before
 
 
+def test_files_of_the_training_text_may_move(run: Path) -> None:
+    for folder in ("old", "new"):
+        files = {f"train_{side}": (f"{folder}/a.{side}",) for side in ("src", "tgt")}
+        moved = change(data={"source": "text", **files})
+        if folder == "old":
+            save_config(moved, run / "config.json")
+        open_again(run, moved)
+
+
 @pytest.mark.parametrize("decays", [(0.0, 0.9), (0.9, 0.0)])
 def test_moving_average_is_not_switched_on_or_off(run: Path, decays: tuple[float, float]) -> None:
     before, after = (change(training={"ema_decay": decay}) for decay in decays)
