@@ -43,7 +43,8 @@ if __name__ == "__main__":
         "may_differ",
         [],
         "A config field that each seed of a system may have of its own, such as data.train_src "
-        "where each seed read translations of its own teacher; repeat the flag for more.",
+        "where each seed read translations of its own teacher, or checkpoint, if the seeds stopped "
+        "at different steps; repeat the flag for more.",
     )
     flags.DEFINE_string(
         "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."

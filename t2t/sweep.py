@@ -33,6 +33,8 @@ def main() -> int:
 
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
+    if "," in str(workdir):  # which separates the runs of an ensemble or of a system
+        raise ConfigError(f"--workdir={workdir} may not contain a comma")
     measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, idle = make_runs(base, select(rows, values.only))

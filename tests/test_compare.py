@@ -85,10 +85,14 @@ def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None
     save(tmp_path / "cased", spoil(8), nats=0.7)
     save(tmp_path / "near", spoil(9), nats=0.7)
     save(tmp_path / "lower", spoil(8), nats=0.5, config={"tokenizer.lowercase": True})
-    text = report(tmp_path, "cased", "lower", "near")
+    text = report(tmp_path, "cased", "lower", "near", measure="bleu_lowercase")
     assert "No verdict by the references' log-probability on lower: lower-case references" in text
     assert re.search(r"perplexity per sub-word: cased [\d.]+, near [\d.]+$", text, re.MULTILINE)
-    assert "nats per sub-word" not in report(tmp_path, "cased", "lower")
+    assert "nats per sub-word" not in report(tmp_path, "cased", "lower", measure="bleu_lowercase")
+    with pytest.raises(ConfigError, match="--measure=bleu counts lower-case outputs as errors"):
+        report(tmp_path, "cased", "lower")
+    places = [f"{tmp_path}/cased", f"{tmp_path}/lower"]
+    assert ", bleu_lowercase: " in compare(places, None, "test", "", None)
 
 
 def test_fewer_errors_are_better(runs: Path) -> None:

@@ -22,7 +22,7 @@ def get_rows(base: Config) -> list[Row]:
         *split_heads(base.model),
         *narrow_keys(base.model),
         *change_size(base),
-        *regularize(),
+        *regularize(base),
         learn_positions(base),
         recur(base),
         enlarge(base),
@@ -67,9 +67,10 @@ def change_size(base: Config) -> list[Row]:
     model = base.model
 
     def stack(number: int, paper: Paper) -> Row:
-        return Row(
-            f"C-N{number}", {"model.num_layers": round(model.num_layers * number / 6)}, paper
-        )
+        depths = ("num_layers", "encoder_layers", "decoder_layers")
+        given = {name: depth for name in depths if (depth := getattr(model, name)) is not None}
+        overrides = {f"model.{name}": round(depth * number / 6) for name, depth in given.items()}
+        return Row(f"C-N{number}", overrides, paper)
 
     def widen(number: int, paper: Paper) -> Row:
         overrides = {
@@ -101,10 +102,14 @@ def change_width(base: Config, d_model: int) -> dict[str, float]:
     return {"model.d_model": d_model, "training.learning_rate": rate}
 
 
-def regularize() -> list[Row]:
-    """Rows D: rates of dropout and label smoothing, whatever the base has."""
+def regularize(base: Config) -> list[Row]:
+    """Rows D: rates of dropout and label smoothing, whatever the base has.
+
+    With R-Drop, which compares two passes with different dropout, there is no row without dropout.
+    """
+    no_dropout = Row("D-dropout0.0", {"model.dropout": 0.0}, Paper(5.77, 24.6))
     return [
-        Row("D-dropout0.0", {"model.dropout": 0.0}, Paper(5.77, 24.6)),
+        *([] if base.training.r_drop else [no_dropout]),
         Row("D-dropout0.2", {"model.dropout": 0.2}, Paper(4.95, 25.5)),
         Row("D-smoothing0.0", {"training.label_smoothing": 0.0}, Paper(4.67, 25.3)),
         Row("D-smoothing0.2", {"training.label_smoothing": 0.2}, Paper(5.47, 25.7)),
@@ -135,7 +140,8 @@ def recur(base: Config) -> Row:
         if value != getattr(before, name)
     }
     overrides |= change_width(base, after.d_model)
-    overrides |= {"training.clip_norm": 1.0, "data.packed_length": 0}
+    overrides |= {"training.clip_norm": 1.0}
+    overrides |= {"data.packed_length": 0, "data.subword_sampling": 0.0}  # which needs packed rows
     if base.training.optimizer == "muon":  # which is for Transformers
         overrides["training.optimizer"] = "adam"
     return Row("rnn", overrides)

@@ -24,6 +24,17 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
         return super().parse(find_recipe(recipe))
 
 
+class _IntegerParser(flags.IntegerParser):
+    """Takes None as well, for fields that may be None; `build_config` checks which may."""
+
+    def parse(self, argument: Any) -> Any:
+        """Returns an int, or None."""
+        return None if argument == "None" else super().parse(argument)
+
+
+config_flags.register_flag_parser_for_type(int, _IntegerParser())
+
+
 def define_config(required: bool = True) -> None:
     """Adds `--config=configs/base.py`, and `--config.SECTION.FIELD=VALUE` for every field."""
     config_flags.DEFINE_config_file(

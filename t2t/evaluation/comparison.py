@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.config.measures import choose_measure
+from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.evaluation.scores_by_length import Bucket, score_by_length
@@ -40,8 +40,8 @@ def compare(
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
 
-    An empty `measure` means the one of `choose_measure` for the first operand. `may_differ` names
-    config fields that each seed of a system may have of its own.
+    No `measure` means the one of `choose_measure`, without case if any system writes none.
+    `may_differ` names config fields that each seed of a system may have of its own.
 
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
@@ -53,7 +53,13 @@ def compare(
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
     result = systems[0].evaluations[0].result
-    measure = choose_measure(measure, lowercase=systems[0].is_lowercase)
+    cases = {system.is_lowercase for system in systems}
+    measure = choose_measure(measure, lowercase=any(cases))
+    if len(cases) > 1 and measure in CASED_MEASURES:
+        raise ConfigError(
+            f"--measure={measure} counts lower-case outputs as errors, and some of the systems are "
+            "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
+        )
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
     statistics = {
@@ -131,7 +137,7 @@ def format_scores(
         rows.append(
             [
                 system.name,
-                system.evaluations[0].name,
+                ", ".join(dict.fromkeys(each.name for each in system.evaluations)),
                 len(score.seeds),
                 f"{score.value:.2f}",
                 format_interval(score.over_sentences),
@@ -155,7 +161,6 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
     rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
     for system in buckets[0].scores:
         scores = [bucket.scores[system] for bucket in buckets]
-        halves = [(high - low) / 2 for low, high in (score.over_sentences for score in scores)]
-        cells = [f"{s.value:.2f} ± {half:.2f}" for s, half in zip(scores, halves, strict=True)]
+        cells = [f"{score.value:.2f} {format_interval(score.over_sentences)}" for score in scores]
         rows.append([system, *cells])
     return format_table(rows, header)

@@ -14,6 +14,7 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import override, overrides
+from t2t.config.measures import MEASURES
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
@@ -86,6 +87,8 @@ class Evaluator:
                 f"decoding.num_samples={count}, but an evaluation scores one translation of each "
                 "sentence; leave it at 1, or set decoding.mbr"
             )
+        for name in MEASURES:  # an error before the search if a tokeniser is not installed
+            make_measure(name, self.config.data.tgt_language)
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self._translator = make_translator(

@@ -152,6 +152,19 @@ def list_evaluations(workdir: Path) -> list[Evaluation]:
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
 
 
+def describe_search(result: Mapping[str, Any]) -> str:
+    """Describes how an evaluation's translations were found: "beam 4, alpha 0.6"."""
+    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
+    if result.get("strategy") == "sampling":
+        search = f"sampling at temperature {result['temperature']:g}"
+    if result.get("mbr", "none") != "none":
+        search += f", chosen by {result['mbr']}"
+    backend = result.get("backend", {})
+    if backend.get("name", "jax") != "jax":
+        search += f", by {backend['name']} in {backend['compute_type']}"
+    return search
+
+
 def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
     """Formats an evaluation's scores as a table: name, value, interval, definition."""
     rows = [

@@ -35,6 +35,7 @@ class SystemScore:
     seeds: tuple[float, ...]  # the score of each seed
     over_sentences: Interval  # 95%: for other sentences with these seeds
     over_seeds: Interval | None  # 95%: for other seeds on these sentences; None with one seed
+    num_sentences: int
     resampled: Float[np.ndarray, "R m"] = dataclasses.field(repr=False, compare=False)
     # `resampled` holds the score of each seed on each of R resamples of the sentences.
 
@@ -46,7 +47,7 @@ class Comparison:
     difference: float  # second - first
     better: bool  # whether a difference of this sign is an improvement
     num_seeds: tuple[int, int]  # of the first and of the second system
-    sentence_error: float  # standard error from the sentences, as far as not part of `seed_error`
+    sentence_error: float  # standard error from the sentences, without what `seed_error` holds
     seed_error: float | None  # standard error from the seeds; None if each system has only one
     interval: Interval  # 95%, of the difference
     p_value: float  # two-sided, of this comparison alone
@@ -92,6 +93,7 @@ def score_system(score: ScoreFunction, statistics: Statistics) -> SystemScore:
         seeds,
         (float(low), float(high)),
         estimate_over_seeds(seeds),
+        statistics.shape[1],
         resampled,
     )
 
@@ -118,15 +120,16 @@ def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
 def compare_systems(
     first: SystemScore, second: SystemScore, *, higher_is_better: bool
 ) -> Comparison:
-    """Tests the difference of the second system from the first, on the same sentences.
+    """Tests the difference of the second system from the first, on the same two or more sentences.
 
     Let s^2 be the variance of the scores over seeds, pooled over both systems with f degrees of
     freedom, and c = 1/m_1 + 1/m_2 for m_1 and m_2 seeds. The variance of the difference is
     s^2 c + v, in the code `by_seeds` and `by_sentences`. Here v is the variance of the difference
     over resampled sentences, less the part that is specific to each run, since s^2 already contains
     that part. The difference divided by the root of its variance is compared with Student's t with
-    f (s^2 c + v) / (s^2 c) degrees of freedom. The variance over seeds is assumed to be equal in
-    both systems.
+    f (s^2 c + v) / (s^2 c) degrees of freedom, at most n - 1 with n sentences. Variances over
+    resamples are multiplied by n / (n - 1), since resampling n sentences underestimates them. The
+    variance over seeds is assumed to be equal in both systems.
 
     In simulations (benchmarks/verdicts.py) the rate of false verdicts is between 4% and 6% for f of
     2 or more, whatever part of the variance is due to seeds, and up to 8% for f = 1 (two runs
@@ -134,17 +137,23 @@ def compare_systems(
     """
     systems = first, second
     difference = second.value - first.value
-    by_sentences = float((second.resampled.mean(axis=1) - first.resampled.mean(axis=1)).var())
+    n = first.num_sentences
+    unbiased = n / (n - 1)
+    resampled = second.resampled.mean(axis=1) - first.resampled.mean(axis=1)
+    by_sentences = unbiased * float(resampled.var())
     by_seeds, f = 0.0, sum(len(system.seeds) - 1 for system in systems)
     if f:
         c = sum(1 / len(system.seeds) for system in systems)
         # The variance over resampled sentences that is specific to each run, and that over seeds.
-        of_runs = sum(float(_center(system.resampled).var(axis=0).sum()) for system in systems)
+        of_runs = unbiased * sum(
+            float(_center(system.resampled).var(axis=0).sum()) for system in systems
+        )
         of_seeds = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
         by_sentences = max(by_sentences - of_runs / f * c, 0.0)
         by_seeds = of_seeds / f * c
     error = math.sqrt(by_sentences + by_seeds)
     freedom = f * (by_sentences + by_seeds) / by_seeds if by_seeds else math.inf
+    freedom = min(freedom, n - 1)
     half = _quantile(freedom) * error
     if error:
         p_value = 2 * float(student.sf(abs(difference) / error, freedom))

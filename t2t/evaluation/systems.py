@@ -22,6 +22,10 @@ _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "check
          "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
 
 
+STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps
+_ENGINE = ("name", "compute_type", "products")  # of a backend, what its results depend on
+
+
 @dataclasses.dataclass(frozen=True)
 class System:
     """One training setup, in one run or in several that differ only in their seed."""
@@ -73,12 +77,25 @@ def check_seeds(
     """Raises `EvaluationError` if runs share a seed, or differ in more than it and `may_differ`."""
     first, *others = evaluations
     for other in others:
-        kinds = [each.result["checkpoint"].rpartition("-")[0] for each in (first, other)]
-        if kinds[0] != kinds[1]:
-            described = " and ".join(each.result["checkpoint"] for each in (first, other))
+        labels = [each.result["checkpoint"] for each in (first, other)]
+        (kind, _, step), (other_kind, _, other_step) = (label.rpartition("-") for label in labels)
+        is_step_free = kind == "best" or STEP in may_differ
+        if kind != other_kind or (step != other_step and not is_step_free):
+            remedy = "name the file of one evaluation of each"
+            if kind == other_kind:
+                remedy += f", or allow other steps, as of early stopping: --may_differ={STEP}"
             raise EvaluationError(
-                f"{operand}: the seeds were evaluated with checkpoints of two kinds, {described}; "
-                "name the file of one evaluation of each"
+                f"{operand}: the seeds were evaluated with different checkpoints, "
+                f"{' and '.join(labels)}; {remedy}"
+            )
+        engines = [
+            {name: each.result.get("backend", {}).get(name) for name in _ENGINE}
+            for each in (first, other)
+        ]
+        if engines[0] != engines[1]:
+            raise EvaluationError(
+                f"{operand}: the seeds were translated by different backends, {engines[0]} and "
+                f"{engines[1]}; name the file of one evaluation of each"
             )
         if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(
@@ -155,7 +172,7 @@ def read_reference_losses(
 
     Returns:
         The losses and the unit ("sub-word" or "word"); None if a run was evaluated without
-        log-probabilities, or no reference is left.
+        log-probabilities, or fewer than two references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
@@ -166,7 +183,7 @@ def read_reference_losses(
     }
     runs = np.concatenate([*losses.values()])
     finite = np.isfinite(runs[..., 0]).all(axis=0)
-    if not finite.any():
+    if finite.sum() < 2:  # one shows no difference
         return None
     unit = "sub-word"
     if (runs[..., 1] != runs[0, :, 1])[:, finite].any():

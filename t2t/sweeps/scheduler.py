@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import logging
 import os
 import re
@@ -218,10 +219,11 @@ def assign_resources(
 
 def find_gpus(environment: Mapping[str, str]) -> list[str]:
     """Returns the GPUs that JAX would use, without initialising JAX."""
-    if environment.get("JAX_PLATFORMS", "cuda").split(",")[0] not in ("cuda", "gpu"):
+    if (environment.get("JAX_PLATFORMS") or "cuda").split(",")[0] not in ("cuda", "gpu"):
         return []
-    if "CUDA_VISIBLE_DEVICES" in environment:
-        return [name for name in environment["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    if "CUDA_VISIBLE_DEVICES" in environment:  # CUDA ignores what follows a negative number
+        names = environment["CUDA_VISIBLE_DEVICES"].split(",")
+        return [*itertools.takewhile(lambda name: name and not name.startswith("-"), names)]
     return [str(n) for n, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
 
 

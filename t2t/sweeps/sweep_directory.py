@@ -26,6 +26,7 @@ from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, Run
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
+_CHECKPOINT = "checkpoint"  # that a row asks for, recorded with the config of its runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +101,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
         RunError: a run was started with another config, or the split or checkpoint differs.
     """
     path = workdir / "sweep.json"
-    requested = {run.name: _flatten(run.config) for run in runs}
+    requested = _describe(runs)
     saved: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
     changed = [
         f"--{name}: {saved[name]!r} -> {value!r}"
@@ -122,7 +123,7 @@ def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
     if not path.exists():
         raise RunError(f"{workdir} holds no sweep; leave out --report to start one")
     saved = json.loads(path.read_text())["runs"]
-    _check_same(workdir, saved, {run.name: _flatten(run.config) for run in runs})
+    _check_same(workdir, saved, _describe(runs))
     return [run for run in runs if run.name in saved]
 
 
@@ -135,7 +136,8 @@ def _check_same(
     """Raises `RunError` if runs have other configs than those saved, or `changed` names more."""
     changed = [*changed]
     for name in saved.keys() & requested.keys():
-        old = _flatten(Config()) | saved[name]  # fields added since have their default
+        # What was added since has its default; of checkpoints that of the row.
+        old = _flatten(Config()) | {_CHECKPOINT: requested[name][_CHECKPOINT]} | saved[name]
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"
             for field, value in requested[name].items()
@@ -147,6 +149,11 @@ def _check_same(
             + "\n  ".join(sorted(changed))
             + "\nchoose another --workdir, or the old values to continue that sweep"
         )
+
+
+def _describe(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Returns the config of each run and the checkpoint that its row asks for."""
+    return {run.name: {**_flatten(run.config), _CHECKPOINT: run.row.checkpoint} for run in runs}
 
 
 def _flatten(config: Config) -> dict[str, Any]:

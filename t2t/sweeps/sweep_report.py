@@ -18,7 +18,7 @@ from t2t.evaluation.significance import (
     judge,
     sacrebleu_score,
 )
-from t2t.evaluation.systems import System, check_comparable, read_system
+from t2t.evaluation.systems import STEP, System, check_comparable, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import format_table
@@ -55,6 +55,7 @@ class Outcome:
 
     runs: Sequence[Run]
     system: System | None  # the evaluations of the finished runs
+    vocabulary: str | None  # its fingerprint
     parameters: int | None
     flops: int | None
     speed: float | None  # target tokens per second
@@ -66,12 +67,14 @@ class Outcome:
         return self.runs[0].config
 
     @property
-    def perplexity(self) -> float | None:
-        """exp of the mean nats per sub-word over the runs; None if none has a finite loss."""
+    def perplexity(self) -> str:
+        """exp of the mean nats per sub-word over the runs."""
         evaluations = self.system.evaluations if self.system else []
         measures = [each.result["measures"] for each in evaluations]
         values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
-        return statistics.geometric_mean(values) if values else None
+        if len(values) < len(measures):
+            return "not finite"
+        return f"{statistics.geometric_mean(values):.2f}" if values else ""
 
 
 def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
@@ -80,7 +83,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     Raises:
         EvaluationError: evaluations are damaged or not comparable.
     """
-    names = dict.fromkeys(run.row.name for run in runs)
+    names = sorted(dict.fromkeys(run.row.name for run in runs), key=lambda name: name != BASE)
     outcomes = {
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
@@ -94,7 +97,12 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         header,
         rows,
         sentences,
-        [*describe_scoring(systems, measure), *NOTES, *describe_provenance(workdir, runs)],
+        [
+            *describe_scoring(systems, measure),
+            *NOTES,
+            *describe_vocabularies(outcomes),
+            *describe_provenance(workdir, runs),
+        ],
         plots,
     )
     written = "\n".join(map(str, write_pages(workdir, report)))
@@ -105,10 +113,11 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     """Reads the results of a row from the directories of its runs."""
     finished = [run for run in runs if find_score(workdir, run).exists()]
     operand = ",".join(str(workdir / run.name) for run in finished)
-    parameters = flops = None
+    parameters = flops = fingerprint = None
     vocabularies = [workdir / run.name / "vocab" for run in runs]
     if saved := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
         vocabulary = Vocabulary.load(saved[0])
+        fingerprint = vocabulary.fingerprint()
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         parameters = count_parameters(runs[0].config.model, *sizes)
         flops = runs[0].count_flops(sizes[1])
@@ -120,7 +129,8 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     ]
     return Outcome(
         runs,
-        read_system(operand, "", EVALUATION) if finished else None,
+        read_system(operand, "", EVALUATION, (STEP,)) if finished else None,
+        fingerprint,
         parameters,
         flops,
         statistics.median(speeds) if speeds else None,
@@ -156,6 +166,30 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     ]
 
 
+def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Names the rows whose losses and perplexities cannot be compared with base's."""
+    others = [name for name in outcomes if not has_units_of_base("loss", name, outcomes)]
+    if not others:
+        return []
+    return [
+        f"Losses and perplexities of {', '.join(others)} are per sub-word of another vocabulary "
+        "than base's; do not compare them. The plots by step leave out what has other units."
+    ]
+
+
+def has_units_of_base(figure: str, name: str, outcomes: Mapping[str, Outcome]) -> bool:
+    """Returns whether a row's validation loss or bleu has the same definition as base's.
+
+    A loss is per sub-word of the vocabulary. Lower-case runs have `bleu_lowercase` during training.
+    """
+    row, base = outcomes[name], outcomes.get(BASE)
+    if base is None or name == BASE:
+        return True
+    if figure == "loss":
+        return None in (row.vocabulary, base.vocabulary) or row.vocabulary == base.vocabulary
+    return row.config.tokenizer.lowercase == base.config.tokenizer.lowercase
+
+
 def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
     """Describes the date, code, packages, devices and base config of the runs.
 
@@ -171,9 +205,11 @@ def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
     # With uncommitted changes or no revision, only the hash of the code identifies it.
     uncommitted = [start for start in starts if start["changed"] or not start["revision"]]
     codes = dict.fromkeys(start["code"][:10] for start in uncommitted if "code" in start)
-    base = overrides(runs[0].config).items()
+    base = next((run for run in runs if run.row.name == BASE), runs[0])
     fields = ", ".join(
-        f"{name}={value!r}" for name, value in base if not name.startswith(LOCATION_FIELDS)
+        f"{name}={value!r}"
+        for name, value in overrides(base.config).items()
+        if not name.startswith(LOCATION_FIELDS)
     )
     return [
         f"Runs from {first['date'][:10]} on, revision {', '.join(revisions)}"
@@ -221,6 +257,7 @@ def describe(
     outcome, base = outcomes[name], outcomes.get(BASE)
     score = judgement.scores.get(name) if judgement else None
     changes = differences(base.config, outcome.config) if base else []
+    changes = [change for change in changes if not change.startswith("seed: ")]
     return [
         name,
         ", ".join(change.removeprefix("model.") for change in changes),
@@ -228,7 +265,7 @@ def describe(
         f"{outcome.flops:.2e}" if outcome.flops else "",
         str(count_sequential_operations(outcome.config.model, LENGTH, LENGTH)),
         f"{outcome.speed:.0f}" if outcome.speed else "",
-        f"{outcome.perplexity:.2f}" if outcome.perplexity else "",
+        outcome.perplexity,
         _format_score(score) if score else "",
         _format_paper(outcome.runs[0]),
         "; ".join([*_list_verdict(judgement, name), *dict.fromkeys(outcome.states)]),
@@ -275,7 +312,11 @@ def draw(
     """Draws the plots for which there are figures; returns their paths by title."""
     plots = {}
     for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
-        curves = {run.name: read_curve(workdir / run.name, f"validation/{name}") for run in runs}
+        curves = {
+            run.name: read_curve(workdir / run.name, f"validation/{name}")
+            for run in runs
+            if has_units_of_base(name, run.row.name, outcomes)
+        }
         if drawn := {run: curve for run, curve in curves.items() if curve}:
             plots[title] = workdir / f"{name}.svg"
             plot_by_step(drawn, title, plots[title])

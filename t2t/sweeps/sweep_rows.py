@@ -103,6 +103,12 @@ def read_rows(path: Path, base: Config) -> list[Row]:
         raise ConfigError(
             f"--sweep={path}: row {wrong[0]!r} cannot name a folder; use letters, digits and _.-"
         )
+    for row in rows:
+        if not row.seeds or len(set(row.seeds)) < len(row.seeds) or min(row.seeds) + base.seed < 0:
+            raise ConfigError(
+                f"--sweep={path}: row {row.name} has the seeds {tuple(row.seeds)}; give at least "
+                "one, each once, none negative after the base's seed is added"
+            )
     return rows
 
 

@@ -142,7 +142,7 @@ def make_system_score(values: np.ndarray) -> SystemScore:
     scores = tuple(values.mean(axis=1).tolist())
     count = values.shape[1]
     resampled = draw_sentences(count) @ values.T / count
-    return SystemScore(float(np.mean(scores)), scores, (0.0, 0.0), None, resampled)
+    return SystemScore(float(np.mean(scores)), scores, (0.0, 0.0), None, count, resampled)
 
 
 def test_without_sentences_that_differ_it_is_students_test() -> None:
@@ -238,3 +238,14 @@ def test_interval_over_seeds_is_students() -> None:
     interval = estimate_over_seeds([30.0, 31.0, 32.0])
     assert interval == pytest.approx((31 - 4.303 / math.sqrt(3), 31 + 4.303 / math.sqrt(3)), 1e-4)
     assert estimate_over_seeds([30.0]) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 20])
+def test_few_sentences_seldom_show_what_is_not_there(count: int) -> None:
+    """Single runs of equal systems; the score is a mean, of which Student's test is exact."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(200):
+        first, second = (make_system_score(rng.normal(size=(1, count))) for _ in range(2))
+        wrong += compare_systems(first, second, higher_is_better=True).distinguishable
+    assert wrong <= 20

@@ -107,8 +107,20 @@ def test_other_recipe_or_the_same_seed_is_no_seed_of_a_system(
 
 def test_seeds_are_evaluated_with_one_kind_of_checkpoint(first: Path, tmp_path: Path) -> None:
     save(tmp_path / "second", spoil(4), config={"seed": 1}, checkpoint="ema-100")
-    with pytest.raises(EvaluationError, match="checkpoints of two kinds, 100 and ema-100; name"):
+    with pytest.raises(EvaluationError, match="different checkpoints, 100 and ema-100; name"):
         read_system(f"{first},{tmp_path}/second", "test", "")
+
+
+def test_seeds_are_evaluated_at_one_step_and_by_one_backend(first: Path, tmp_path: Path) -> None:
+    save(tmp_path / "early", spoil(4), config={"seed": 1}, checkpoint="90")
+    operand = f"{first},{tmp_path}/early"
+    with pytest.raises(EvaluationError, match=r"100 and 90; .* other steps, .*=checkpoint$"):
+        read_system(operand, "test", "")
+    assert len(read_system(operand, "test", "", ["checkpoint"]).evaluations) == 2
+    backend = {"name": "ctranslate2", "compute_type": "int8"}
+    save(tmp_path / "int8", spoil(4), config={"seed": 1}, backend=backend)
+    with pytest.raises(EvaluationError, match=r"translated by different backends, .*int8"):
+        read_system(f"{first},{tmp_path}/int8", "test", "")
 
 
 def test_changes_are_those_of_either_config(tmp_path: Path) -> None:

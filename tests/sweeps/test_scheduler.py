@@ -214,6 +214,8 @@ def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
         assign_resources(0, 4, machine)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
+    assert find_gpus({**machine, "JAX_PLATFORMS": ""}) == ["0", "2", "3"]
+    assert find_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
 
 
 @pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])

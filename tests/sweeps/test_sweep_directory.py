@@ -56,6 +56,14 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
     ]
 
 
+def test_row_that_now_scores_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    rows = [Row("base"), Row("mean", {"model.d_ff": 8})]
+    open_sweep(tmp_path, make(rows=rows), PROTOCOL)
+    rows[1] = Row("mean", {"model.d_ff": 8}, checkpoint="avg:5")
+    with pytest.raises(RunError, match="mean-seed0: checkpoint: '' -> 'avg:5'"):
+        open_sweep(tmp_path, make(rows=rows), PROTOCOL)
+
+
 def test_report_of_another_base_is_refused(tmp_path: Path) -> None:
     open_sweep(tmp_path, make(), PROTOCOL)
     with pytest.raises(RunError, match=r"base-seed0: training\.steps: 100000 -> 7"):

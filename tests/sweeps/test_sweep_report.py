@@ -87,6 +87,38 @@ def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) 
     assert "checkpoint 100 (ema-100: ema), 24 sentences" in (tmp_path / "report.md").read_text()
 
 
+def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
+    rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
+    runs = make_runs(Config(), rows)[0]
+    for run in runs:
+        lines = spoil(2 if run.row.name == "one_head" else 7 + run.seed)
+        save(tmp_path / run.name, lines, name="sweep", config=overrides(run.config))
+    cells = [read_cells(line) for line in write_report(tmp_path, runs, "bleu").splitlines()[2:4]]
+    assert [(row[0], row[1], row[9]) for row in cells] == [
+        ("base", "", ""),
+        ("one_head", "num_heads: 8 -> 1", "worse"),
+    ]
+
+
+def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Path) -> None:
+    runs = make_runs(
+        Config(tokenizer=TokenizerConfig(lowercase=True)),
+        [Row("base"), Row("cased", {"tokenizer.lowercase": False})],
+    )[0]
+    for run in runs:
+        config = TokenizerConfig(vocab_size=400, lowercase=run.row.name == "base")
+        train_vocabulary([ListCorpus("small", PAIRS)], config, tmp_path / run.name / "vocab")
+        line = {"step": 9, "validation/loss": 2.5, "validation/bleu": 1.0}
+        (tmp_path / run.name / "metrics.jsonl").write_text(json.dumps(line))
+    write_report(tmp_path, runs, "bleu_lowercase")
+    text = (tmp_path / "report.md").read_text()
+    assert "perplexities of cased are per sub-word of another" in text
+    for plot in ("loss.svg", "bleu.svg"):
+        drawn = (tmp_path / plot).read_text()
+        assert "base-seed0" in drawn
+        assert "cased-seed0" not in drawn
+
+
 def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     for name, perplexity in (("base-seed0", 4.0), ("base-seed1", 9.0)):

@@ -76,6 +76,20 @@ def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
     assert rows["C-dff1024"].overrides == {"model.d_ff": 256}
     assert rows["C-dmodel256"].overrides["training.learning_rate"] == 0.004243
     assert rows["big"].overrides["training.learning_rate"] == 0.002121
+    deep = Config(model=ModelConfig(encoder_layers=12, decoder_layers=3))
+    rows = {row.name: row for row in read_rows(ROOT / "configs/sweeps/table3.py", deep)}
+    layers = [rows["C-N2"].overrides[f"model.{side}_layers"] for side in ("encoder", "decoder")]
+    assert layers == [4, 1]
+
+
+def test_table_3_fits_a_base_with_sampled_subwords_and_r_drop() -> None:
+    base = Config(
+        data=DataConfig(packed_length=256, subword_sampling=0.1), training=TrainingConfig(r_drop=5)
+    )
+    rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
+    runs, idle = make_runs(base, rows)
+    assert not idle
+    assert {"rnn", "D-dropout0.2"} < {run.row.name for run in runs}
 
 
 def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
@@ -153,6 +167,11 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         ("get_rows = lambda base: [Row('base'), Row('base')]", "names must be unique"),
         ("get_rows = lambda base: [Row('base', {'seed': 1})]", "without overrides"),
         ("get_rows = lambda base: [Row('base'), Row('a/b')]", "row 'a/b' cannot name a folder"),
+        ("get_rows = lambda base: [Row('base', seeds=())]", r"row base has the seeds \(\)"),
+        (
+            "get_rows = lambda base: [Row('base', seeds=(0, 0))]",
+            r"the seeds \(0, 0\); give at least",
+        ),
     ],
 )
 def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: str) -> None:
