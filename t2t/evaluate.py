@@ -59,6 +59,10 @@ def check_flags(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
     if values["average"] and values["checkpoint"]:
         raise ConfigError("--average chooses the checkpoints; leave out --checkpoint")
+    if values["measure"] and not given:
+        raise ConfigError(
+            "--measure is for a selection; one evaluation has all measures: leave it out"
+        )
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
@@ -99,7 +103,7 @@ def main() -> int:
     if values["watch"]:
         counts = read_counts(request.checkpoint)
         limits = values["patience"], values["watch_timeout"]
-        return 0 if watch(request, counts, measure, *limits) else program.INTERRUPTED
+        return 0 if watch(request, counts, measure, *limits) else program.TIMED_OUT
     if values["average"]:
         print(scan_averages(request, read_numbers("average", values["average"], int), measure))
     elif beam_sizes or alphas:
@@ -157,7 +161,8 @@ def define_modes() -> None:
     flags.DEFINE_float(
         "watch_timeout",
         0.0,
-        "With --watch: exit after this many seconds without a new checkpoint; 0: never.",
+        "With --watch: exit with status 124 after this many seconds without a new "
+        "checkpoint; 0: never.",
         lower_bound=0.0,
     )
     flags.DEFINE_list(

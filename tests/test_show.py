@@ -86,6 +86,13 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert score.split()[-1].startswith("nrefs:1|case:lc|tok:tercom")
 
 
+def test_search_of_an_evaluation_is_named(run: Path) -> None:
+    save(run, spoil(3), name="test-sampled", strategy="sampling", temperature=0.8, mbr="chrf")
+    text = describe_run(run)
+    assert "24 sentences, beam 4, alpha 0.6, " in text
+    assert "24 sentences, sampling at temperature 0.8, chosen by chrf, " in text
+
+
 def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     lines = read_lines(run)
     start = lines.index("2026-01-02T10:00:00Z after step 50")

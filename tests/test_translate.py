@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import logging
 import os
 import pty
@@ -244,6 +245,11 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
     refused = start(run, *bulk[:-2], f"--input={plain}", f"--output={output}", "--temperature=0.5")
     assert b"temperature: 1.0 -> 0.5" in refused.communicate()[1]
     assert refused.returncode == 2
+    settings = json.loads((output / "settings.json").read_text())
+    settings["settings"]["parameters"] = "of another model"
+    (output / "settings.json").write_text(json.dumps(settings))
+    refused = start(run, *bulk)
+    assert b"parameters: 'of another model' -> " in refused.communicate()[1]
 
 
 @pytest.mark.slow

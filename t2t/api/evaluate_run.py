@@ -10,7 +10,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.saved_evaluations import format_measures
+from t2t.evaluation.saved_evaluations import describe_search, format_measures
 from t2t.model.interface import Params
 from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import explain_write_errors, make_folder
@@ -54,13 +54,8 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 
 def describe(result: Mapping[str, Any], output: Path) -> str:
     """Returns a summary of the evaluation as text."""
-    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
-    if result["strategy"] == "sampling":
-        search = f"sampling at temperature {result['temperature']:g}"
-    if result["mbr"] != "none":
-        search += f", chosen by {result['mbr']}"
     lines = [
-        f"{result['split']}, checkpoint {result['checkpoint']}, {search}: "
+        f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
         f"{result['num_sentences']} sentences in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
@@ -90,6 +85,12 @@ def watch(
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False
     evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
+    keeping = evaluator.config.checkpoints
+    if max(counts) > keeping.keep_last and keeping.keep_every != keeping.every:
+        raise ConfigError(
+            f"--checkpoint=avg:{max(counts)} needs as many checkpoints at a time, but training "
+            f"keeps checkpoints.keep_last={keeping.keep_last}; average fewer"
+        )
     measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")

@@ -2,6 +2,7 @@
 
 import codecs
 import dataclasses
+import hashlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError, MeshConfig
@@ -75,7 +77,7 @@ class LineTranslator:
             self._params = self._translator.place(self._restored)
         self._config = config
         self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
-        self.settings: dict[str, Any] = {  # what the translations depend on
+        self._settings: dict[str, Any] = {
             "runs": [find_name(workdir) for workdir, _ in request.members],
             "checkpoints": labels,
             "weights": members.weights,
@@ -87,6 +89,13 @@ class LineTranslator:
             "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),
         }
+
+    def describe_settings(self) -> dict[str, Any]:
+        """Returns what the translations depend on, as JSON, with a hash of all parameters."""
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves(self._restored):
+            digest.update(np.asarray(leaf).tobytes())
+        return self._settings | {"parameters": digest.hexdigest()}
 
     @property
     def is_numbered(self) -> bool:
@@ -197,5 +206,5 @@ def translate_bulk(
             for number, each in enumerate(found, start=first + 1)
         )
 
-    settings = translator.settings | {"scores": scored}
+    settings = translator.describe_settings() | {"scores": scored}
     translate_files(inputs, settings, translate, shard_lines, part)

@@ -119,6 +119,11 @@ class Run:
         """
         decoding |= {"beam_size": beam_size, "alpha": alpha}
         translator = self._prepare(sentences, prefixes, decoding)
+        if (count := translator.config.num_samples) > 1 and translator.config.mbr == "none":
+            raise ConfigError(
+                f"num_samples={count}, but one translation is returned; use translate_n_best, or "
+                "mbr to choose one"
+            )
         with jax.set_mesh(self._mesh):
             if translator.config.mbr == "none":
                 found = translator.translate_n_best(self._placed, sentences, 1, prefixes=prefixes)
@@ -140,9 +145,11 @@ class Run:
         """Finds `n_best` translations of each sentence, best first, with scores and lengths.
 
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
-        other arguments and errors see `translate`.
+        other arguments and errors see `translate`; `mbr`, which chooses one, is refused.
         """
         translator = self._prepare(sentences, prefixes, decoding)
+        if (mbr := translator.config.mbr) != "none":
+            raise ConfigError(f"mbr={mbr!r} chooses one translation; use translate, or mbr='none'")
         with jax.set_mesh(self._mesh):
             return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
 

@@ -8,7 +8,12 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, overrides
-from t2t.evaluation.saved_evaluations import Evaluation, format_measures, list_evaluations
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    describe_search,
+    format_measures,
+    list_evaluations,
+)
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import list_steps, read_curve, read_metrics
@@ -127,7 +132,7 @@ def describe_evaluation(evaluation: Evaluation) -> str:
     result = evaluation.result
     return (
         f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
-        f"{result['num_sentences']} sentences, beam {result['beam_size']}, "
-        f"alpha {result['alpha']:g}, {evaluation.date or 'no date'}\n"
+        f"{result['num_sentences']} sentences, {describe_search(result)}, "
+        f"{evaluation.date or 'no date'}\n"
         + textwrap.indent(format_measures(result["measures"]), "  ")
     )

@@ -8,6 +8,7 @@ them. The result is the same, byte by byte, however often the work was interrupt
 
 import contextlib
 import gzip
+import hashlib
 import itertools
 import json
 import logging
@@ -126,10 +127,10 @@ def translate_files(
         ConfigError: the output folder was made with other settings, or a file is damaged.
         OSError: a file cannot be read or written.
     """
-    sizes = {path.name: path.stat().st_size for path in inputs}
+    hashes = {path.name: _hash_file(path) for path in inputs}
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
-    check_settings(folder, {**settings, "shard_lines": shard_lines}, sizes)
+    check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
         if target not in unfinished.values():
@@ -142,8 +143,15 @@ def translate_files(
         progress.finish(path)
 
 
-def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[str, str]) -> None:
     """Writes the folder's settings, or compares them with those that it has.
+
+    `hashes` has the SHA-256 of each input file by its name.
 
     Raises:
         ConfigError: they differ, or a file of the folder was not made by this program.
@@ -153,7 +161,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str
     try:
         old = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        old = {"settings": settings, "bytes": {}}
+        old = {"settings": settings, "inputs": {}}
     if old["settings"] != settings:
         names = old["settings"].keys() | settings.keys()
         changed = [
@@ -165,18 +173,18 @@ def check_settings(folder: Path, settings: Mapping[str, Any], sizes: Mapping[str
             f"--output={folder} was made with other settings ({', '.join(changed)}); use those, or "
             "another folder"
         )
-    for name, size in sizes.items():
-        if old["bytes"].get(name, size) != size:
+    known = old.get("inputs", {})
+    for name, found in hashes.items():
+        if known.get(name, found) != found:
             raise ConfigError(
-                f"--input: {name} has {size} bytes, but {old['bytes'][name]} when {folder} was "
-                "begun; use another --output"
+                f"--input: {name} has changed since {folder} was begun; use another --output"
             )
-        if name not in old["bytes"] and (folder / name).exists():
+        if name not in known and (folder / name).exists():
             raise ConfigError(
                 f"{folder / name} exists, and is no translation of --input={name}; use another "
                 "--output"
             )
-    new = {"settings": settings, "bytes": {**old["bytes"], **sizes}}
+    new = {"settings": settings, "inputs": {**known, **hashes}}
     if new != old:
         write_file(path, json.dumps(new, indent=2) + "\n")
 

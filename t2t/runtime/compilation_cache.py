@@ -1,5 +1,6 @@
 """Keeps compiled programs on disk, so that a restarted run compiles nothing."""
 
+import contextlib
 import logging
 import os
 import tempfile
@@ -49,6 +50,7 @@ def enable_compilation_cache() -> None:
 def _remove_old(folder: Path) -> None:
     oldest = time.time() - KEPT_DAYS * 24 * 3600
     for entry in folder.glob("*-cache"):
-        stat = entry.stat()
-        if max(stat.st_atime, stat.st_mtime) < oldest:
-            entry.unlink(missing_ok=True)  # another process may do the same
+        with contextlib.suppress(FileNotFoundError):  # another process may do the same
+            stat = entry.stat()
+            if max(stat.st_atime, stat.st_mtime) < oldest:
+                entry.unlink()

@@ -22,6 +22,7 @@ from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
+TIMED_OUT = 124  # exit status: what a program waited for did not come, as of the command timeout
 # Exit status: another process, or the storage, did not answer; the same command continues. It is
 # that of SIGABRT, by which JAX ends a process that has lost another.
 LOST = 134

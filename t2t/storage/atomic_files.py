@@ -51,6 +51,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def write_file(path: Path, content: str | bytes) -> None:
     """Writes a file, text as UTF-8, and replaces an existing one.
 
+    Of a link it replaces the file that the link names. What is no regular file, such as a pipe or
+    /dev/stdout, is written to.
+
     Raises:
         OSError: it cannot be written; an existing file is unchanged.
     """
@@ -58,7 +61,10 @@ def write_file(path: Path, content: str | bytes) -> None:
     if is_bucket(path):
         find_client(path).pipe_file(str(path), content)
         return
-    with atomic_path(path) as draft:
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    with atomic_path(path.resolve() if path.is_symlink() else path) as draft:
         draft.write_bytes(content)
 
 

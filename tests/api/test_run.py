@@ -129,6 +129,10 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
         run.translate(sentences, prefixes=["Hunde"])
     with pytest.raises(ConfigError, match=r"decoding\.beams=3: no such field"):
         run.translate(sentences, beams=3)
+    with pytest.raises(ConfigError, match="num_samples=2, but one translation is returned"):
+        run.translate(sentences, strategy="sampling", num_samples=2)
+    with pytest.raises(ConfigError, match="mbr='chrf' chooses one translation"):
+        run.translate_n_best(sentences, 2, mbr="chrf")
 
 
 def test_no_sentence_gives_no_result(run: Run) -> None:

@@ -1,6 +1,7 @@
 """Atomic writes: no partial files, nothing left behind, concurrent writers do not interfere."""
 
 import errno
+import os
 import threading
 from pathlib import Path
 
@@ -89,3 +90,16 @@ def test_missing_space_is_an_error_before_anything_is_written(tmp_path: Path) ->
         explain_write_errors(RuntimeError, tmp_path),
     ):
         require_space(tmp_path, 2**70)
+
+
+def test_what_a_link_names_is_replaced_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
