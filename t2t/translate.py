@@ -71,6 +71,8 @@ def main() -> int:
     from t2t.runtime.compilation_cache import enable_compilation_cache
 
     values = flags.FLAGS
+    if values.alignment_layer is not None and not values.alignments:
+        raise ConfigError("--alignment_layer is for --alignments; add it, or leave this out")
     enable_compilation_cache()
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
     options = LineOptions(

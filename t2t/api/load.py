@@ -23,8 +23,8 @@ def load(
     Args:
         workdir: the run directory, or those of an ensemble.
         checkpoint: "last", "best" (by the run's validation metric), a step, "avg:COUNT", the mean
-            of the last COUNT checkpoints, or "ema", the moving average of `training.ema_decay`;
-            several joined by commas form an ensemble.
+            of the last COUNT checkpoints, or "ema" or "ema:STEP", the moving average of
+            `training.ema_decay`; several joined by commas form an ensemble.
         weights: of an ensemble's models; by default they are equal.
         mean: what an ensemble averages, "probabilities" or "log_probs".
         direction: source and target language, such as "en-de", if the run has several.

@@ -11,6 +11,7 @@ from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.training.checkpoint import list_measures
+from t2t.training.provenance import check_corpora
 from t2t.training.run_directory import lock_run, open_run
 
 
@@ -21,7 +22,6 @@ def prepare(config: Config, workdir: Path | None) -> None:
     process_0_first(lambda: describe_splits(config.data))  # process 0 reads large files first
     if workdir is not None:
         with lock_run(workdir):
-            open_run(workdir, config, list_measures(workdir))
             prepare_run(config, workdir)
 
 
@@ -38,6 +38,8 @@ def prepare_run(config: Config, workdir: Path) -> None:
     """Makes the vocabulary and the tokens of a run, and prints their sizes in process 0."""
     data = config.data
     corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
+    check_corpora(workdir, {"train": corpora}, ())
+    open_run(workdir, config, list_measures(workdir))
     vocabulary = make_vocabulary(config, workdir, corpora)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():

@@ -138,7 +138,7 @@ class DataConfig:
     # stand for them. Empty: src_language to tgt_language, without tags
     directions: tuple[str, ...] = ()
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
-    # training drops pairs with more sub-words than this on either side, EOS included
+    # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: int = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit

@@ -75,22 +75,22 @@ class TextFile:
     opened for the first time.
     """
 
-    def __init__(self, path: str | Path, known: Path | None = None):
-        """Opens a file, and reads it whole unless the folder `known` has its facts (`file_facts`).
+    def __init__(self, path: str | Path, facts: Path | None = None):
+        """Opens a file, and reads it whole unless the folder `facts` knows it (`file_facts`).
 
-        These are the number of lines and the fingerprint, which are kept there until the file
-        changes. A later start reads the file only if its lines are asked for.
+        The number of lines and the fingerprint are kept there until the file changes. A later start
+        reads the file only if its lines are asked for.
         """
         self.path = make_path(path)
         self._version = self._find_version()
-        facts = recall(known, self.path) if known else None
-        if facts is None:
+        known = recall(facts, self.path) if facts else None
+        if known is None:
             self._check_encoding()
             sha256 = hashlib.sha256(self._index.text).hexdigest()
-            facts = {"lines": self._index.num_lines, "sha256": sha256}
-            if known:
-                remember(known, self.path, facts, self._version)
-        self._num_lines, self._sha256 = int(facts["lines"]), str(facts["sha256"])
+            known = {"lines": self._index.num_lines, "sha256": sha256}
+            if facts:
+                remember(facts, self.path, known, self._version)
+        self._num_lines, self._sha256 = int(known["lines"]), str(known["sha256"])
 
     def __len__(self) -> int:
         return self._num_lines
@@ -212,9 +212,9 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 class TextCorpus(Corpus):
     """Two text files; line n of one is the translation of line n of the other."""
 
-    def __init__(self, src: str | Path, tgt: str | Path, known: Path | None = None):
-        """Opens both files; `known` as in `TextFile`."""
-        self._src, self._tgt = TextFile(src, known), TextFile(tgt, known)
+    def __init__(self, src: str | Path, tgt: str | Path, facts: Path | None = None):
+        """Opens both files; `facts` as in `TextFile`."""
+        self._src, self._tgt = TextFile(src, facts), TextFile(tgt, facts)
         self.name = f"{self._src.path} | {self._tgt.path}"
         if len(self._src) != len(self._tgt):
             raise DataError(
@@ -313,7 +313,7 @@ def check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
         )
 
 
-def find_facts(data: DataConfig) -> Path:
+def facts_folder(data: DataConfig) -> Path:
     """The folder of the facts about files of text (`file_facts`)."""
     return make_path(data.cache_directory) / "files"
 

@@ -20,7 +20,7 @@ from t2t.data.corpus import (
     Pair,
     TextCorpus,
     check_languages,
-    find_facts,
+    facts_folder,
     hash_strings,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
@@ -174,7 +174,7 @@ def _list_splits(data: DataConfig) -> tuple[str, ...]:
 def _open_part(data: DataConfig) -> list[Corpus]:
     """Opens the training corpora of one source."""
     if data.source == "text":
-        known = find_facts(data)
+        known = facts_folder(data)
         files = zip(data.train_src, data.train_tgt, strict=True)
         return [TextCorpus(*pair, known) for pair in files]
     if (corpus := _find_split(data, "train")) is None:
@@ -189,7 +189,7 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
             return None
         case "text":
             files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-            return TextCorpus(*files, find_facts(data))
+            return TextCorpus(*files, facts_folder(data))
         case "multi30k":
             return multi30k.open_multi30k(data, split)
         case "tfds":

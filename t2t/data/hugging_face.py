@@ -17,7 +17,7 @@ from typing import NoReturn
 import tqdm
 
 from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, DataError, TextCorpus, find_facts, hash_strings
+from t2t.data.corpus import Corpus, DataError, TextCorpus, facts_folder, hash_strings
 from t2t.data.hugging_face_rows import (
     COMPRESSED,
     explain_errors,
@@ -70,7 +70,7 @@ def open_hf(data: DataConfig, split: str) -> Corpus:
         if data.hf_name:
             raise _unprepared(data)
         _copy(data, split)
-    corpus = TextCorpus(*copy, find_facts(data))
+    corpus = TextCorpus(*copy, facts_folder(data))
     corpus.name = f"{data.hf_name or ', '.join(map(str, list_files(data, split)))}, {split}"
     return corpus
 

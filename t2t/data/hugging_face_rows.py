@@ -36,8 +36,8 @@ _FORMATS: dict[str, tuple[str, dict[str, Any]]] = {  # suffix -> builder of `dat
 }
 
 
-class Rows(NamedTuple):
-    """Rows of one file, or of a split of a data set on the Hub."""
+class RowSource(NamedTuple):
+    """The rows of one file, or of a split of a data set on the Hub."""
 
     origin: str  # for messages
     path: Path | None
@@ -58,7 +58,9 @@ def import_datasets() -> Any:
     return datasets
 
 
-def open_rows(data: DataConfig, split: str, files: Sequence[Path], scratch: str) -> Iterator[Rows]:
+def open_rows(
+    data: DataConfig, split: str, files: Sequence[Path], scratch: str
+) -> Iterator[RowSource]:
     """Opens a split of the Hub, or files one after the other, so that messages can name the file.
 
     Args:
@@ -74,7 +76,7 @@ def open_rows(data: DataConfig, split: str, files: Sequence[Path], scratch: str)
             options["cache_dir"] = scratch
         with explain_errors(f"{data.hf_name}, {split}"):
             rows = datasets.load_dataset(**read_name(data.hf_name), **options)
-        yield Rows(f"{data.hf_name}, {split}", None, rows)
+        yield RowSource(f"{data.hf_name}, {split}", None, rows)
         return
     for path in files:
         builder, kwargs = _choose_builder(path, data)
@@ -85,7 +87,7 @@ def open_rows(data: DataConfig, split: str, files: Sequence[Path], scratch: str)
                 builder, data_files=[glob.escape(str(path))],  # else "[1]" in a name is a pattern
                 split="train", streaming=True, cache_dir=scratch, **kwargs,
             )  # fmt: skip
-        yield Rows(str(path), path, rows)
+        yield RowSource(str(path), path, rows)
 
 
 def read_name(name: str) -> dict[str, str | None]:
@@ -123,18 +125,20 @@ def _choose_builder(path: Path, data: DataConfig) -> tuple[str, dict[str, Any]]:
     return builder, {**options, "converters": dict.fromkeys(columns, str)}
 
 
-def read_sides(rows: Rows, data: DataConfig) -> Iterator[list[list[str]]]:
+def read_sides(source: RowSource, data: DataConfig) -> Iterator[list[list[str]]]:
     """Yields the source sentences and the target sentences of a block of rows."""
     count = 0
-    with explain_errors(rows.origin, rows.path, lambda: count):
-        for block in rows.rows.iter(batch_size=_BLOCK):
-            sides = [_read_column(block, rows.origin, count, data, side) for side in ("src", "tgt")]
+    with explain_errors(source.origin, source.path, lambda: count):
+        for block in source.rows.iter(batch_size=_BLOCK):
+            sides = [
+                _read_column(block, source.origin, count, data, side) for side in ("src", "tgt")
+            ]
             yield sides
             count += len(sides[0])
-        if not count and rows.path:
-            raise DataError(f"{rows.origin} has no rows; remove it from data.hf_files")
-        if rows.path and _find_format(rows.path)[0] == "csv":
-            _check_fields(rows.path)
+        if not count and source.path:
+            raise DataError(f"{source.origin} has no rows; remove it from data.hf_files")
+        if source.path and _find_format(source.path)[0] == "csv":
+            _check_fields(source.path)
 
 
 def _read_column(

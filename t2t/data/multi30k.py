@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, DataError, TextCorpus, check_languages, find_facts
+from t2t.data.corpus import Corpus, DataError, TextCorpus, check_languages, facts_folder
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import make_path
 
@@ -40,7 +40,7 @@ def open_multi30k(data: DataConfig, split: str) -> Corpus:
         DataError: a file is missing or invalid, or the languages are not Multi30k's.
     """
     src, tgt = _find_files(data, split)
-    return TextCorpus(src, tgt, find_facts(data))
+    return TextCorpus(src, tgt, facts_folder(data))
 
 
 def prepare_multi30k(data: DataConfig) -> None:

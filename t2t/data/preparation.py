@@ -12,7 +12,7 @@ import jax
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import hugging_face
-from t2t.data.corpus import Corpus, DataError, find_facts, hash_strings
+from t2t.data.corpus import Corpus, DataError, facts_folder, hash_strings
 from t2t.data.corpus_sources import list_parts, open_split, open_training
 from t2t.data.directions import list_tags, tag_sources
 from t2t.data.token_cache import (
@@ -130,7 +130,7 @@ def is_prepared(config: Config, workdir: Path) -> bool:
             files += [make_path(path) for path in (*part.train_src, *part.train_tgt)]
         elif part.source == "hf":
             files += hugging_face.find_copy(part, "train")
-    if any(recall(find_facts(data), path) is None for path in files):
+    if any(recall(facts_folder(data), path) is None for path in files):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)

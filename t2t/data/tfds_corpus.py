@@ -14,7 +14,7 @@ from t2t.data.corpus import (
     DistantCorpus,
     Pair,
     check_languages,
-    find_facts,
+    facts_folder,
     hash_strings,
 )
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
@@ -85,7 +85,7 @@ def _remember(data: DataConfig, builder: Any) -> None:
         split: {"name": corpus.name, "length": len(corpus), "fingerprint": corpus.fingerprint()}
         for split, corpus in splits.items()
     }
-    path = _find_facts(data, builder)
+    path = _facts_path(data, builder)
     with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
         make_folder(path.parent)
         write_file(path, json.dumps(facts, indent=2))
@@ -94,7 +94,7 @@ def _remember(data: DataConfig, builder: Any) -> None:
 def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
     """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
     try:
-        facts: dict[str, Any] = json.loads(_find_facts(data, builder).read_text())
+        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text())
     except (OSError, ValueError):
         raise DataError(
             f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}, nor in "
@@ -104,9 +104,9 @@ def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
     return facts
 
 
-def _find_facts(data: DataConfig, builder: Any) -> Path:
+def _facts_path(data: DataConfig, builder: Any) -> Path:
     identity = hash_strings(builder.info.full_name, data.src_language, data.tgt_language)
-    return find_facts(data) / f"tfds-{identity[:32]}.json"
+    return facts_folder(data) / f"tfds-{identity[:32]}.json"
 
 
 class TfdsCorpus(Corpus):

@@ -98,6 +98,8 @@ def find_inputs(patterns: Sequence[str], output: Path) -> dict[Path, Path]:
             raise ConfigError(f"--input={pattern} is no file; name files, or give a pattern")
         for each in found:
             target = output / each.name
+            if each.name == SETTINGS:
+                raise ConfigError(f"--input={each}: rename it; {target} describes the translations")
             same = next((old for old, new in inputs.items() if new == target), None)
             if same is not None and same != each:
                 raise ConfigError(f"--input: {same} and {each} would both become {target}")

@@ -183,6 +183,12 @@ def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
         translate_files(inputs, {"beam": 4}, shout, 5)
 
 
+def test_file_that_would_replace_the_settings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text("text\n")
+    with pytest.raises(ConfigError, match=r"settings\.json: rename it"):
+        find_inputs([str(tmp_path / "settings.json")], tmp_path / "out")
+
+
 def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
     make_inputs(tmp_path)
     (tmp_path / "out").mkdir()
