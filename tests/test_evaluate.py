@@ -51,7 +51,7 @@ def test_result_says_what_was_measured_and_how(
     run: Path, evaluation: tuple[dict[str, Any], Path]
 ) -> None:
     result, path = evaluation
-    assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6.json"
+    assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length6.json"
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
     assert result["checkpoint"] == "best-200"
     assert result["split"] == "test"
@@ -73,7 +73,7 @@ def test_other_engine_gives_the_same_and_is_named(
     assert expected["backend"]["name"] == "jax"
     assert expected["backend"]["products"] == "float32 operands at full precision"
     result, path = evaluate(EvaluationRequest(run, backend="ctranslate2"))
-    assert path.name == "test-best-200-beam4-alpha0.6-ctranslate2-float32.json"
+    assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length6-ctranslate2-float32.json"
     assert result["backend"]["name"] == "ctranslate2"
     assert result["backend"]["compute_type"] == "float32"
     assert result["compile_seconds"] > 0
@@ -167,7 +167,7 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
 def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     """A file `test.en` is not taken for the split `test`, nor for a file in another folder."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
-    split = run / "evaluations" / "test-300-beam1-alpha0.6.json"
+    split = run / "evaluations" / "test-300-beam1-alpha0.6-max_extra_length6.json"
     greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
     evaluate(greedy)
     before = split.read_bytes()
@@ -180,7 +180,9 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         result, path = evaluate(request)
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
-        assert result["split"] == path.name.removesuffix("-300-beam1-alpha0.6.json")
+        assert result["split"] == path.name.removesuffix(
+            "-300-beam1-alpha0.6-max_extra_length6.json"
+        )
     assert len(paths) == 3
     assert split.read_bytes() == before
 
@@ -214,10 +216,10 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("decoding", "name"),
     [
-        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-bleu"),
+        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-max_extra_length6-bleu"),
         (
             {"strategy": "sampling", "num_samples": 5, "mbr": "chrf", "temperature": 0.5},
-            "test-best-200-sampling-seed0-temperature0.5-chrf5",
+            "test-best-200-sampling-seed0-temperature0.5-max_extra_length6-chrf5",
         ),
     ],
 )
@@ -245,7 +247,9 @@ def test_ensemble_of_a_model_with_itself_scores_as_the_model(
 ) -> None:
     expected, path = evaluation
     result, ensemble = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
-    assert re.fullmatch(r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6", ensemble.stem)
+    assert re.fullmatch(
+        r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6-max_extra_length6", ensemble.stem
+    )
     text = ensemble.with_suffix(".txt").read_text("utf-8")
     assert text == path.with_suffix(".txt").read_text("utf-8")
     assert result["ensemble"]["mean"] == "probabilities"
@@ -330,7 +334,7 @@ def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None
     environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
     good = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert "\nbleu " in good.stdout
-    assert (run / "evaluations" / "test-300-beam4-alpha0.6.json").exists()
+    assert (run / "evaluations" / "test-300-beam4-alpha0.6-max_extra_length6.json").exists()
     bad = subprocess.run(
         [*command, "--split=no"], capture_output=True, text=True, check=False, env=environment
     )

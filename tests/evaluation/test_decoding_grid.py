@@ -31,7 +31,9 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     lines = scan_averages(request, [3, 1], "bleu").splitlines()
     assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
-    saved = load_evaluation(run / "evaluations" / "test-avg3-300-beam1-alpha0.6.json")
+    saved = load_evaluation(
+        run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length6.json"
+    )
     assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
     expected, _ = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1}))
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
@@ -115,18 +117,20 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
         request = EvaluationRequest(run, split="test", decoding={"beam_size": 1})
         assert watch(request, counts, "bleu", patience=0, timeout=0.0)
     assert folders == [
-        f"test-watch-{name}-beam1-alpha0.6-bleu" for name in ("last", "avg2", "last-avg2")
+        f"test-watch-{name}-beam1-alpha0.6-max_extra_length6-bleu"
+        for name in ("last", "avg2", "last-avg2")
     ]
 
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
-    modes = "watch average beam_sizes alphas patience watch_timeout"
+    modes = "watch average beam_sizes alphas patience watch_timeout measure"
     empty = dict.fromkeys([*modes.split(), "output", "save_params", "checkpoint"])
     for flags, message in (
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
         ({"patience": 3}, "--patience is for --watch; add --watch"),
+        ({"measure": "ter"}, "--measure is for a selection; one evaluation has all measures"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags)
