@@ -270,7 +270,7 @@ class DecodingConfig:
     # expected utility: none | chrf | bleu (of sentences)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
-    # length; a device searches two batches at a time
+    # length; all devices share a batch, a single one searches two at a time
     batch_size: int = 64
 
     @property
