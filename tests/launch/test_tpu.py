@@ -96,7 +96,8 @@ def test_exit_status_decides_whether_the_program_starts_again(
     for number, end in enumerate(ends, start=1):
         cloud.wait_for("started", number)
         cloud.end(end)
-    assert finish(launcher)[0] == status
+    found, output = finish(launcher)
+    assert found == status, output
 
 
 def test_stopped_program_is_not_started_again(cloud: Cloud) -> None:
