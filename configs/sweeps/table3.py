@@ -140,8 +140,11 @@ def recur(base: Config) -> Row:
         if value != getattr(before, name)
     }
     overrides |= change_width(base, after.d_model)
-    overrides |= {"training.clip_norm": 1.0}
-    overrides |= {"data.packed_length": 0, "data.subword_sampling": 0.0}  # which needs packed rows
+    overrides |= {
+        "training.clip_norm": 1.0,
+        "data.packed_length": 0,
+        "data.subword_sampling": 0.0,  # it needs packed rows
+    }
     if base.training.optimizer == "muon":  # which is for Transformers
         overrides["training.optimizer"] = "adam"
     return Row("rnn", overrides)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError
-from t2t.storage.atomic_files import atomic_path, write_file
+from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +126,8 @@ def translate_files(
         part: the share of this process.
 
     Raises:
-        ConfigError: the output folder was made with other settings, or a file is damaged.
+        ConfigError: the output folder was made with other settings or cannot be written, or a file
+            is damaged.
         OSError: a file cannot be read or written.
     """
     hashes = {path.name: _hash_file(path) for path in inputs}
@@ -141,7 +142,8 @@ def translate_files(
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
         count = _translate_shards(path, target, translate, shard_lines, part, progress)
-        _join_shards(target, count)
+        with explain_write_errors(ConfigError, target):
+            _join_shards(target, count)
         progress.finish(path)
 
 
@@ -188,7 +190,8 @@ def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[st
             )
     new = {"settings": settings, "inputs": {**known, **hashes}}
     if new != old:
-        write_file(path, json.dumps(new, indent=2) + "\n")
+        with explain_write_errors(ConfigError, path):
+            write_file(path, json.dumps(new, indent=2) + "\n")
 
 
 def _translate_shards(
@@ -211,7 +214,8 @@ def _translate_shards(
         content = translate(lines, number * shard_lines).encode()
         if target.suffix == ".gz":
             content = gzip.compress(content, mtime=0)  # parts of a .gz may follow each other
-        write_file(shard, content)
+        with explain_write_errors(ConfigError, shard):
+            write_file(shard, content)
         progress.add(f"{path.name}, shard {number + 1}", len(lines), position)
     return number + 1
 

@@ -24,6 +24,7 @@ from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.evaluation.reference_scores import ReferenceScorer
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
+    identify_backend,
     list_evaluations,
     name_texts,
     save_evaluation,
@@ -40,7 +41,6 @@ from t2t.training.run_directory import RunError
 from t2t.training.validation import NatsAndTokens
 
 PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # may affect the scores
-_ENGINE = ("name", "compute_type", "products")  # fields of a backend that affect its results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +175,7 @@ class Evaluator:
         config = override_decoding(self.config, {"alpha": alpha})
         language = config.data.tgt_language
         definition = make_measure(measure, language).score(["a"], ["a"]).definition
-        backend = self._translator.describe()
-        engine = {name: backend.get(name) for name in _ENGINE}
+        backend = identify_backend(self._translator.describe())
         expected = {
             "split": self.split,
             "corpus": self._corpus.fingerprint(),
@@ -198,7 +197,7 @@ class Evaluator:
                     result.get(name, defaults.get(name)) == value
                     for name, value in expected.items()
                 )
-                and {name: result.get("backend", {}).get(name) for name in _ENGINE} == engine
+                and identify_backend(result.get("backend", {})) == backend
                 and result["measures"].get(measure, {}).get("definition") == definition
                 and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
             )

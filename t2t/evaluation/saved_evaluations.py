@@ -152,6 +152,11 @@ def list_evaluations(workdir: Path) -> list[Evaluation]:
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
 
 
+def identify_backend(backend: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what an evaluation's translations depend on of the `backend` that made them."""
+    return {name: backend.get(name) for name in ("name", "compute_type", "products")}
+
+
 def describe_search(result: Mapping[str, Any]) -> str:
     """Describes how an evaluation's translations were found: "beam 4, alpha 0.6"."""
     search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t.config.type_checks import REMOVED_FIELDS
-from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, find_evaluation
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    EvaluationError,
+    find_evaluation,
+    identify_backend,
+)
 from t2t.evaluation.scores import Measure
 from t2t.evaluation.significance import Statistics
 from t2t.storage.paths import make_path
@@ -23,7 +28,6 @@ _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "check
 
 
 STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps
-_ENGINE = ("name", "compute_type", "products")  # of a backend, what its results depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +92,11 @@ def check_seeds(
                 f"{operand}: the seeds were evaluated with different checkpoints, "
                 f"{' and '.join(labels)}; {remedy}"
             )
-        engines = [
-            {name: each.result.get("backend", {}).get(name) for name in _ENGINE}
-            for each in (first, other)
-        ]
-        if engines[0] != engines[1]:
+        one, another = (identify_backend(each.result.get("backend", {})) for each in (first, other))
+        if one != another:
             raise EvaluationError(
-                f"{operand}: the seeds were translated by different backends, {engines[0]} and "
-                f"{engines[1]}; name the file of one evaluation of each"
+                f"{operand}: the seeds were translated by different backends, {one} and {another}; "
+                "name the file of one evaluation of each"
             )
         if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(

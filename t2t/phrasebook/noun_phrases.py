@@ -1,5 +1,6 @@
 """Subjects and objects: noun phrases, names and pronouns."""
 
+import abc
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,7 @@ from t2t.phrasebook.text import NOTHING, Text, join
 Agreement = Literal["I", "it", "they"]  # first singular, third singular, any plural and formal you
 
 
-class Nominal:
+class Nominal(abc.ABC):
     """A subject or object, in both languages."""
 
     relative: Text = NOTHING  # relative clause; separate, because German may put it after the verb
@@ -31,17 +32,17 @@ class Nominal:
         """True if it is indefinite, so that its negation is "kein"."""
         return False
 
+    @abc.abstractmethod
     def english(self) -> str:
         """The English words of the subject."""
-        raise NotImplementedError
 
     def english_object(self) -> str:
         """The English words of the object; only pronouns differ from the subject."""
         return self.english()
 
+    @abc.abstractmethod
     def german_core(self, case: Case) -> str:
         """The German words without the relative clause."""
-        raise NotImplementedError
 
     def german(self, case: Case) -> str:
         """All German words."""

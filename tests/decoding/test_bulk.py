@@ -1,5 +1,6 @@
 """Translation in shards: resumed after kills, shared between processes, in order."""
 
+import errno
 import gzip
 import logging
 import signal
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import ConfigError
+from t2t.decoding import bulk
 from t2t.decoding.bulk import Part, find_inputs, translate_files
+from t2t.storage.atomic_files import write_file
 
 LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
 
@@ -181,6 +184,23 @@ def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(text.swapcase())  # as many bytes
     with pytest.raises(ConfigError, match=r"a\.txt has changed since .* was begun"):
         translate_files(inputs, {"beam": 4}, shout, 5)
+
+
+def test_full_disk_is_named_and_what_is_finished_is_kept(
+    tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_inputs(tmp_path)
+
+    def write(path: Path, content: str | bytes) -> None:
+        if path.name == "000002":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_file(path, content)
+
+    monkeypatch.setattr(bulk, "write_file", write)
+    with pytest.raises(ConfigError, match=r"000002 cannot be written: No space left on device"):
+        run(tmp_path)
+    monkeypatch.undo()
+    assert run(tmp_path) == expected
 
 
 def test_file_that_would_replace_the_settings_is_refused(tmp_path: Path) -> None:

@@ -122,6 +122,12 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     ]
 
 
+def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
+    request = EvaluationRequest(run, split="test")
+    with pytest.raises(ConfigError, match=r"avg:99 needs .* keeps checkpoints\.keep_last="):
+        watch(request, [1, 99], "bleu", patience=0, timeout=0.0)
+
+
 def test_flags_that_do_not_go_together_are_refused() -> None:
     modes = "watch average beam_sizes alphas patience watch_timeout measure"
     empty = dict.fromkeys([*modes.split(), "output", "save_params", "checkpoint"])

@@ -105,6 +105,8 @@ def test_flags_reach_the_program(folder: Path) -> None:
     status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
     assert (status, messages) == (0, "")
     assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"
+    status, _, _ = call(folder, "--config=recipe.py", "--workdir=run", "--config.model.d_k=None")
+    assert status == 0
 
 
 def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
@@ -151,6 +153,7 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
         ),
         ("model.num_heads=two", "flag --config.model.num_heads=two: invalid literal for int()"),
         ("model.d_k=1.5", "flag --config.model.d_k=1.5: invalid literal for int()"),
+        ("model.d_model=None", "model.d_model=None is not of type int"),
         ("model.residual=maybe", "Non-boolean argument to boolean flag"),
         ("model=3", "flag --config.model=3: Unable to parse"),
         ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
