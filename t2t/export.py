@@ -1,7 +1,7 @@
 """Converts a run for CTranslate2: `python -m t2t.export --workdir=RUN --output=DIR`.
 
 CTranslate2 4.x (`pip install ctranslate2`) is an inference engine for serving and for int8 on CPUs.
-DIR/vocab holds the SentencePiece models; the engine's tokens are their pieces.
+DIR/vocab holds the SentencePiece models; the engine's tokens are their pieces, without EOS.
 """
 
 from pathlib import Path

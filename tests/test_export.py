@@ -9,11 +9,12 @@ from pathlib import Path
 
 import ctranslate2
 import pytest
+import sentencepiece
 
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
-from t2t.data.tokenizer import Vocabulary, VocabularyError
+from t2t.data.tokenizer import VocabularyError
 from t2t.decoding.translation import clean_line
 from t2t.evaluation.load_models import ModelRequest
 from t2t.export import export
@@ -30,16 +31,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def translate(directory: Path, **options: str) -> str:
     """Translates greedily with only the exported directory, as its user would."""
-    vocabulary = Vocabulary.load(directory / "vocab")
+    text = sentencepiece.SentencePieceProcessor(str(directory / "vocab" / "joint.model"))
     translator = ctranslate2.Translator(str(directory), intra_threads=1, **options)
-    [ids] = vocabulary.src.encode([LINE])
-    limit = len(ids) + 5  # the config allows 6 more than the source, EOS included
+    pieces = text.encode(LINE, out_type=str)
+    limit = len(pieces) + 6  # the config allows 6 more than the source
     [result] = translator.translate_batch(
-        [vocabulary.src.pieces(ids)], beam_size=1, max_decoding_length=limit, min_decoding_length=0
+        [pieces], beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )
-    known = {vocabulary.tgt.pieces([i])[0]: i for i in range(vocabulary.tgt.vocab_size)}
-    [text] = vocabulary.tgt.decode([[known[piece] for piece in result.hypotheses[0]]])
-    return clean_line(text)
+    return clean_line(text.decode(result.hypotheses[0]))
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "300", "avg:3"])

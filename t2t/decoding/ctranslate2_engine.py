@@ -96,7 +96,7 @@ class CTranslate2Translator(Translator):
         sources = [piece.ids for piece in pieces]
         if self._params is not params:
             self._load(params)
-        spelled = [[self._pieces[0][i] for i in source] for source in sources]
+        spelled = [[self._pieces[0][i] for i in source[:-1]] for source in sources]  # without EOS
         limits = [self._find_max_tokens(source) for source in sources]
         started: list[tuple[int, int, Any]] = []
         for _, _, indices in self._group(sources):

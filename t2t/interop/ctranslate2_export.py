@@ -81,6 +81,8 @@ def write_model(
 ) -> None:
     """Writes a model for `ctranslate2.Translator(directory)`; its tokens are SentencePiece pieces.
 
+    CTranslate2 adds the EOS of the sources.
+
     Args:
         config: of the model; see `check_support`.
         params: of the model.
@@ -114,6 +116,7 @@ def write_model(
     spec.register_source_vocabulary(list(pieces[0]))
     spec.register_target_vocabulary(list(pieces[1]))
     spec.config.layer_norm_epsilon = 1e-6
+    spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(directory))
