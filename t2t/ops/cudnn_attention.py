@@ -21,14 +21,15 @@ def supports(
 ) -> bool:
     """Returns whether cuDNN supports these operands of attention on this platform.
 
-    It needs a GPU, bfloat16 or float16, no bias, no dropout of the weights, T and S divisible by 2,
-    and equal widths K and U that are a multiple of 8 and at most 128.
+    It needs a GPU, operands that are all bfloat16 or all float16, no bias, no dropout of the
+    weights, T and S divisible by 2, and equal widths K and U, a multiple of 8 and at most 128.
     """
     _, queries, _, width = query.shape
     _, keys, _, value_width = key_value.values.shape
     return (
         platform() == "gpu"
         and query.dtype in (jnp.bfloat16, jnp.float16)
+        and query.dtype == key_value.keys.dtype == key_value.values.dtype
         and bias is None
         and dropout_rate == 0
         and queries % 2 == keys % 2 == 0

@@ -54,7 +54,12 @@ def supports(
     groups = key_value.keys.shape[2]
     queries = batch, groups, heads // groups * length, width
     values = batch, groups, key_value.values.shape[1], key_value.values.shape[3]
-    return bias is None and dropout_rate == 0 and supports_operands(queries, values, query.dtype)
+    return (
+        bias is None
+        and dropout_rate == 0
+        and query.dtype == key_value.keys.dtype == key_value.values.dtype
+        and supports_operands(queries, values, query.dtype)
+    )
 
 
 def supports_operands(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:

@@ -92,6 +92,7 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"width": 12}, False),
         ({"width": 136}, False),
         ({"value_width": 16}, False),
+        ({"value_dtype": "float32"}, False),
         ({"rate": 0.1}, False),
         ({"biased": True}, False),
         ({"platform": "cpu"}, False),
@@ -110,7 +111,8 @@ def test_supported_operands(
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
-    values = jnp.zeros((2, own["keys"], 2, own.get("value_width", own["width"])), own["dtype"])
+    value_dtype = own.get("value_dtype", own["dtype"])
+    values = jnp.zeros((2, own["keys"], 2, own.get("value_width", own["width"])), value_dtype)
     bias = jnp.zeros((2, own["queries"], own["keys"])) if "biased" in own else None
     found = cudnn_attention.supports(query, KeyValue(keys, values), bias, own["rate"])
     assert found is supported
