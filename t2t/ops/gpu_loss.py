@@ -23,7 +23,7 @@ def smoothed_cross_entropy(
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
-    mean_logits = jnp.sum(hidden.astype(jnp.float32) * _gather(table).mean(axis=0), axis=-1)
+    mean_logits = jnp.sum(hidden.astype(jnp.float32) * reshard(table.mean(axis=0), None), axis=-1)
     losses = sum_losses(hidden, table, targets, weights, 1 - smoothing)
     return losses - smoothing * jnp.sum(mean_logits * weights), jnp.sum(weights)
 
