@@ -102,7 +102,9 @@ if __name__ == "__main__":
         "slices", 1, "Plan for so many TPU slices, which the data centre's network joins."
     )
     flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
-    flags.DEFINE_bool("search", False, "Try all meshes of these devices and sort them.")
+    flags.DEFINE_bool(
+        "search", False, "Try all meshes of these devices whose fsdp and tensor are powers of two."
+    )
     flags.DEFINE_bool(
         "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
     )

@@ -150,7 +150,10 @@ if __name__ == "__main__":
         "alignments", False, "Print a tab and the links of words after the text: 0-0 1-2 ..."
     )
     flags.DEFINE_integer(
-        "alignment_layer", None, "With --alignments: decoder layer, from 1; default: last but one."
+        "alignment_layer",
+        None,
+        "With --alignments: decoder layer, from 1; default: last but one.",
+        lower_bound=1,
     )
     define_bulk()
     define_decoding()

@@ -170,9 +170,30 @@ def test_soft_caps_change_the_logits() -> None:
     assert float(jnp.abs(found - other).max()) > 1e-3
 
 
-def test_parameters_of_a_registered_feed_forward_are_counted() -> None:
-    register_squared_relu()
-    config = dataclasses.replace(SMALL, feed_forward="squared_relu")
+def register_relu_alone() -> None:
+    @register("model.feed_forward", "relu_alone")
+    class ReLU(nnx.Module):
+        """A feed-forward without parameters."""
+
+        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+            del config, policy, key
+
+        def __call__(
+            self, x: Float[Array, "B T D"], key: jax.Array | None = None
+        ) -> Float[Array, "B T D"]:
+            del key
+            return jax.nn.relu(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "add"),
+    [("squared_relu", register_squared_relu), ("relu_alone", register_relu_alone)],
+)
+def test_parameters_of_a_registered_feed_forward_are_counted(
+    name: str, add: Callable[[], None]
+) -> None:
+    add()
+    config = dataclasses.replace(SMALL, feed_forward=name)
     counted = sum(leaf.size for leaf in jax.tree.leaves(draw(config)[1]))
     assert count_parameters(config, *SIZES) == counted
 

@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.analysis.head_weights import Head, HeadWeights, capture_weights, list_heads, switch_off
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.data.batch import BOS_ID, EOS_ID, pad_sentences
+from t2t.config.measures import choose_measure
+from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.corpus import ListCorpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split
 from t2t.data.loader import make_batch
@@ -65,7 +66,7 @@ class Change(NamedTuple):
 class Importance(NamedTuple):
     """The importance of all heads: how much worse the measure is without each."""
 
-    measure: str  # loss | bleu
+    measure: str  # loss | bleu | bleu_lowercase
     baseline: float  # the measure with all heads
     changes: dict[Head, Change]  # increase of the loss or decrease of BLEU
 
@@ -111,13 +112,15 @@ def measure_importance(
 ) -> Importance:
     """Measures the importance of each head by switching it off, with a progress bar.
 
+    `measure` is loss or bleu; a model of lower-case text gets `bleu_lowercase`.
     The intervals are from a paired bootstrap over the sample's sentences: they cover the choice of
     the sentences, not the seed of the training.
     """
     if measure == "loss":
         compute, score = _make_loss(config, translator, sample.pairs)
     else:
-        compute, score = _make_bleu(config, translator, sample.pairs)
+        measure = choose_measure(None, lowercase=config.tokenizer.lowercase)
+        compute, score = _make_bleu(measure, config, translator, sample.pairs)
     baseline, sign = compute(params), 1 if measure == "loss" else -1
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
     without = {head: compute(switch_off(params, head)) for head in heads}
@@ -169,11 +172,11 @@ def _make_loss(
 
 
 def _make_bleu(
-    config: Config, translator: Translator, pairs: Sequence[Pair]
+    name: str, config: Config, translator: Translator, pairs: Sequence[Pair]
 ) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
     """Returns the functions params -> sacreBLEU's counts of each sentence, and sums -> BLEU."""
     sources, references = zip(*pairs, strict=True)
-    measure = make_measure("bleu", config.data.tgt_language)
+    measure = make_measure(name, config.data.tgt_language)
     mesh = make_mesh(MeshConfig())
 
     def compute(params: Params) -> SentenceStatistics:
@@ -247,7 +250,7 @@ def _describe_keys(
 ) -> AttendedTokens:
     """Returns the separators and, with the `counts` of all sub-words, the rare tokens of `ids`."""
     marked = [
-        token in (BOS_ID, EOS_ID) or not any(map(str.isalnum, piece))
+        tokenizer.is_control(token) or not any(map(str.isalnum, piece))
         for token, piece in zip(ids, tokenizer.pieces(ids), strict=True)
     ]
     separators = np.array(marked)

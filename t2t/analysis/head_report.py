@@ -146,7 +146,8 @@ def describe_importance(importance: Importance | None, sample: Sample | None) ->
             "sub-word with all heads, without smoothing)"
         )
     else:
-        change = f"the decrease of sacreBLEU ({importance.baseline:.2f} with all heads)"
+        case = " of lower-cased text" if importance.measure == "bleu_lowercase" else ""
+        change = f"the decrease of sacreBLEU{case} ({importance.baseline:.2f} with all heads)"
     return (
         f"{change} when this head alone is switched off, on {name_sample(sample)}. In brackets: "
         f"95% interval from a paired bootstrap over these sentences ({RESAMPLES} resamples), for "

@@ -10,7 +10,7 @@ The role of a head is the one with the highest score, if that score is at least 
     next token       the key after the query                               (encoder only)
     diagonal         the key at the query's relative position in the sentence, or one next to it
                                                                            (cross-attention)
-    separator        BOS, EOS, and tokens without letters and digits
+    separator        BOS, EOS, tags, and tokens without letters and digits
     rare token       the least frequent token of the sentence that is not a separator
 
 Otherwise the role is `broad` if the entropy is at least 0.9 of its maximum, and else `mixed`, with

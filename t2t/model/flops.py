@@ -108,7 +108,7 @@ def _count_transformer(config: ModelConfig) -> _Counts:
     attention = query_and_output + key_value
     norm = {"layer": 2, "rms": 1, "none": 0}[config.norm] * config.d_model
     feed_forward, biases = _count_feed_forward(config)
-    feed_forward_block = feed_forward + biases + (norm if feed_forward else 0)
+    feed_forward_block = feed_forward + biases + (norm if config.feed_forward != "none" else 0)
     encoder_layer = attention + norm + feed_forward_block
     decoder_layer = 2 * (attention + norm) + feed_forward_block
     final_norms = 2 if config.norm_position == "pre" else 0
@@ -145,7 +145,7 @@ def _count_variant(config: ModelConfig) -> tuple[int, int]:
     """
     _, params = describe_model(config, 1, 1)
     layer = next(iter(params["encoder"].values()))
-    leaves = jax.tree.leaves(layer["feed_forward"]["feed_forward"])
+    leaves = jax.tree.leaves(layer["feed_forward"].get("feed_forward", {}))  # it may have none
     weights = sum(leaf.size for leaf in leaves if leaf.ndim > 1)
     return weights, sum(leaf.size for leaf in leaves) - weights
 

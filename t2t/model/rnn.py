@@ -1,10 +1,11 @@
 """The recurrent baseline: an RNN encoder-decoder with additive attention.
 
 It follows Bahdanau et al. 2015, section 3 and appendix A. The encoder is bidirectional. Before each
-token the decoder attends to the encoder's output, with its state as the query. Deeper stacks have
-residual connections from the second layer on (Wu et al. 2016). Dropout is applied between layers,
-not within the recurrence (Zaremba et al. 2014). The letters X, Y and C in shapes are defined in
-`rnn_layers.py`.
+token the decoder attends to the encoder's output, with its state as the query. The readout is a
+tanh of the new state, the context and the embedding; theirs is a maxout, with the previous state.
+Deeper stacks have residual connections from the second layer on (Wu et al. 2016). Dropout is
+applied between layers, not within the recurrence (Zaremba et al. 2014). The letters X, Y and C in
+shapes are defined in `rnn_layers.py`.
 """
 
 from typing import NamedTuple

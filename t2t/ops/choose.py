@@ -155,8 +155,9 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     names = [field.name for field in dataclasses.fields(Operations)]
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
-    elif config.position != "rotary":
-        names.remove("rotate")
+    else:
+        unused = {"rotate": config.position != "rotary", "relu": config.feed_forward != "relu"}
+        names = [name for name in names if not unused.get(name)]
     modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
     if config.kernels == "textbook":
         return modules

@@ -182,7 +182,7 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
     if training is None:
         return [
             "The recipe does not fit: raise mesh.fsdp to split the parameters, or "
-            "training.accumulation_steps to split the activations; --search tries all meshes."
+            "training.accumulation_steps to split the activations; --search tries other meshes."
         ]
     lines = [
         f"the recipe: {training.steps:,} steps of {training.tokens_per_step:,.0f} target tokens on "

@@ -1,4 +1,4 @@
-"""Plans a recipe on a topology: compiles and estimates it on one mesh or on all meshes."""
+"""Plans a recipe on a topology: compiles and estimates it on one mesh or on several."""
 
 import dataclasses
 import logging
@@ -117,7 +117,7 @@ def plan_mesh(
 def search_meshes(
     config: Config, topology: Topology, *, mean_length: float = 27.0, all_shapes: bool = False
 ) -> tuple[list[MeshPlan], dict[str, str]]:
-    """Plans the recipe on all meshes.
+    """Plans the recipe on all meshes (data, fsdp, tensor) whose fsdp and tensor are powers of two.
 
     Returns (plans, refused). Plans that fit come first, sorted by `MeshPlan.compared_seconds`; the
     order of plans with equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the
