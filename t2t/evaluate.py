@@ -49,8 +49,11 @@ def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[flo
     return numbers
 
 
-def check_flags(values: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for flags that exclude each other."""
+def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
+    """Raises `ConfigError` for flags that exclude each other or several processes."""
+    for name in (*_MODES, "save_params"):
+        if values[name] and num_processes > 1:
+            raise ConfigError(f"--{name} works in one process; start only one")
     given = [name for name in _MODES if values[name]]
     if len(given) > 1 and set(given) != {"beam_sizes", "alphas"}:
         raise ConfigError(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
@@ -81,21 +84,18 @@ def main() -> int:
     values = flags.FLAGS.flag_values_dict()
     enable_compilation_cache()
     join(**program.read_hosts())
-    check_flags(values)
+    check_flags(values, jax.process_count())
     selected = [name for name in _MODES if values[name]]
-    is_selection = bool(selected)
-    if selected and jax.process_count() > 1:
-        raise ConfigError(f"--{selected[0]} works in one process; start only one")
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     models = program.read_models()
     workdir, *others = models.pop("workdirs")
     given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
     given |= {name: values[name] for name in fields - given.keys()}
-    given["split"] = given["split"] or ("validation" if is_selection else "test")
+    given["split"] = given["split"] or ("validation" if selected else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(**given)
-    is_ensemble = bool(request.others) or (not is_selection and "," in request.checkpoint)
-    if is_ensemble and (is_selection or request.save_params):
+    is_ensemble = bool(request.others) or (not selected and "," in request.checkpoint)
+    if is_ensemble and (selected or request.save_params):
         raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
     measure = values["measure"]
     beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)

@@ -35,7 +35,7 @@ def main() -> int:
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()
-    join(**program.read_hosts())
+    join(**program.read_hosts(), shares_signals=True)
     if train(config, workdir):
         return 0
     return STOPPED_EARLY if is_stop_requested(workdir) else program.INTERRUPTED

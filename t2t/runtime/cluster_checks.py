@@ -72,7 +72,7 @@ def find_cores(available: int | None = None) -> Finding:
 
 
 def find_clocks() -> Finding:
-    """The difference of the clocks of all processes; locks and logs compare times."""
+    """The difference of the clocks of all processes; saved scores and logs compare times."""
     multihost_utils.sync_global_devices("clocks")
     # Milliseconds without the days, which fit into the 32 bits that JAX sends.
     now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)

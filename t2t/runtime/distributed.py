@@ -35,6 +35,8 @@ def join(
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
+    *,
+    shares_signals: bool = False,
 ) -> None:
     """Connects to the other processes; call it before anything uses a device.
 
@@ -45,6 +47,8 @@ def join(
         coordinator: HOST:PORT on which process 0 waits for the others.
         num_processes: Number of processes on all hosts.
         process_id: Number of this process, from 0.
+        shares_signals: Whether JAX tells a SIGTERM to all processes, which then have to ask for it
+            (`t2t.training.signals.Interruption`); otherwise it ends this process.
 
     Raises:
         ConfigError: SLURM shows this process other GPUs than JAX expects.
@@ -55,6 +59,7 @@ def join(
     check_visible_gpus(os.environ)
     if coordinator and process_id:
         wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
+    jax.config.update("jax_enable_preemption_service", shares_signals)
     jax.distributed.initialize(
         coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
     )

@@ -152,8 +152,10 @@ def explain_write_errors(
             errno.ENAMETOOLONG,
         ):
             advice = "choose another path"
-        else:  # a full disk, or an error of Orbax, which has a text but no number
+        elif number in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # None: an error of Orbax
             advice = "free some space there, or choose another folder"
+        else:
+            advice = "check this file system, or choose another folder"
         message = f"{target} cannot be written: {describe_error(error)}; {advice}"
         raise kind(f"{message}; {remedy}" if remedy else message) from None
 

@@ -127,24 +127,25 @@ class Checkpoints:
         held = state.params, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
         if measure_free_space(self.workdir) < needed:
-            self._finish()  # when the write under way ends, Orbax deletes old checkpoints
+            self.finish()  # when the write under way ends, Orbax deletes old checkpoints
         try:
             require_space(self.workdir, needed)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
 
     def close(self) -> None:
+        """As `finish`; nothing can be saved or restored afterwards."""
+        try:
+            self.finish()
+        finally:
+            self._manager.close()
+
+    def finish(self) -> None:
         """Waits until the last checkpoint is complete.
 
         Raises:
             RunError: it could not be written.
         """
-        try:
-            self._finish()
-        finally:
-            self._manager.close()
-
-    def _finish(self) -> None:
         try:
             self._manager.wait_until_finished()
         except Exception as error:

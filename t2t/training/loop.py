@@ -40,7 +40,7 @@ def train(
         The last state, and whether it has reached `config.steps`.
     """
     step = start = int(state.step)
-    with Interruption() as interruption:
+    with Interruption(start) as interruption:
         while step < config.steps and not interruption.reached(step):
             with report.waiting():
                 batch = next(batches)
@@ -66,4 +66,5 @@ def train(
                     break
         report.flush()
         checkpoints.save(state)
+        checkpoints.finish()
     return state, step >= config.steps

@@ -131,6 +131,11 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise RunError(refusal) from None
+                except OSError as error:
+                    raise RunError(
+                        f"{folder} is on a file system without locks ({error.strerror}): mount it "
+                        "with locks (Lustre: -o flock), or choose another folder"
+                    ) from None
                 descriptor = file.fileno()
         yield descriptor
 

@@ -15,9 +15,13 @@ class Interruption:
     """A context in which the first SIGINT (Ctrl-C) or SIGTERM only makes `reached` return True.
 
     The step or the compilation that is running ends first. After that a SIGINT has its usual
-    effect, and a SIGTERM none: launchers may send several. With several processes, a signal to one
-    stops all.
+    effect, and a SIGTERM none: launchers may send several. An ignored signal stays ignored. With
+    several processes, a signal to one stops all.
     """
+
+    def __init__(self, start: int):
+        """`start` is the first step about which `reached` will be asked."""
+        self._start = start
 
     def __enter__(self) -> "Interruption":
         self._received = False
@@ -26,7 +30,15 @@ class Interruption:
             handlers = {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
         else:  # JAX handles SIGTERM: it makes all processes agree on a step at which to stop
             handlers = {signal.SIGINT: _terminate}
-        self._previous = {number: signal.signal(number, handlers[number]) for number in handlers}
+        self._previous = {
+            number: signal.signal(number, handler)
+            for number, handler in handlers.items()
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        # JAX stops at the step behind the last one that any process has asked about, and at no
+        # other. After a SIGTERM before the loop that is step 1, so it is asked about all steps.
+        for step in range(self._start):
+            self.reached(step)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -34,14 +46,15 @@ class Interruption:
 
     def reached(self, step: int) -> bool:
         """Returns whether to stop before this step; every process must ask at every step."""
-        if jax.process_count() == 1:
-            return self._received
-        return bool(multihost_utils.reached_preemption_sync_point(step))
+        if jax.process_count() > 1 and not self._received:
+            self._received = bool(multihost_utils.reached_preemption_sync_point(step))
+        return self._received
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
         del number, frame
         self._received = True
-        signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
+        if signal.SIGINT in self._previous:
+            signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():

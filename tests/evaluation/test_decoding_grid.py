@@ -139,8 +139,12 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"measure": "ter"}, "--measure is for a selection; one evaluation has all measures"),
     ):
         with pytest.raises(ConfigError, match=message):
-            check_flags(empty | flags)
-    check_flags(empty | {"beam_sizes": ["1"], "alphas": ["1"]})
+            check_flags(empty | flags, 1)
+    check_flags(empty | {"beam_sizes": ["1"], "alphas": ["1"]}, 1)
+    check_flags(empty, 2)
+    for one in ({"watch": True}, {"save_params": "saved"}):
+        with pytest.raises(ConfigError, match="works in one process"):
+            check_flags(empty | one, 2)
     assert read_counts("avg:5,last") == [1, 5]
     with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
         read_counts("best")

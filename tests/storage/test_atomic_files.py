@@ -72,6 +72,7 @@ def test_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
         (PermissionError(errno.EACCES, "Permission denied"), "denied; change the permissions"),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "Not a directory; choose another"),
         (OSError("Error writing\n"), "run cannot be written: Error writing; free some space"),
+        (OSError(errno.EIO, "Input/output error"), "output error; check this file system"),
     ],
 )
 def test_write_errors_say_why_and_what_to_do(error: OSError, message: str) -> None:

@@ -154,6 +154,34 @@ def test_second_sigterm_does_not_prevent_saving(run: Run) -> None:
     assert list_steps(run.workdir) == [4, 6]
 
 
+def test_sigterms_while_the_last_checkpoint_is_written_have_no_effect(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = Checkpoints.finish
+    sent: list[int] = []
+
+    def terminate(self: Checkpoints) -> None:
+        while len(sent) < 2:
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            sent.append(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        finish(self)
+
+    monkeypatch.setattr(Checkpoints, "finish", terminate)
+    _, finished = run.train(at_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert not finished
+    assert list_steps(run.workdir) == [4, 6]
+
+
+def test_ignored_signal_does_not_stop_training(run: Run) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _, finished = run.train(at_step(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert finished
+
+
 def test_request_to_stop_is_obeyed_behind_the_next_checkpoint(run: Run) -> None:
     state, finished = run.train(at_step(2, lambda: request_stop(run.workdir, "enough")))
     assert not finished

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import gc
 import resource
 import shutil
@@ -247,6 +248,17 @@ def test_second_trainer_in_a_run_directory_is_refused(tmp_path: Path) -> None:
             first.enter_context(lock_run(tmp_path))
             with pytest.raises(RunError, match="another trainer is at work"), lock_run(tmp_path):
                 pass
+
+
+def test_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(RunError, match=r"without locks .* -o flock"), lock_run(tmp_path):
+        pass
 
 
 def test_full_disk_leaves_the_config(run: Path) -> None:
