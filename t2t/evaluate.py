@@ -60,12 +60,13 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     for name in ("output", "save_params"):
         if given and values[name]:
             raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
-    if values["average"] and values["checkpoint"]:
-        raise ConfigError("--average chooses the checkpoints; leave out --checkpoint")
-    if values["measure"] and not given:
-        raise ConfigError(
-            "--measure is for a selection; one evaluation has all measures: leave it out"
-        )
+    for wrong, message in (
+        (values["average"] and values["checkpoint"], "--average chooses: leave out --checkpoint"),
+        (values["src"] and values["split"], "--src replaces the split: leave out --split"),
+        (values["measure"] and not given, "--measure is for a selection: leave it out"),
+    ):
+        if wrong:
+            raise ConfigError(message)
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
@@ -94,7 +95,7 @@ def main() -> int:
     given["split"] = given["split"] or ("validation" if selected else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(**given)
-    is_ensemble = bool(request.others) or (not selected and "," in request.checkpoint)
+    is_ensemble = bool(request.others) or (not values["watch"] and "," in request.checkpoint)
     if is_ensemble and (selected or request.save_params):
         raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
     measure = values["measure"]
@@ -140,7 +141,7 @@ def define_flags() -> None:
     flags.DEFINE_string("ref", "", "The reference translations of --src, line by line.")
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
-        "save_params", "", "Save the evaluated parameters as this new run directory."
+        "save_params", "", "Save the evaluated parameters as this new run directory (one process)."
     )
 
 

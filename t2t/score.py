@@ -16,7 +16,7 @@ import sys
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_decoding, read_decoding
+from t2t.config.flags import define_scoring, read_decoding
 from t2t.runtime import program
 from t2t.storage.paths import make_path
 
@@ -33,8 +33,9 @@ def main() -> None:
     enable_compilation_cache()
     if bool(values.tgt) == bool(values.n_best_list):
         raise ConfigError("give one of --tgt and --n_best_list")
-    if values.tgt and (values.reverse or values["share"].present):
-        raise ConfigError(f"--{'reverse' if values.reverse else 'share'} is not for --tgt")
+    for name in ("reverse", "share", "alpha", "length_penalty"):
+        if values.tgt and values[name].present:
+            raise ConfigError(f"--{name} is for --n_best_list; leave it out with --tgt")
     if values.n_best_list and values.tokens:
         raise ConfigError("--tokens is not for --n_best_list")
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
@@ -66,5 +67,5 @@ if __name__ == "__main__":
     flags.DEFINE_float(
         "share", 1.0, "Share of this model in the new score.", lower_bound=0.0, upper_bound=1.0
     )
-    define_decoding()
+    define_scoring()
     program.run(main)

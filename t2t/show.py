@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from t2t.config.fields import ConfigError
 from t2t.runtime import program
 from t2t.storage.paths import make_path, make_run_path
 
@@ -17,6 +18,8 @@ def main(operands: Sequence[str]) -> None:
     from t2t.api.run_summary import describe_run, plot_runs
 
     values = flags.FLAGS
+    if values["figure"].present and not values.plot:
+        raise ConfigError("--figure is for --plot; add it, or leave this out")
     runs = [make_run_path(operand) for operand in operands]
     for number, run in enumerate(runs):
         print("\n" * bool(number) + describe_run(run))

@@ -49,6 +49,8 @@ def read_files() -> tuple[dict[Path, Path], Part]:
         ConfigError: flags exclude each other, or name files that do not exist.
     """
     values = flags.FLAGS
+    if not values.input:
+        raise ConfigError("--input is empty; name files, or leave it out for standard input")
     if not values.output:
         raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
     for name in ("prefixes", "read_ahead"):
@@ -73,13 +75,17 @@ def main() -> int:
     values = flags.FLAGS
     if values.alignment_layer is not None and not values.alignments:
         raise ConfigError("--alignment_layer is for --alignments; add it, or leave this out")
+    in_bulk = values["input"].present
+    for name in ("output", "part", "shard_lines"):
+        if values[name].present and not in_bulk:
+            raise ConfigError(f"--{name} is for --input; add it, or leave this out")
     enable_compilation_cache()
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
     options = LineOptions(
         values.n_best, read_decoding(), values.backend, values.compute_type,
         values.alignment_layer or 0 if values.alignments else None,
     )  # fmt: skip
-    if values.input:
+    if in_bulk:
         files = read_files()
         translator = LineTranslator(request, options)
         translate_bulk(translator, *files, values.shard_lines, values.scores)

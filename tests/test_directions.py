@@ -87,6 +87,14 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
         np.testing.assert_array_equal(one, two)
 
 
+def test_validation_bleu_of_samples_is_refused(config: Config, tmp_path: Path) -> None:
+    sampled = change(
+        config, training={"bleu_every": STEPS}, decoding={"strategy": "sampling", "num_samples": 2}
+    )
+    with pytest.raises(ConfigError, match=r"training\.bleu_every scores the best output of beam"):
+        train_run.train(sampled, tmp_path / "run")
+
+
 def test_validation_scores_each_direction(run: Path) -> None:
     *_, last = read_figures(run, "validation/")
     for measure in ("loss", "perplexity", "bleu", "chrf"):

@@ -132,8 +132,8 @@ def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
 
 
 def list_helpers() -> dict[str, set[str]]:
-    """Flags by the function of the library that defines them."""
-    helpers = {}
+    """Flags by the function of the library that defines them, or calls one above that does."""
+    helpers: dict[str, set[str]] = {}
     for path in (ROOT / "t2t/runtime/program.py", ROOT / "t2t/config/flags.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
@@ -143,6 +143,8 @@ def list_helpers() -> dict[str, set[str]]:
                     for call in calls
                     if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_")
                 }
+                called = [call.func.id for call in calls if isinstance(call.func, ast.Name)]
+                helpers[node.name] |= {flag for name in called for flag in helpers.get(name, ())}
     return helpers
 
 

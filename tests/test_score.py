@@ -105,7 +105,9 @@ def test_share_mixes_scores_and_another_direction_scores_the_source(
         (["--tgt=short"], "has 5 lines, but"),
         (["--n_best_list=bad"], "--n_best_list, line 2: 'Hunde' is not a number, a score and a"),
         (["--n_best_list=many"], "--n_best_list, line 1: there is no line 6 in --src, which has 5"),
-        (["--tgt=short", "--reverse"], "--reverse is not for --tgt"),
+        (["--tgt=short", "--reverse"], "--reverse is for --n_best_list; leave it out with --tgt"),
+        (["--tgt=short", "--alpha=1"], "--alpha is for --n_best_list; leave it out with --tgt"),
+        (["--tgt=short", "--workdir="], "--workdir is empty; name a folder"),
         (["--tgt=short", "--weights=1,2"], "2 weights for 1 models; give one for each"),
     ],
 )

@@ -281,6 +281,8 @@ def test_any_generated_lines_give_a_line_each(run: Path, tmp_path: Path) -> None
         (["--input=in.txt", "--output=out", "--part=3/2"], b"--part=3/2 must be I/N"),
         (["--input=in.txt,sub/in.txt", "--output=out"], b"would both become"),
         (["--input=in.txt", "--output=out", "--read_ahead=1"], b"--read_ahead is for standard"),
+        (["--input=", "--output=out"], b"--input is empty; name files"),
+        (["--part=2/4"], b"--part is for --input; add it"),
     ],
 )
 def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: bytes) -> None:

@@ -37,7 +37,7 @@ def main() -> None:
     def translate(batches: Sequence[Outputs]) -> None:
         futures = [
             translator.translate_batch(
-                [[names[number] for number in source] for source in sources],
+                [[names[number] for number in source[:-1]] for source in sources],  # without EOS
                 beam_size=4,
                 min_decoding_length=length,
                 max_decoding_length=length,

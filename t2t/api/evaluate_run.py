@@ -12,7 +12,6 @@ from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import describe_search, format_measures
 from t2t.model.interface import Params
-from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.paths import make_run_path
 from t2t.training.checkpoint import save_params
@@ -37,7 +36,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     params, label = evaluator.restore()
     evaluator.prepare_output(label)
     if request.save_params:
-        process_0_first(lambda: save_run(request, params, label))
+        save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
     return dict(evaluation.result), evaluation.path
 

@@ -31,7 +31,7 @@ from t2t.runtime.cluster_checks import (
     find_slices,
     list_settings,
 )
-from t2t.runtime.distributed import is_first, process_0_first
+from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import (
     check_writable,
@@ -285,6 +285,8 @@ def find_shared_directory(workdir: Path) -> Finding:
     multihost_utils.sync_global_devices("all have looked")
     if is_first() and found:
         path.unlink()
+    if not broadcast_from_process_0(bool(found)):
+        return Finding("run directory", "not written by process 0, so not compared")
     problem = (
         "" if found == str(word) else f"process 0 has another {workdir}: use a shared file system"
     )

@@ -72,12 +72,8 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
 
 
-def define_decoding() -> None:
-    """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
-    flags.DEFINE_enum(
-        "strategy", None, CHOICES["decoding.strategy"], "Beam search, or sampling from the model."
-    )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
+def define_scoring() -> None:
+    """Adds flags that override the fields of `config.decoding` on which scores depend."""
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
     flags.DEFINE_enum(
         "length_penalty",
@@ -85,6 +81,22 @@ def define_decoding() -> None:
         CHOICES["decoding.length_penalty"],
         "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by nothing.",
     )
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Sentences computed together. Default: the config's. Rounding depends on the batch shape "
+        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
+    )
+    _show_decoding_in_help()
+
+
+def define_decoding() -> None:
+    """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
+    define_scoring()
+    flags.DEFINE_enum(
+        "strategy", None, CHOICES["decoding.strategy"], "Beam search, or sampling from the model."
+    )
+    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
     flags.DEFINE_integer("min_length", None, "Least number of sub-words of an output.")
     flags.DEFINE_integer(
         "max_extra_length", None, "An output has at most source length + this many sub-words."
@@ -108,22 +120,22 @@ def define_decoding() -> None:
         "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
         "chrF or BLEU against all.",
     )
-    flags.DEFINE_integer(
-        "batch_size",
-        None,
-        "Sentences searched together. Default: the config's. Rounding depends on the batch shape "
-        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
-    )
-    for field in dataclasses.fields(DecodingConfig):
-        show_in_help(field.name)
+    _show_decoding_in_help()
 
 
 def read_decoding() -> dict[str, Any]:
     """Returns the fields of `config.decoding` that flags override."""
-    values = {
-        field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(DecodingConfig)
+    return {
+        field.name: flags.FLAGS[field.name].value
+        for field in dataclasses.fields(DecodingConfig)
+        if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
     }
-    return {name: value for name, value in values.items() if value is not None}
+
+
+def _show_decoding_in_help() -> None:
+    for field in dataclasses.fields(DecodingConfig):
+        if field.name in flags.FLAGS:
+            show_in_help(field.name)
 
 
 def show_in_help(name: str) -> None:

@@ -230,11 +230,14 @@ def _combination_problems(config: Config) -> list[str]:
             f"data.packed_length={data.packed_length} puts several sentences into a row, but "
             "model.kind='rnn' would carry its state between them; set data.packed_length=0"
         )
-    for name in ("max_length", "packed_length"):
-        length = getattr(data, name)
+    for name, length in (
+        ("data.max_length", data.max_length),
+        ("data.packed_length", data.packed_length),
+        ("decoding.min_length + EOS", config.decoding.min_length + 1),
+    ):
         if model.position_limit is not None and model.position_limit < length:
             problems.append(
-                f"model.max_positions={model.max_positions} is less than data.{name}={length}; "
+                f"model.max_positions={model.max_positions} is less than {name}={length}; "
                 f"raise it to {length} or more"
             )
     if data.rows_multiple % training.accumulation_steps:

@@ -258,9 +258,10 @@ def _find_candidates(
     eos_log_probs = jnp.pad(offsets + logits[..., EOS_ID], padding, constant_values=-jnp.inf)
     if search.constraints is not None:
         logits = constrain(logits, search.constraints, length)
-    if search.stream is None or sampler is None:
+    if sampler is None:
         log_probs, parents, last = grouped_top_k(logits, offsets, num_candidates)
     else:
+        assert search.stream is not None
         log_probs, parents, last = sampler.draw(logits, offsets, search.stream, length)
     log_probs = jnp.where(at_limit, eos_log_probs, log_probs)
     parents = jnp.where(at_limit, jnp.arange(num_candidates) % beam_size, parents)

@@ -166,6 +166,10 @@ def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[st
         old = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         old = {"settings": settings, "inputs": {}}
+    except ValueError:
+        old = None
+    if not isinstance(old, dict) or not isinstance(old.get("settings"), dict):
+        raise ConfigError(f"{path} is not of this program; use another --output")
     if old["settings"] != settings:
         names = old["settings"].keys() | settings.keys()
         changed = [

@@ -57,7 +57,6 @@ class CTranslate2Translator(Translator):
             )
         super().__init__(config, vocabulary)
         self._max_hypothesis_length = min(self._max_hypothesis_length, MAX_POSITIONS)
-        self._model = config.model
         self._compute_type = compute_type
         self._threads = count_cores()
         src, tgt = vocabulary.src, vocabulary.tgt

@@ -133,6 +133,8 @@ class Translator:
             join_pieces(each, penalty, clean_line(text))
             for each, text in zip(found, texts, strict=True)
         ]
+        if self.config.strategy == "beam":  # pieces are joined by rank, which may change the order
+            translations = [sorted(each, key=lambda x: -x.score) for each in translations]
         self._warn(translations)
         return translations
 

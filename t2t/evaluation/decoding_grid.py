@@ -6,6 +6,7 @@ Saved evaluations that are still valid are reused.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measures import choose_measure
 from t2t.evaluation.checkpoint_watcher import make_label
@@ -75,6 +76,8 @@ def scan_search(
         ConfigError, RunError: as in `Evaluator`, before the first search.
     """
     config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    if config.decoding.strategy != "beam":
+        raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
     measure = choose_measure(measure, lowercase=config.tokenizer.lowercase)
     alphas = sorted(set(alphas)) or [config.decoding.alpha]
     evaluators = {

@@ -218,7 +218,9 @@ class Evaluator:
             language = self.config.data.tgt_language
             found = [translate_by_utility(translator, params, sentences, language, progress)]
         else:
-            raise ConfigError("--alphas ranks hypotheses, but decoding.mbr chooses by utility")
+            raise ConfigError(
+                "--alphas ranks hypotheses, but decoding.mbr chooses by utility; leave one out"
+            )
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
         timing: dict[str, Any] = {

@@ -42,6 +42,8 @@ class ModelRequest:
             )
         if self.weights and len(self.weights) != count:
             raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
+        if count == 1 and (self.weights or self.mean != ModelRequest.mean):
+            raise ConfigError("--weights and --mean are for an ensemble; leave them out")
         if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
             raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
         shares = checkpoints * (count // len(checkpoints))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jax.sharding import Mesh
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ConfigError
 from t2t.data.corpus import Corpus
 from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
@@ -32,10 +32,16 @@ class Validation:
         """Plans the scoring of each direction's corpus, keyed by the name of the direction.
 
         Raises:
-            ConfigError: no pair of a corpus can be scored.
+            ConfigError: no pair of a corpus can be scored, or the config decodes otherwise than
+                validation does.
             MeasureError: a package is missing.
         """
         self._every, self._last = config.training.bleu_every, config.training.steps
+        if self._every and (config.decoding.strategy, config.decoding.mbr) != ("beam", "none"):
+            raise ConfigError(
+                "training.bleu_every scores the best output of beam search: use the defaults of "
+                "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
+            )
         self._lowercase = config.tokenizer.lowercase
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()

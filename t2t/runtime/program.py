@@ -152,7 +152,7 @@ def read_models() -> dict[str, Any]:
         raise ConfigError(
             f"--weights={','.join(values.weights)} is not a list of numbers"
         ) from None
-    workdirs = tuple(map(make_run_path, values.workdir))
+    workdirs = tuple(map(make_run_path, values.workdir or [""]))
     names = {"mean": values.mean, "direction": values.direction}
     return {"workdirs": workdirs, "weights": weights, **names}
 

@@ -338,6 +338,11 @@ def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meanin
         assert message.endswith(f"several candidates, but decoding.{field} is 1; raise it")
     message = rejection(change(decoding={"min_length": 60}))
     assert message.endswith("raise decoding.max_extra_length to 60 or more")
+    limited = {"position": "learned", "max_positions": 512}
+    message = rejection(
+        change(model=limited, decoding={"min_length": 512, "max_extra_length": 600})
+    )
+    assert message.endswith("is less than decoding.min_length + EOS=513; raise it to 513 or more")
     message = rejection(change(decoding={"strategy": "sampling", "sampling_seed": 2**31}))
     assert message == f"decoding.sampling_seed={2**31} must be below 2**31"
     assert rejection(change(seed=2**31)) == f"seed={2**31} must be below 2**31"

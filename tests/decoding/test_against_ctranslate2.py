@@ -111,7 +111,9 @@ def search(model: Any, beam_size: int) -> Hypotheses:
 
 def test_teacher_forced_probabilities_agree(model: Any, translator: ctranslate2.Translator) -> None:
     targets = [source[:-1][::-1] for source in SOURCES]
-    scores = translator.score_batch([*map(to_names, SOURCES)], [*map(to_names, targets)])
+    scores = translator.score_batch(
+        [to_names(source[:-1]) for source in SOURCES], [*map(to_names, targets)]
+    )
     _, structure, params = model
     tgt_in = pad([[BOS_ID, *target] for target in targets])
     logits = jax.jit(lambda p, *x: merge(structure, p)(*x))(params, pad(SOURCES), tgt_in)
@@ -129,7 +131,7 @@ def test_best_hypotheses_and_their_probabilities_agree(
 ) -> None:
     found = search(model, beam_size)
     expected = translator.translate_batch(
-        [*map(to_names, SOURCES)],
+        [to_names(source[:-1]) for source in SOURCES],
         beam_size=beam_size,
         length_penalty=0,
         min_decoding_length=0,

@@ -203,6 +203,15 @@ def test_full_disk_is_named_and_what_is_finished_is_kept(
     assert run(tmp_path) == expected
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"editor": 1}'])
+def test_settings_of_another_program_are_refused(text: str, tmp_path: Path) -> None:
+    make_inputs(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "settings.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"settings\.json is not of this program; use another"):
+        run(tmp_path)
+
+
 def test_file_that_would_replace_the_settings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text("text\n")
     with pytest.raises(ConfigError, match=r"settings\.json: rename it"):

@@ -9,6 +9,7 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.sampling import Stream
 from t2t.decoding.scoring import PairScorer
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.model.build import init_model, merge
@@ -32,8 +33,13 @@ def test_scores_are_those_of_the_search(
     sources = vocabulary.src.encode([src for src, _ in PAIRS[:2]])
     width, count = max(map(len, sources)), 4 if strategy == "beam" else 1
     ids = np.array([source + [0] * (width - len(source)) for source in sources], np.int32)
+    stream = Stream(*np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.int32))
     found = BatchSearch(structure, config.decoding).search(
-        params, Sources(ids, np.full(2, 12, np.int32)), 12, count, (LengthPenalty("none", 0.0),)
+        params,
+        Sources(ids, np.full(2, 12, np.int32), stream=stream if strategy == "sampling" else None),
+        12,
+        count,
+        (LengthPenalty("none", 0.0),),
     )
     rows = [(row, rank) for row in range(2) for rank in range(count)]
     pairs = [

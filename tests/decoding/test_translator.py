@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -155,6 +156,22 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
         "1 of 2 sentences exceed 12 sub-words with EOS; they are translated in pieces"
     ]
+
+
+def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
+    vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The penalty of the summed length may change the order of the pieces' ranks."""
+
+    def search(*_: Any) -> list[list[list[Translation]]]:
+        ranked = [[(-1.0, 1), (-2.0, 6)], [(-8.0, 6), (-8.1, 7)]]
+        return [[[Translation(str(n), 0.0, p, n) for p, n in piece] for piece in ranked]]
+
+    translator = Translator(make_config(alpha=2.0), vocabulary)
+    monkeypatch.setattr(translator, "_search_all", search)
+    [found] = translator.translate_n_best(params, ["Dogs run."], 2)
+    assert [x.text for x in found] == ["6 7", "1 6"]
+    assert found[0].score > found[1].score
 
 
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,14 +129,15 @@ def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
 
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
-    modes = "watch average beam_sizes alphas patience watch_timeout measure"
+    modes = "watch average beam_sizes alphas patience watch_timeout measure src split"
     empty = dict.fromkeys([*modes.split(), "output", "save_params", "checkpoint"])
     for flags, message in (
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
         ({"patience": 3}, "--patience is for --watch; add --watch"),
-        ({"measure": "ter"}, "--measure is for a selection; one evaluation has all measures"),
+        ({"src": "a.en", "split": "test"}, "--src replaces the split"),
+        ({"measure": "ter"}, "--measure is for a selection: leave it out"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags, 1)
