@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh clone to translations in six to eight minutes: launch/quickstart.sh [RUN [FLAG ...]]
+# From a fresh clone to translations in five and a half to eight minutes: launch/quickstart.sh [RUN [FLAG ...]]
 #
-# Creates an environment, trains on the embedded English-German phrasebook, evaluates on sentences
+# Creates an environment, trains on the built-in English-German phrasebook, evaluates on sentences
 # that the model has never seen, and translates. It also translates once with the first checkpoint,
 # while training goes on, and stops training if that fails. RUN is the run directory (default:
 # runs/quickstart), FLAG a flag of t2t.train. The same command again continues a stopped run.

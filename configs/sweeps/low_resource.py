@@ -4,9 +4,9 @@ r"""Ablations for small corpora: the recipe without one regulariser per row, thr
         --config.training.r_drop=5 --config.data.subword_sampling=0.1 \
         --measure=bleu_multi30k --workdir=runs/low_resource
 
-A row appears only if the base has what the row removes. R-Drop passes each batch twice, so a step
+A row appears only if the base has what the row removes. R-Drop runs each batch twice, so a step
 without it takes half the time. Two rows are without R-Drop: one with the base's steps, one with
-twice as many. The row less_dropout keeps a third of the dropout, and the row cased writes upper
+twice as many. The row less_dropout keeps a third of the dropout, and the row cased keeps upper
 case, which the measure ignores. The row original_pairs leaves out the source `text` of a base such
 as data.source=multi30k+text, which holds translations (docs/training.md), and the row adam has Adam
 where the base has Muon.

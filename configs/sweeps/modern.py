@@ -3,7 +3,7 @@ r"""Improvements published after the paper, one change per row.
     python -m t2t.sweep --sweep=configs/sweeps/modern.py --config=configs/multi30k.py:en-de \
         --workdir=runs/modern
 
-Rows that equal the base, or that it leaves no room for, are left out. The paper's own choices,
+Rows that equal the base, or do not apply to it, are left out. The paper's own choices,
 sinusoidal positions and post-norm, are rows for base recipes that have others.
 """
 
@@ -27,7 +27,7 @@ def get_rows(base: Config) -> list[Row]:
         # Provilkov et al. 2020: the text is segmented anew, at random, in each epoch.
         some += [Row("bpe_dropout", {"data.subword_sampling": 0.1})]
     if model.dropout:
-        # Liang et al. 2021, with the paper's weight.
+        # Liang et al. 2021, with their weight.
         some += [Row("r_drop", {"training.r_drop": 5.0})]
     return [
         Row("base"),

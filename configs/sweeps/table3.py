@@ -12,7 +12,7 @@ changes, the peak learning rate scales with d_model^-0.5 in every schedule (equa
 """
 
 from t2t.config import Config, ModelConfig
-from t2t.sweeps.sweep_rows import Paper, Row, widen_to_size_of
+from t2t.sweeps.sweep_rows import Paper, Row, match_size_of
 
 
 def get_rows(base: Config) -> list[Row]:
@@ -133,7 +133,7 @@ def recur(base: Config) -> Row:
     narrow = ModelConfig(
         kind="rnn", num_layers=1, dropout=before.dropout, tie_embeddings=before.tie_embeddings
     )
-    after = widen_to_size_of(base, narrow)
+    after = match_size_of(base, narrow)
     overrides = {
         f"model.{name}": value
         for name, value in vars(after).items()

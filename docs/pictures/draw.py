@@ -92,7 +92,7 @@ def draw_rooms() -> Picture:
         [("interop", "CTranslate2 out", GREEN), ("ops", "fast twins of formulas", GREEN),
          ("model", "the paper's formulas", GREEN)],
         [("data", "corpora, tokenizer, cache, batches", GREEN),
-         ("phrasebook", "the embedded corpus", GREY)],
+         ("phrasebook", "the built-in corpus", GREY)],
         [("runtime", "mesh, hosts, programs", GREY), ("config", "typed fields and rules", GREY),
          ("storage", "files written whole", GREY)],
     ]  # fmt: skip

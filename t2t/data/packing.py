@@ -1,7 +1,8 @@
 """Packs several sentence pairs into each row of a batch, so that there is little padding.
 
-All batches have one shape. The pairs of a row are the same in all epochs; each epoch shuffles the
-rows. The sentences of a row do not attend to each other: see `model/masks.py`.
+All batches have one shape. The pairs of a row are the same in all epochs, unless
+`data.subword_sampling` changes their lengths; each epoch shuffles the rows. The sentences of a row
+do not attend to each other: see `model/masks.py`.
 """
 
 import itertools
@@ -23,7 +24,7 @@ from t2t.data.batching import (
     take_next,
 )
 
-_SIMILAR = 256  # in `pack_rows` so many rows are about equally full, and pairs equally long
+_WINDOW = 256  # similar rows, and similar pairs, that `pack_rows` matches with each other
 
 
 def make_plan(
@@ -130,7 +131,7 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
         for start in range(0, len(pending), num_rows):
             pairs = pending[start : start + num_rows]
             emptiest = np.argsort(filled.max(axis=0), kind="stable")[: len(pairs)]
-            block = np.arange(len(pairs)) // _SIMILAR
+            block = np.arange(len(pairs)) // _WINDOW
             emptiest = emptiest[np.lexsort((filled[0, emptiest] - filled[1, emptiest], block))]
             pairs = pairs[np.lexsort((tgt[pairs] - src[pairs], block))]
             grown = filled[:, emptiest] + np.stack([src[pairs], tgt[pairs]])

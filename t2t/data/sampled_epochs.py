@@ -72,7 +72,7 @@ class SampledEpochs:
         if path.exists():
             with contextlib.suppress(ValueError):  # damaged: the epochs are counted again
                 known = json.loads(path.read_text())
-        # Of another config, which a run may have had before its first checkpoint: of no use.
+        # Counts of another config, possible until the first checkpoint, are ignored.
         self._batch_counts: list[int] = known["batches"] if known.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
         self._is_closing = False
@@ -134,7 +134,7 @@ class SampledEpochs:
 
     @contextlib.contextmanager
     def _tokenize_apart(self, epoch: int) -> Iterator[subprocess.Popen[str]]:
-        """Starts the process that tokenises an epoch; ends it if it is still at work at the end."""
+        """Starts the process that tokenises an epoch; stops it if it runs when the context ends."""
         code = "from t2t.data.sampled_epochs import main; main()"
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         child = subprocess.Popen(
@@ -194,8 +194,8 @@ def find_sampled_cache(config: Config) -> Path:
 def main() -> None:
     """Tokenises an epoch; the arguments are the run directory and the epoch's number.
 
-    Ctrl-C removes what is unfinished. A SIGTERM to all processes of a job is for training, which
-    sends Ctrl-C at its end.
+    A SIGINT removes what is unfinished. A SIGTERM to all processes of a job is left to training,
+    which sends a SIGINT when it ends.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workdir, epoch = make_run_path(sys.argv[1]), int(sys.argv[2])

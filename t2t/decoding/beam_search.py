@@ -121,8 +121,8 @@ def start_search(
         beam_size: W.
         n_best: R, the number of hypotheses to return. With a smaller R the search ends sooner.
         num_penalties: the number of length penalties to rank by.
-        constraints: of the hypotheses' tokens.
-        stream: of random numbers, for a search that samples with a beam of one.
+        constraints: prefixes and the minimum length of the hypotheses.
+        stream: names of the random numbers, for a search that samples with a beam of one.
     """
     limits = max_lengths[:, None]
 

@@ -49,7 +49,7 @@ def _describe_coverage(comparison: Comparison, names: tuple[str, str]) -> str:
         if 1 not in comparison.num_seeds:
             return f"{covered}."
         single = names[comparison.num_seeds.index(1)]
-        return f"{covered}, if both scatter alike over seeds: {single} has one run."
+        return f"{covered}, if both vary equally over seeds: {single} has one run."
     return (
         "This covers only the choice of the sentences: with one run per system the variance over "
         "seeds is unknown, and another seed may give another verdict."
@@ -57,7 +57,7 @@ def _describe_coverage(comparison: Comparison, names: tuple[str, str]) -> str:
 
 
 def _advise(comparison: Comparison, num_sentences: int) -> str:
-    """Says how many sentences would show a difference of this size, or whether seeds would."""
+    """Says how many sentences would show this difference, or what reduces the error more."""
     if comparison.distinguishable or not comparison.difference:
         return ""
     if comparison.seed_error is not None:

@@ -14,8 +14,8 @@ The files can be read beside the paper in this order:
     section 5.4  dropout.py             (label smoothing is in t2t/training/loss.py)
 
 The other files are interface.py (the methods that training and search call), build.py (builds a
-model from a config), compute_policy.py and precision.py (dtypes), matmul.py, initialization.py,
-flops.py, and a recurrent baseline in rnn.py and rnn_layers.py. JAX differentiates every formula
-here; faster implementations of the same formulas ("twins"), some with hand-written gradients, are
-in t2t/ops. The letters in array shapes (B, T, H, ...) are explained in t2t/data/batch.py.
+model from a config), ensemble.py, compute_policy.py and precision.py (dtypes), matmul.py,
+initialization.py, flops.py, and a recurrent baseline in rnn.py and rnn_layers.py. JAX
+differentiates every formula here; faster implementations of the same formulas ("twins"), some with
+hand-written gradients, are in t2t/ops. The letters in array shapes (B, T, H, ...) are explained in t2t/data/batch.py.
 """

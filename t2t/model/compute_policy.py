@@ -23,7 +23,7 @@ Placement = PartitionSpec | NamedSharding | None
 class Operations:
     """The implementation of each operation: the formula named here, or a faster twin in `t2t/ops`.
 
-    A twin has the parameters of its formula and returns the same values up to rounding.
+    A twin has the signature of its formula and returns the same values up to rounding.
     """
 
     attention: Callable[..., Float[Array, "B T H U"]]  # attention.dot_product_attention

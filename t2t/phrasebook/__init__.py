@@ -1,4 +1,4 @@
-"""The phrasebook: an embedded English-German corpus, generated from a small synchronous grammar.
+"""The phrasebook: a built-in English-German corpus, generated from a small synchronous grammar.
 
 Each pair is rendered from one structure (noun phrase, clause, sentence): once with English
 morphology and word order, once with German. So gender, case, verb position and separable prefixes

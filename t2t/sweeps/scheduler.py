@@ -91,7 +91,7 @@ class Scheduler:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
     def __init__(self, programs: Programs, workers: int, lock: int, progress: Progress):
-        """Initialises the workers.
+        """Keeps the arguments.
 
         `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
         is held until all of them have ended.

@@ -1,6 +1,6 @@
 """The directory of a sweep.
 
-    sweep.json      the config of each run, and the split, checkpoint and measure of the comparison
+    sweep.json      each run's config; split, checkpoint, measure and direction of the comparison
     ROW-seedN/      the run directories; output.log has the output of training and evaluation
     report.md ...   computed from the files above, any number of times
 
@@ -26,7 +26,7 @@ from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, Run
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
-_CHECKPOINT = "checkpoint"  # that a row asks for, recorded with the config of its runs
+_CHECKPOINT = "checkpoint"  # key in sweep.json: the checkpoint that a row asks for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
     """Writes sweep.json, or checks that these runs agree with the existing one and adds new runs.
 
     Raises:
-        RunError: a run was started with another config, or the split or checkpoint differs.
+        RunError: a run's config, or the split, checkpoint or direction differs.
     """
     path = workdir / "sweep.json"
     requested = _describe(runs)
@@ -133,10 +133,10 @@ def _check_same(
     requested: Mapping[str, dict[str, Any]],
     changed: Sequence[str] = (),
 ) -> None:
-    """Raises `RunError` if runs have other configs than those saved, or `changed` names more."""
+    """Raises `RunError` if configs differ from those saved, or `changed` is not empty."""
     changed = [*changed]
     for name in saved.keys() & requested.keys():
-        # What was added since has its default; of checkpoints that of the row.
+        # Fields that are newer than the file get their defaults, the checkpoint the row's.
         old = _flatten(Config()) | {_CHECKPOINT: requested[name][_CHECKPOINT]} | saved[name]
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"

@@ -173,7 +173,7 @@ def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
         return []
     return [
         f"Losses and perplexities of {', '.join(others)} are per sub-word of another vocabulary "
-        "than base's; do not compare them. The plots by step leave out what has other units."
+        "than base's; do not compare them. The plot of the validation loss leaves them out."
     ]
 
 

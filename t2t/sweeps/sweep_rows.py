@@ -66,8 +66,8 @@ class Run:
         return config.training.steps * config.training.num_passes * flops
 
 
-def widen_to_size_of(base: Config, model: ModelConfig) -> ModelConfig:
-    """Returns the model with the d_model, a multiple of 16, whose size is closest to the base's.
+def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
+    """Returns the model with d_model set to the multiple of 16 that best matches base's size.
 
     The size is the number of parameters.
     """

@@ -35,8 +35,8 @@ class Interruption:
             for number, handler in handlers.items()
             if signal.getsignal(number) is not signal.SIG_IGN
         }
-        # JAX stops at the step behind the last one that any process has asked about, and at no
-        # other. After a SIGTERM before the loop that is step 1, so it is asked about all steps.
+        # JAX stops only at the step after the last one that any process has asked about. After a
+        # SIGTERM before the loop that is step 1, so this asks about all steps before `start`.
         for step in range(self._start):
             self.reached(step)
         return self

@@ -31,7 +31,7 @@ def test_seeds_and_sentences_are_both_named() -> None:
         "choice of the sentences"
     ) in text
     assert text.endswith(
-        "This covers the choice of the sentences and of the seeds, if both scatter alike over "
+        "This covers the choice of the sentences and of the seeds, if both vary equally over "
         "seeds: new has one run."
     )
     text = say(dataclasses.replace(UNCLEAR, num_seeds=(3, 3)))
