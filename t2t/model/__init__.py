@@ -17,5 +17,6 @@ The other files are interface.py (the methods that training and search call), bu
 model from a config), ensemble.py, compute_policy.py and precision.py (dtypes), matmul.py,
 initialization.py, flops.py, and a recurrent baseline in rnn.py and rnn_layers.py. JAX
 differentiates every formula here; faster implementations of the same formulas ("twins"), some with
-hand-written gradients, are in t2t/ops. The letters in array shapes (B, T, H, ...) are explained in t2t/data/batch.py.
+hand-written gradients, are in t2t/ops. The letters in array shapes (B, T, H, ...) are explained in
+t2t/data/batch.py.
 """
