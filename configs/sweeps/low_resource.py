@@ -33,7 +33,7 @@ def get_rows(base: Config) -> list[Row]:
     changes["no_subword_sampling"] = {"data.subword_sampling": 0.0}
     changes["cased"] = {"tokenizer.lowercase": False}
     changes["no_label_smoothing"] = {"training.label_smoothing": 0.0}
-    changes["less_dropout"] = {"model.dropout": base.model.dropout / 3}
+    changes["less_dropout"] = {"model.dropout": round(base.model.dropout / 3, 4)}
     if training.optimizer == "muon":
         changes["adam"] = {"training.optimizer": "adam"}
     rows = [Row(name, change, seeds=SEEDS, checkpoint=average) for name, change in changes.items()]
