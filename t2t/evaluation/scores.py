@@ -15,7 +15,6 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from t2t.config.measures import MEASURES
 from t2t.evaluation.exact_match import ExactMatch
@@ -180,12 +179,19 @@ def format_interval(interval: Sequence[float] | None) -> str:
     return f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
 
 
+def _make_moses(language: str) -> tuple[Any, Any]:
+    """Returns sacremoses' normaliser of punctuation and its tokeniser."""
+    import sacremoses  # here because it takes 0.2 s, and a training without BLEU does not need it
+
+    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
+
+
 def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
     """The preprocessing of Wu et al. 2021.
 
     Their text-only Transformer scores 41.02 on test_2016_flickr.
     """
-    normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    normaliser, tokenizer = _make_moses(language)
 
     @functools.lru_cache(1 << 16)
     def tokenise(line: str) -> str:
@@ -204,7 +210,7 @@ def _make_paper_tokeniser(language: str) -> Callable[[str], str]:
     an earlier one does not replace punctuation. Here both sides are raw text and go through all
     steps. It is not known which revision was used for the paper's table 2.
     """
-    normaliser, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    normaliser, tokenizer = _make_moses(language)
 
     @functools.lru_cache(1 << 16)
     def tokenise(line: str) -> str:
