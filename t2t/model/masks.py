@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 
-# The logit of a hidden key. Not -inf: softmax is NaN if all logits of a query are.
-HIDDEN = -1e4
+# The logit of a hidden key: below that of any visible one. Not -inf: softmax is NaN if all logits
+# of a query are.
+HIDDEN = -1e30
 
 
 def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
