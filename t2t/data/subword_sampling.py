@@ -22,6 +22,9 @@ from t2t.config.fields import Config
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary
 
+# Increase it when a sampler draws something else from the same numbers: caches keep samples.
+_VERSION = 2
+
 Random = np.random.Generator
 Rows = list[list[int]]
 
@@ -40,7 +43,7 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
     for side, plain in sides.items():
         if data.sampled_sides in ("both", side):
             make_sampler = functools.partial(kind_of_sampler, plain, data.subword_sampling)
-            stream = f"{kind} {data.subword_sampling} {side} {config.seed} {epoch}"
+            stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
             tag = side == "src" and bool(data.directions)  # one more sub-word
             sides[side] = SampledTokenizer(plain, make_sampler, stream, data.max_length - tag)
     return Vocabulary(**sides)
@@ -104,7 +107,7 @@ class Sampler(abc.ABC):
         numbers = np.array([number_of[word] for sentence in split for word in sentence], np.int32)
         segmented: Rows = [[]] * len(numbers)
         # SentencePiece spells characters without a piece in bytes, or as UNK.
-        is_known = np.array([self.pieces.keys() >= set(word) for word in words], bool)
+        is_known = np.array([self.pieces.keys() >= {SPACE, *word} for word in words], bool)
         known, places = np.flatnonzero(is_known), np.flatnonzero(is_known[numbers])
         spelled = [SPACE + words[number] for number in known.tolist()]
         sampled = self.segment(spelled, np.searchsorted(known, numbers[places]), random)
@@ -132,18 +135,20 @@ class BpeSampler(Sampler):
     def __init__(self, tokenizer: Tokenizer, dropout: float):
         super().__init__(tokenizer)
         self._dropout = dropout
+        # A merge has the rank of the sub-word that it makes, 0 for the best score. All pairs that
+        # make one sub-word have the same rank, so that the leftmost one in a word is merged first.
+        ranked = sorted(self.pieces, key=lambda text: -self.pieces[text].score)
+        self._none = len(ranked)  # the rank of no merge
+        self._merged = np.array([self.pieces[text].id for text in ranked], np.int32)
         merges = [
-            (self.pieces[text[:cut]].id, self.pieces[text[cut:]].id, piece.id)
-            for text, piece in sorted(self.pieces.items(), key=lambda item: -item[1].score)
+            (self.pieces[text[:cut]].id, self.pieces[text[cut:]].id, rank)
+            for rank, text in enumerate(ranked)
             for cut in range(1, len(text))
             if text[:cut] in self.pieces and text[cut:] in self.pieces
         ]
-        # Merges are numbered from the highest priority; the number after the last means none.
-        self._none = len(merges)
-        left, right, merged = np.array([*merges, (-1, -1, -1)]).T
-        self._merged = merged.astype(np.int32)
-        self._order = np.argsort(_join(left, right))
-        self._keys = _join(left, right)[self._order]
+        left, right, ranks = np.array([*merges, (-1, -1, -1)]).T
+        order = np.argsort(_join(left, right))
+        self._keys, self._ranks = _join(left, right)[order], ranks[order]
 
     def segment(self, words: Sequence[str], numbers: Int[np.ndarray, "n"], random: Random) -> Rows:
         """Samples words of the same length together, so that their arrays have no padding."""
@@ -190,13 +195,13 @@ class BpeSampler(Sampler):
     def _find(
         self, left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*n"]
     ) -> Int[np.ndarray, "*n"]:
-        """Returns the number of the merge of each pair of symbols."""
+        """Returns the rank of the merge of each pair of symbols."""
         keys = _join(left, right)
         found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        numbers: np.ndarray = np.where(
-            self._keys[found] == keys, self._order[found], self._none
+        ranks: np.ndarray = np.where(
+            self._keys[found] == keys, self._ranks[found], self._none
         ).astype(np.int32)
-        return numbers
+        return ranks
 
 
 def _join(left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:

@@ -100,6 +100,26 @@ def test_bpe_dropout_has_its_exact_probabilities(bpe: Vocabulary) -> None:
         check_probabilities(counts, drop_merges(bpe.src, word, dropout))
 
 
+def test_bpe_dropout_merges_the_leftmost_of_equal_pairs(tmp_path: Path) -> None:
+    corpus = ListCorpus("repeats", [("baa aaa baaa aa ba aaab", "b")] * 20)
+    config = TokenizerConfig(vocab_size=270)
+    tokenizer = train_vocabulary([corpus], config, tmp_path).src
+    assert tokenizer.list_pieces().keys() >= {"aa", "aaa"}  # "aaa" can be made in two ways
+    counts = draw(BpeSampler(tokenizer, 0.5), "baaaaa")
+    check_probabilities(counts, drop_merges(tokenizer, "baaaaa", 0.5))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_vocabulary_without_the_mark_of_spaces_is_not_sampled(kind: str, tmp_path: Path) -> None:
+    corpus = ListCorpus("repeats", [("abcdefgh" * 40, "hgfedcba" * 40)] * 20)
+    tokenizer = TokenizerConfig(kind=kind, vocab_size=268, character_coverage=0.98)
+    config = Config(data=DataConfig(subword_sampling=0.3, max_length=1000), tokenizer=tokenizer)
+    vocabulary = train_vocabulary([corpus], tokenizer, tmp_path)
+    assert SPACE not in vocabulary.src.list_pieces()
+    sampled = sample_vocabulary(vocabulary, config, epoch=0)
+    assert sampled.src.encode(["abc"]) == vocabulary.src.encode(["abc"])
+
+
 def test_unigram_samples_have_their_exact_probabilities(unigram: Vocabulary) -> None:
     word, pieces = find_word(unigram.src), unigram.src.list_pieces()
     spelled = SPACE + word
