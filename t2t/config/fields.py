@@ -122,7 +122,8 @@ class DataConfig:
     # with subword_sampling); empty: once
     train_weights: tuple[float, ...] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
-    # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019)
+    # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
+    # are those before max_length and max_length_ratio
     temperature: float = 0.0
     validation_src: str = ""  # source="text": source sentences of the validation split
     validation_tgt: str = ""  # source="text": their translations
@@ -170,7 +171,8 @@ class TokenizerConfig:
     kind: str = "bpe"  # bpe | unigram
     vocab_size: int = 37_000  # sub-words per vocabulary, special tokens included
     shared: bool = True  # one vocabulary for both languages; False: one per language
-    character_coverage: float = 1.0  # share of the text's characters that become sub-words
+    # share of the text's characters that become sub-words, from 0.98 to 1
+    character_coverage: float = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
     byte_fallback: bool = True
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare

@@ -215,10 +215,10 @@ def _seed_problems(config: Config) -> list[str]:
 def _combination_problems(config: Config) -> list[str]:
     problems = []
     model, data, training = config.model, config.data, config.training
-    if config.tokenizer.character_coverage > 1:
+    if not 0.98 <= config.tokenizer.character_coverage <= 1:
         problems.append(
-            f"tokenizer.character_coverage={config.tokenizer.character_coverage} is more than 1; "
-            "use the share of characters to cover, for example 1.0"
+            f"tokenizer.character_coverage={config.tokenizer.character_coverage} must lie in "
+            "[0.98, 1], the shares of characters that SentencePiece can cover"
         )
     if model.tie_embeddings == "all" and not config.tokenizer.shared:
         problems.append(

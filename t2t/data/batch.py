@@ -1,6 +1,6 @@
 """The key of dimension names, and `Batch`, the input of a training or evaluation step.
 
-Shapes in the whole project use these letters:
+Shapes in the whole project use these letters, unless a file says otherwise:
 
     B  rows (sentences, or packed rows)   H  attention heads
     S  source positions                   G  key/value heads (H, unless heads share them)

@@ -93,10 +93,13 @@ def _open_direction(data: DataConfig) -> list[Corpus]:
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
     """Weights with which corpora have shares of an epoch that grow as size ** (1 / temperature).
 
+    `sizes` are numbers of pairs, among them those that are too long for training.
+
     The largest corpus is used once per epoch: weight = (size / largest) ** (1 / temperature - 1)
     (Arivazhagan et al. 2019, section 4.2; 1 keeps the sizes, infinity makes all shares equal).
     """
-    return [(size / max(sizes)) ** (1 / temperature - 1) for size in sizes]
+    # Rounded, so that a weight of 3 is no 3.0000000000000004, which has a fraction to be drawn.
+    return [round((size / max(sizes)) ** (1 / temperature - 1), 9) for size in sizes]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:

@@ -21,6 +21,9 @@ from t2t.runtime.mesh import spec
 class Position(nnx.Module):
     """The interface of all kinds; the methods of this class change nothing."""
 
+    def check_length(self, length: int) -> None:
+        """Raises `ConfigError` if the model cannot tell so many positions apart."""
+
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
@@ -81,15 +84,18 @@ class Learned(Position):
             )
         )
 
+    def check_length(self, length: int) -> None:
+        """Refuses more positions than have a vector; `add` would repeat the last one."""
+        if length > self.table.shape[0]:
+            raise ConfigError(
+                f"{length} positions exceed model.max_positions={self.table.shape[0]}; "
+                "shorten the input, or train a model with a larger model.max_positions"
+            )
+
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
         """Returns x + sqrt(d_model) * table[positions]; the embeddings have this factor, too."""
-        if x.shape[1] > self.table.shape[0]:
-            raise ConfigError(
-                f"{x.shape[1]} positions exceed model.max_positions={self.table.shape[0]}; "
-                "shorten the input, or train a model with a larger model.max_positions"
-            )
         sharding = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
         rows = self.table[...].at[positions].get(out_sharding=sharding)
         return x + (math.sqrt(x.shape[-1]) * rows).astype(x.dtype)

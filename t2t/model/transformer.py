@@ -72,6 +72,7 @@ class Transformer(EncoderDecoder):
         """Computes the encoder's output, called the memory."""
         dropout = self.policy.operations.dropout
         position, positions = self.src_position, jnp.arange(src.shape[1])
+        position.check_length(src.shape[1])
         segments = source_segment_ids(src)
         bias = position.bias(positions, positions)
         context = AttentionContext(source_mask(segments, src), position, positions, bias)
@@ -92,6 +93,7 @@ class Transformer(EncoderDecoder):
         """Computes the decoder's output; a position depends only on target tokens up to it."""
         dropout = self.policy.operations.dropout
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
+        position.check_length(tgt_in.shape[1])
         segments = target_segment_ids(tgt_in)
         bias = position.bias(positions, positions)
         context = AttentionContext(causal_mask(segments), position, positions, bias)

@@ -149,6 +149,12 @@ def choose_dtype(config: ModelConfig) -> jnp.dtype:
             return jnp.dtype(name)
 
 
+def _name_module(function: Callable[..., object]) -> str:
+    """Names the module of this package that has a function, or else the package that has it."""
+    module = function.__module__
+    return module.removeprefix("t2t.") if module.startswith("t2t.") else module.partition(".")[0]
+
+
 def describe_choice(config: ModelConfig) -> dict[str, str]:
     """Returns operation -> module that implements it, in words for logs and records."""
     operations = choose_policy(config).operations
@@ -156,9 +162,13 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     else:
-        unused = {"rotate": config.position != "rotary", "relu": config.feed_forward != "relu"}
+        unused = {
+            "rotate": config.position != "rotary",
+            "relu": config.feed_forward != "relu",
+            "standardize": config.norm == "none",
+        }
         names = [name for name in names if not unused.get(name)]
-    modules = {name: getattr(operations, name).__module__.removeprefix("t2t.") for name in names}
+    modules = {name: _name_module(getattr(operations, name)) for name in names}
     if config.kernels == "textbook":
         return modules
     if operations.attention is fast_attention and "attention" in names:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.data.batching import (
     BatchShape,
     assign_shapes,
@@ -68,11 +68,19 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         config: The recipe.
         row_shards: Number of parts into which the mesh splits the rows of a batch.
         mean_length: Mean source length in sub-words.
+
+    Raises:
+        ConfigError: The limits of length would drop every pair.
     """
     src, tgt = draw_lengths(config.data, mean_length)
     kept = np.ones(len(src), bool)
     for dropped in find_dropped(src, tgt, config.data).values():
         kept[dropped] = False
+    if not kept.any():
+        raise ConfigError(
+            f"data.max_length={config.data.max_length} and data.max_length_ratio="
+            f"{config.data.max_length_ratio} would drop every pair; raise them"
+        )
     src, tgt = src[kept], tgt[kept]
     if length := config.data.packed_length:
         shape = BatchShape(length, length, count_rows(length, config.data))

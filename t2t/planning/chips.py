@@ -1,8 +1,9 @@
 """Data-sheet figures of accelerators, per JAX device, which is one chip.
 
 A figure that only one kind of chip has stands in its class; what follows from the kind is decided
-in three places: how to open a topology (`topology.py`), which links a collective takes
-(`interconnect.py`), and how a step's time is estimated (`roofline.py`).
+in four places: how to open a topology (`topology.py`), which links a collective takes
+(`interconnect.py`), how a step's time is estimated (`roofline.py`), and which lines a report has
+(`plan_report.py`).
 
 TPUs: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications", read in November
 2026. The memory that a program may use is slightly less than on the data sheet: it is the size that

@@ -46,7 +46,7 @@ _LIBRARIES = ("__cublas$", "__cudnn$")
 _TRANSFERS = ("-start", "send", "recv")  # ends of opcodes that begin what a -done ends
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 # Kind of kernel -> the opcodes that make it one, in the order in which they decide.
-_KINDS = {
+_KERNEL_KINDS = {
     "matrix products": {"dot", "convolution"},
     "scatters": {"scatter"},
     "reductions": {"reduce", "reduce-window"},
@@ -229,7 +229,8 @@ class _Walk:
             if one.opcode == "fusion":
                 for called in one.called("calls"):
                     fusions += self.module.computations[called].values()
-        return next((kind for kind, own in _KINDS.items() if own & opcodes), "elementwise")
+        kinds = (kind for kind, deciding in _KERNEL_KINDS.items() if deciding & opcodes)
+        return next(kinds, "elementwise")
 
     def _choose_branch(self, own: Instruction) -> str:
         """Returns the branch with most cycles, or most bytes if there are no cycles."""

@@ -38,7 +38,7 @@ class Estimate:
     kernels: dict[str, dict[str, int]] | None
     estimated_cycles: int | None  # by the compiler, without collectives; None: no estimate
     collectives: dict[str, dict[str, float]]  # as `sum_collectives`
-    seconds: dict[str, float]  # roofline times: compute, memory, and each of `Chip.links`
+    seconds: dict[str, float]  # roofline times: compute, memory, each link that is taken
     step_seconds_lower_bound: float
     step_seconds_estimate: float | None  # None: the compiler says too little for an estimate
     step_seconds_range: tuple[float, float] | None

@@ -24,8 +24,9 @@ MOMENTUM = 0.95
 SIZE = 0.2
 # The dimensions of inputs and outputs in parameters that hold matrices. Other dimensions count
 # matrices: each key/value head has its own, and so has each factor of a gated linear unit.
-# [W^Q W^K W^V] of such a head is one matrix in self-attention, and [W^K W^V] in cross-attention.
-# The papers update W^Q, W^K and W^V each by itself.
+# [W^Q W^K W^V] of such a head is one matrix in self-attention, and [W^K W^V] in cross-attention;
+# W^O of each query head is one. The papers update W^Q, W^K, W^V and W^O each by itself, and each
+# over all heads.
 MATRICES = {
     "query": (0, 2),
     "key_value": (0, 2),

@@ -109,6 +109,11 @@ COMBINATIONS = {
         {"model": {"rnn_cell": "lstm"}},
         "model.rnn_cell='lstm' is not used by model.kind='transformer'; leave it at 'gru'",
     ),
+    "SentencePiece covers nearly all characters": (
+        {"tokenizer": {"character_coverage": 0.95}},
+        "tokenizer.character_coverage=0.95 must lie in [0.98, 1], "
+        "the shares of characters that SentencePiece can cover",
+    ),
     "text needs training files": (
         {"data": {"source": "text"}},
         "data.train_src has 0 files and data.train_tgt 0; "
@@ -316,11 +321,8 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
 
 def test_all_problems_are_named_at_once() -> None:
     message = rejection(change(model={"d_model": 0, "norm": "batch"}, seed=-1))
-    assert [line.split("=")[0] for line in message.splitlines()] == [
-        "model.norm",
-        "model.d_model",
-        "seed",
-    ]
+    names = [line.split("=")[0] for line in message.splitlines()]
+    assert names == ["model.norm", "model.d_model", "seed"]
 
 
 def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meaning_always() -> None:

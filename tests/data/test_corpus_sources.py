@@ -27,6 +27,11 @@ def test_text_corpora_come_with_their_weights(tmp_path: Path) -> None:
     ]
 
 
+def test_temperature_gives_whole_weights_without_a_fraction() -> None:
+    assert corpus_sources.find_weights([8000, 1000], temperature=3) == [1, 4]
+    assert corpus_sources.find_weights([32, 1], temperature=5) == [1, 16]
+
+
 def test_text_has_the_splits_that_have_files(tmp_path: Path) -> None:
     src, tgt = write_pair(tmp_path, "a", 3)
     data = DataConfig(source="text", train_src=(src,), train_tgt=(tgt,), test_src=src, test_tgt=tgt)

@@ -55,7 +55,15 @@ def test_learned_positions_follow_the_position() -> None:
 
 def test_more_positions_than_learned_are_refused() -> None:
     with pytest.raises(ValueError, match=r"17 positions exceed model.max_positions=16; "):
-        make("learned").add(jnp.zeros((1, 17, 16)), jnp.arange(17))
+        make("learned").check_length(17)
+
+
+def test_beam_may_have_more_slots_than_there_are_positions() -> None:
+    position = make("learned")
+    added = position.add(jnp.zeros((1, 17, 16)), jnp.full(17, 3))
+    np.testing.assert_array_equal(
+        added[0, 16], position.add(jnp.zeros((1, 1, 16)), jnp.array([3]))[0, 0]
+    )
 
 
 def test_rotation_agrees_with_naive_numpy() -> None:

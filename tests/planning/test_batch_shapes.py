@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, DataConfig, TrainingConfig
+from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig
 from t2t.model.flops import train_flops
 from t2t.planning.batch_shapes import draw_lengths, plan_shapes
 
@@ -53,6 +53,12 @@ def test_parts_of_a_batch_have_the_same_rows() -> None:
     training = TrainingConfig(accumulation_steps=8)
     config = dataclasses.replace(CONFIG, training=training)
     assert all(s.rows % 64 == 0 for s in plan_shapes(config, row_shards=8, mean_length=27))
+
+
+def test_limits_that_drop_every_pair_are_refused() -> None:
+    data = dataclasses.replace(CONFIG.data, max_length=1)
+    with pytest.raises(ConfigError, match=r"data\.max_length=1 .* would drop every pair"):
+        plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)
 
 
 def test_r_drop_takes_the_flops_of_two_passes() -> None:
