@@ -190,7 +190,8 @@ class BatchPlan:
 def take_next(cycle: Int[np.ndarray, "n"], fraction: float, epoch: int) -> Int[np.ndarray, "_"]:
     """The part of a fixed order that an epoch uses: the next round(fraction * n), cyclically.
 
-    At least one; otherwise a pair that is alone in its shape might never be used.
+    At least one, so that a pair that is alone in its shape is used at all. So a small fraction
+    takes at least one pair of each shape in each epoch.
     """
     if not len(cycle):
         return cycle

@@ -265,6 +265,8 @@ def report_data(config: Config, vocabulary_path: Path | None, output: Path | Non
         DataError: `output` cannot be written.
     """
     if output:
+        if output.is_dir():
+            raise DataError(f"{output} is a folder; --output names the file to write")
         with explain_write_errors(DataError, output):
             check_writable(output.parent)
     if vocabulary_path:
@@ -279,4 +281,5 @@ def report_data(config: Config, vocabulary_path: Path | None, output: Path | Non
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:
-        write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
+        with explain_write_errors(DataError, output):
+            write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")

@@ -99,7 +99,8 @@ def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
     (Arivazhagan et al. 2019, section 4.2; 1 keeps the sizes, infinity makes all shares equal).
     """
     # Rounded, so that a weight of 3 is no 3.0000000000000004, which has a fraction to be drawn.
-    return [round((size / max(sizes)) ** (1 / temperature - 1), 9) for size in sizes]
+    weights = [(size / max(sizes)) ** (1 / temperature - 1) for size in sizes]
+    return [max(round(weight, 9), 1e-9) for weight in weights]
 
 
 def open_split(data: DataConfig, split: str) -> Corpus:

@@ -64,7 +64,13 @@ def drop_foreign_scripts(corpora: Sequence[Corpus], _: Sequence[Corpus]) -> Filt
         for pair in corpus.read(0, min(_SAMPLE, len(corpus))):
             for share, text in zip(shares, pair, strict=True):
                 share.update(_count_scripts(text))
-    usual = [share.most_common(1)[0][0] if share else "" for share in shares]
+    for name, share in zip(("source", "target"), shares, strict=True):
+        if corpora and not share:
+            raise DataError(
+                f"data.filters=script: the first {_SAMPLE:,} pairs of each corpus have no letters "
+                f"on the {name} side; leave the filter out, or shuffle the corpus"
+            )
+    usual = [share.most_common(1)[0][0] for share in shares]
 
     def is_dropped(pair: Pair) -> bool:
         counts = [_count_scripts(text) for text in pair]

@@ -42,6 +42,8 @@ from t2t.storage.paths import (
     measure_size,
 )
 
+_FORMAT = 2  # increase it when rows are read differently: caches keep copies
+
 
 def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits, as data.hf_files gives them, or as `prepare_hf` found them on the Hub.
@@ -111,7 +113,7 @@ def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
     """
     versions = [f"{path} {_find_version(path)}" for path in list_files(data, split)]
     columns = data.src_column, data.tgt_column, data.src_language, data.tgt_language
-    name = hash_strings("hf", data.hf_name, split, *columns, *versions)[:32]
+    name = hash_strings("hf", str(_FORMAT), data.hf_name, split, *columns, *versions)[:32]
     folder = make_path(data.cache_directory) / "hf" / name
     return folder / "src.txt", folder / "tgt.txt"
 

@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _FILE = "epochs.json"  # in the run directory
 _ROOT = Path(__file__).parents[2]  # where t2t can be imported
+_SECONDS_TO_END = 10  # of the process that tokenises an epoch, after a SIGINT
 
 MakeLoader = Callable[[Sequence[TokenizedCorpus]], Loader]
 
@@ -135,7 +136,11 @@ class SampledEpochs:
     @contextlib.contextmanager
     def _tokenize_apart(self, epoch: int) -> Iterator[subprocess.Popen[str]]:
         """Starts the process that tokenises an epoch; stops it if it runs when the context ends."""
-        code = "from t2t.data.sampled_epochs import main; main()"
+        # A shell that starts training in the background lets it, and so its child, ignore SIGINT.
+        code = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from t2t.data.sampled_epochs import main; main()"
+        )
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         child = subprocess.Popen(
             [sys.executable, "-c", code, str(self._workdir), str(epoch)],
@@ -151,7 +156,11 @@ class SampledEpochs:
         finally:
             self._is_closing = True
             child.send_signal(signal.SIGINT)
-            child.wait()
+            try:
+                child.wait(timeout=_SECONDS_TO_END)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
 
     def _open_after(self, child: "subprocess.Popen[str]", epoch: int) -> Loader:
         """Opens an epoch when the process that tokenises it has ended."""

@@ -84,12 +84,17 @@ class SampledTokenizer(Tokenizer):
         for sentence in sentences:
             digest.update(sentence.encode(errors="surrogatepass") + b"\n")
         random = np.random.default_rng(np.frombuffer(digest.digest(), np.uint32))
-        sampled = self._sampler.sample(sentences, random)
-        plain = self._plain.encode(sentences)
-        return [
-            old if max(len(old), len(new)) > self._max_length or SPACE in sentence else new
-            for sentence, old, new in zip(sentences, plain, sampled, strict=True)
+        encoded = self._plain.encode(sentences)
+        chosen = [
+            place
+            for place, (sentence, ids) in enumerate(zip(sentences, encoded, strict=True))
+            if len(ids) <= self._max_length and SPACE not in sentence
         ]
+        sampled = self._sampler.sample([sentences[place] for place in chosen], random)
+        for place, ids in zip(chosen, sampled, strict=True):
+            if len(ids) <= self._max_length:
+                encoded[place] = ids
+        return encoded
 
 
 class Sampler(abc.ABC):

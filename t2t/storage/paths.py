@@ -126,9 +126,10 @@ def is_storage_error(error: BaseException) -> bool:
 
 
 def find_version(path: Path) -> str:
-    """Returns a text that differs when the content of a file was replaced.
+    """Returns a text that tells apart two versions of a file.
 
-    It holds size and time of modification; in a bucket the generation, or what stands for it.
+    It holds size and time of modification, so it misses a file of the same size that was given the
+    old time, as `cp -p` does; in a bucket it holds the generation, or what stands for it.
 
     Raises:
         OSError: the file does not exist; or an error of a bucket's client.

@@ -169,7 +169,8 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
     """Returns the entries of all starts in order, without damaged lines."""
     path = workdir / "ledger.jsonl"
     entries = []
-    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], start=1):
+    text = path.read_text(errors="replace") if path.exists() else ""
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             entries.append(json.loads(line))
         except ValueError:

@@ -40,6 +40,7 @@ _CHANGEABLE = (
     "data.train_src",
     "data.train_tgt",
     "data.hf_files",
+    "data.hf_streaming",
     "data.validation_",
     "data.test_",
     "training.log_every",

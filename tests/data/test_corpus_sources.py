@@ -32,6 +32,10 @@ def test_temperature_gives_whole_weights_without_a_fraction() -> None:
     assert corpus_sources.find_weights([32, 1], temperature=5) == [1, 16]
 
 
+def test_no_temperature_leaves_a_corpus_out() -> None:
+    assert corpus_sources.find_weights([1000, 1_000_000], temperature=0.2) == [1e-9, 1]
+
+
 def test_text_has_the_splits_that_have_files(tmp_path: Path) -> None:
     src, tgt = write_pair(tmp_path, "a", 3)
     data = DataConfig(source="text", train_src=(src,), train_tgt=(tgt,), test_src=src, test_tgt=tgt)

@@ -103,6 +103,12 @@ def test_damaged_cache_is_made_again(
     assert [*apply(["identical"], tmp_path)[0]] == expected
 
 
+def test_text_that_begins_without_letters_has_no_script(tmp_path: Path) -> None:
+    numbers = [(str(number), str(number)) for number in range(10_000)]
+    with pytest.raises(DataError, match=r"the first 10,000 pairs .* no letters on the source side"):
+        apply(["script"], tmp_path, [[*numbers, ("hello", "hallo")]])
+
+
 def test_wide_and_narrow_letters_are_of_one_script(tmp_path: Path) -> None:
     wide = "\uff37\uff29\uff24\uff25"  # WIDE
     pairs = [("ﾃｽﾄです", "a test"), ("カタカナ", wide), ("漢字です", "Latin letters")]

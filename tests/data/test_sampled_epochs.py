@@ -14,6 +14,7 @@ import pytest
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.config.files import load_config, save_config
+from t2t.data import sampled_epochs
 from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import DataError, TextCorpus
 from t2t.data.loader import Loader
@@ -166,7 +167,11 @@ def test_an_unusable_cache_stops_the_epochs_and_names_the_field(
     assert_same(found + read(run, len(found)), batches)
 
 
-def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_closing_ends_the_other_process(
+    handler: Any, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a shell started training in the background, with SIGINT ignored."""
     children: list[subprocess.Popen[str]] = []
     start = subprocess.Popen
 
@@ -175,9 +180,15 @@ def test_closing_ends_the_other_process(run: Path, monkeypatch: pytest.MonkeyPat
         return children[-1]
 
     monkeypatch.setattr(subprocess, "Popen", start_and_note)
-    iterator = begin(run)
-    next(iterator)
-    iterator.close()
+    monkeypatch.setattr(sampled_epochs, "_SECONDS_TO_END", 1)
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        iterator = begin(run)
+        next(iterator)
+        iterator.close()
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert children
-    # By the signal: at work, or as an error while it still imports. 0 would be its own end.
-    assert all(child.returncode in (-signal.SIGINT, 1) for child in children)
+    # By the signal: at work, or as an error while it still imports; or, if it came before Python
+    # looked at signals, by SIGKILL. 0 would be its own end.
+    assert all(child.returncode in (-signal.SIGINT, 1, -signal.SIGKILL) for child in children)

@@ -69,8 +69,8 @@ def test_resume_adds_a_line_even_behind_one_that_was_cut(
     tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:
     record(tmp_path, vocabulary)
-    with (tmp_path / "ledger.jsonl").open("a") as file:
-        file.write('{"date": "20')  # killed here
+    with (tmp_path / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"date": "\xff')  # killed here
     record(tmp_path, vocabulary, step=40)
     assert [entry["step"] for entry in read_ledger(tmp_path)] == [0, 40]
     assert "ledger.jsonl, line 2: left out, since it is damaged" in caplog.text
