@@ -91,9 +91,9 @@ def rerank(
         for (_, old, text), (_, ids, scores) in group:
             log_prob = float(np.sum(scores, dtype=np.float64))
             new = log_prob / float(scorer.penalty(len(ids)))
-            translations.append(
-                Translation(text, (1 - share) * old + share * new, log_prob, len(ids))
-            )
+            # A sentence without a translation has the score -inf, and 0 * -inf is NaN.
+            score = sum(part * each for part, each in ((1 - share, old), (share, new)) if part)
+            translations.append(Translation(text, score, log_prob, len(ids)))
         yield number, sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
 
 

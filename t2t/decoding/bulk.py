@@ -208,11 +208,13 @@ def _translate_shards(
 ) -> int:
     """Translates this process's missing shards of a file; returns the number of all shards."""
     shards = _shards_of(target)
-    shards.mkdir(exist_ok=True)
+    if not target.exists():
+        shards.mkdir(exist_ok=True)
     number = 0
     for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):
         shard = shards / f"{number:06d}"
-        if number % part.total != part.number or shard.exists():
+        # Another process may have joined the shards, and so removed them.
+        if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
         content = translate(lines, number * shard_lines).encode()
@@ -244,10 +246,12 @@ def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], in
 def _join_shards(target: Path, count: int) -> None:
     """Joins the shards if all are there; another process may do so at the same time."""
     shards = _shards_of(target)
+    if target.exists():
+        shutil.rmtree(shards, ignore_errors=True)
+        return
     parts = [shards / f"{number:06d}" for number in range(count)]
     if not all(part.exists() for part in parts):
-        if not target.exists():
-            _log.info("%s: other processes are still at work", target.name)
+        _log.info("%s: other processes are still at work", target.name)
         return
     whole = shards / "whole"
     try:

@@ -56,6 +56,11 @@ class Translator:
         self.max_source_length = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
         self._max_hypothesis_length = 2**30  # of a hypothesis, in sub-words with EOS
         if (longest := members.position_limit) is not None:
+            if config.decoding.min_length + 1 > longest:
+                raise ConfigError(
+                    f"decoding.min_length={config.decoding.min_length} and EOS exceed the "
+                    f"{longest} positions of a model; lower it to {longest - 1} or less"
+                )
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
 

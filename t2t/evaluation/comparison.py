@@ -1,8 +1,9 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
@@ -110,15 +111,16 @@ def judge_log_probs(
     if found is None:
         return None, [
             *lines,
-            "No verdict by the references' log-probability: a run was evaluated without it, or no "
-            "reference has a finite one under all runs; evaluate that run again.",
+            "No verdict by the references' log-probability: a run was evaluated without it, or "
+            "fewer than two references have a finite one under all runs; evaluate that run again.",
         ]
     losses, unit = found
     judgement = judge(losses, mean_nats, higher_is_better=False)
     number = len(next(iter(losses.values()))[0])
-    perplexities = ", ".join(
-        f"{name} {math.exp(score.value):.4g}" for name, score in judgement.scores.items()
-    )
+    with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
+        perplexities = ", ".join(
+            f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()
+        )
     return judgement, [
         *lines,
         f"by the references' log-probability, perplexity per {unit}: {perplexities}",

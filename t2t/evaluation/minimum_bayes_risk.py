@@ -71,7 +71,9 @@ def choose(candidates: Sequence[Translation], metric: Metric, sampled: bool) -> 
     places = {text: place for place, text in enumerate(texts)}
     for candidate, each in zip(candidates, share, strict=True):
         weights[places[candidate.text]] += each
-    best = int(np.argmax(compute_utilities(texts, metric) @ weights))
+    utilities = compute_utilities(texts, metric)
+    np.fill_diagonal(utilities, 100)  # also that of an empty text, for which sacreBLEU has 0
+    best = int(np.argmax(utilities @ weights))
     return candidates[first[texts[best]]]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
-from sacrebleu.metrics.ter import TER
+from sacrebleu.metrics.ter import TER, TERScore
 
 from t2t.config.measures import MEASURES
 from t2t.evaluation.exact_match import ExactMatch
@@ -96,6 +96,15 @@ class FloatCHRF(CHRF):
         return score
 
 
+class FloatTER(TER):
+    """TER whose scores are floats, for the same reason: it is 0.0 or 100.0 without references."""
+
+    def _compute_score_from_stats(self, stats: Any) -> TERScore:
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
 def make_measure(name: str, tgt_language: str) -> Measure:
     """Returns the measure of this name in `MEASURES` for hypotheses in this language.
 
@@ -108,7 +117,7 @@ def make_measure(name: str, tgt_language: str) -> Measure:
         case "chrf" | "chrf_lowercase":
             return Measure(FloatCHRF(lowercase=name.endswith("lowercase")))
         case "ter":  # lower-cases by definition
-            return Measure(TER())
+            return Measure(FloatTER())
         case "exact_match" | "exact_match_lowercase":
             return Measure(ExactMatch(lowercase=name.endswith("lowercase")))
         case "bleu_multi30k":

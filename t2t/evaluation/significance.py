@@ -149,7 +149,8 @@ def compare_systems(
             float(_center(system.resampled).var(axis=0).sum()) for system in systems
         )
         of_seeds = sum(float((_center(np.array([system.seeds])) ** 2).sum()) for system in systems)
-        by_sentences = max(by_sentences - of_runs / f * c, 0.0)
+        if of_seeds:  # 0 if all seeds have one score, which then holds no part of v
+            by_sentences = max(by_sentences - of_runs / f * c, 0.0)
         by_seeds = of_seeds / f * c
     error = math.sqrt(by_sentences + by_seeds)
     freedom = f * (by_sentences + by_seeds) / by_seeds if by_seeds else math.inf
@@ -196,11 +197,13 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Sets `adjusted` by Holm's (1979) correction for several comparisons.
 
     The probability that any of the verdicts is a false positive is then at most `LEVEL`, if each
-    p-value covers all that varies; with one run of each system it does not cover the seeds.
+    p-value covers all that varies; with one run of each system it does not cover the seeds. A
+    p-value of NaN stays NaN, and counts as a comparison.
     """
-    adjusted = [0.0] * len(comparisons)
+    adjusted = [math.nan] * len(comparisons)
     largest = 0.0
-    order = sorted(range(len(comparisons)), key=lambda index: comparisons[index].p_value)
+    valid = [i for i, each in enumerate(comparisons) if not math.isnan(each.p_value)]
+    order = sorted(valid, key=lambda index: comparisons[index].p_value)
     for rank, index in enumerate(order):
         largest = max(largest, (len(comparisons) - rank) * comparisons[index].p_value)
         adjusted[index] = min(largest, 1.0)

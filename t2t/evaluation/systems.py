@@ -169,7 +169,8 @@ def read_reference_losses(
     """Reads (nats, tokens) of each reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
-    word separated by white space. References whose loss is not finite under some run are left out.
+    word separated by white space. References whose loss is not finite under some run are left out,
+    and those without a word, if words are counted.
 
     Returns:
         The losses and the unit ("sub-word" or "word"); None if a run was evaluated without
@@ -183,18 +184,19 @@ def read_reference_losses(
         for system in systems
     }
     runs = np.concatenate([*losses.values()])
-    finite = np.isfinite(runs[..., 0]).all(axis=0)
-    if finite.sum() < 2:  # one shows no difference
-        return None
+    kept = np.isfinite(runs[..., 0]).all(axis=0)
     unit = "sub-word"
-    if (runs[..., 1] != runs[0, :, 1])[:, finite].any():
+    if (runs[..., 1] != runs[0, :, 1])[:, kept].any():
         unit = "word"
-        words = [len(line.split()) for line in references]
+        words = np.array([len(line.split()) for line in references])
+        kept &= words > 0
         for values in losses.values():
             values[..., 1] = words
+    if kept.sum() < 2:  # one shows no difference
+        return None
     for values in losses.values():
         values[..., 0] *= -1
-    return {name: values[:, finite] for name, values in losses.items()}, unit
+    return {name: values[:, kept] for name, values in losses.items()}, unit
 
 
 def check_definition(

@@ -151,15 +151,15 @@ def find_state(workdir: Path, run: Run) -> str:
 
 def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     """Describes how all systems were scored; empty without systems."""
-    results = {name: system.evaluations[0].result for name, system in systems.items()}
-    if not results:
+    if not systems:
         return []
-    first = next(iter(results.values()))
-    checkpoint, *others = dict.fromkeys(result["checkpoint"] for result in results.values())
-    own = "".join(
-        f" ({each}: {', '.join(name for name in results if results[name]['checkpoint'] == each)})"
-        for each in others
-    )
+    first = next(iter(systems.values())).evaluations[0].result
+    names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
+    for name, system in systems.items():
+        for checkpoint in dict.fromkeys(each.result["checkpoint"] for each in system.evaluations):
+            names.setdefault(checkpoint, []).append(name)
+    checkpoint, *others = names
+    own = "".join(f" ({other}: {', '.join(names[other])})" for other in others)
     return [
         f"Scored on the {first['split']} split, checkpoint {checkpoint}{own}, "
         f"{first['num_sentences']} sentences. {measure}: {first['measures'][measure]['definition']}"

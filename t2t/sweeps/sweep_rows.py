@@ -122,7 +122,7 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(row.name for row in rows)
         raise ConfigError(f"--only={','.join(unknown)}: no such row; the rows are {names}")
-    return [row for row in rows if not only or {row.name, row.group} & {BASE, *only}]
+    return [row for row in rows if not only or row.name == BASE or {row.name, row.group} & {*only}]
 
 
 def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:

@@ -54,3 +54,4 @@ def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> 
     same = [make("Hund", -2.0), make("Hund", -1.0)]
     assert choose(same, metric, True) is same[0]
     assert choose([make("")], metric, True).text == ""
+    assert choose([*[make("")] * 5, make("x")], metric, True).text == ""

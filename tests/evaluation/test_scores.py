@@ -238,6 +238,12 @@ def test_unknown_measure_is_named() -> None:
         make_measure("meteor", "de")
 
 
+def test_ter_of_mostly_empty_references_has_an_interval() -> None:
+    """Some resamples have no word of a reference."""
+    score = make_measure("ter", "de").score(["a b", "c"], ["a b", ""], 1000)
+    assert score.interval is not None
+
+
 def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
     """Some resamples match nothing at all."""
     score = make_measure("chrf", "de").score(["e a", "", "e e e", ""], ["a b c"] * 4, 1000)

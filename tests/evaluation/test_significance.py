@@ -216,6 +216,22 @@ def test_holms_correction_is_that_of_the_textbook() -> None:
     )
     assert [each.distinguishable for each in adjust(comparisons)] == [True, False, False, True]
     assert adjust([]) == []
+    undefined = dataclasses.replace(like, p_value=math.nan)
+    assert not any(each.distinguishable for each in adjust([undefined]))
+    assert adjust([undefined, comparisons[0]])[1].adjusted == pytest.approx(0.02)
+
+
+def test_seeds_with_one_score_leave_the_variance_of_the_sentences() -> None:
+    """Exact match of two seeds each: 25%, each on other sentences, and one sentence more."""
+    first = np.zeros((2, 20))
+    first[0, :5] = first[1, 5:10] = 100
+    second = first.copy()
+    second[:, 19] = 100
+    found = compare_systems(
+        make_system_score(first), make_system_score(second), higher_is_better=True
+    )
+    assert found.difference == pytest.approx(5)
+    assert not found.distinguishable
 
 
 def test_rows_are_judged_together() -> None:

@@ -87,6 +87,20 @@ def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) 
     assert "checkpoint 100 (ema-100: ema), 24 sentences" in (tmp_path / "report.md").read_text()
 
 
+def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
+    for seed, checkpoint in enumerate(("300", "500")):
+        save(
+            tmp_path / f"base-seed{seed}",
+            spoil(8),
+            name="sweep",
+            checkpoint=checkpoint,
+            config={"seed": seed},
+        )
+    runs = make_runs(Config(), [Row("base", seeds=(0, 1))])[0]
+    write_report(tmp_path, runs, "bleu")
+    assert "checkpoint 300 (500: base), 24 sentences" in (tmp_path / "report.md").read_text()
+
+
 def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
     rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
     runs = make_runs(Config(), rows)[0]
