@@ -169,7 +169,7 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
     """Returns the entries of all starts in order, without damaged lines."""
     path = workdir / "ledger.jsonl"
     entries = []
-    text = path.read_text(errors="replace") if path.exists() else ""
+    text = path.read_bytes().decode(errors="replace") if path.exists() else ""
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             entries.append(json.loads(line))
