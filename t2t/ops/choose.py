@@ -150,9 +150,9 @@ def choose_dtype(config: ModelConfig) -> jnp.dtype:
 
 
 def _name_module(function: Callable[..., object]) -> str:
-    """Names the module of this package that has a function, or else the package that has it."""
+    """Names the module that has a function; JAX's are private, and move."""
     module = function.__module__
-    return module.removeprefix("t2t.") if module.startswith("t2t.") else module.partition(".")[0]
+    return "jax" if module.startswith("jax.") else module.removeprefix("t2t.")
 
 
 def describe_choice(config: ModelConfig) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 The weights are a layer's largest array. The backward pass computes them from the logits and the
 logarithm of the softmax's denominator (Dao et al. 2022), which rounds them by about 6e-8 of the
-largest logit: 3e-5 at 1,000. The queries of the R heads that share a
-key/value head are concatenated along T: Q = R * T queries for each of the G key/value heads. In
-shapes, Q is this number; in formulas it is the matrix of queries.
+largest logit: 3e-5 at 1,000. The queries of the R heads that share a key/value head are
+concatenated along T: Q = R * T queries for each of the G key/value heads. In shapes, Q is this
+number; in formulas it is the matrix of queries.
 """
 
 import math
