@@ -21,6 +21,7 @@ from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
 PLACES = {"--peer_python": "PYTHON", "--checkout": "PATH"}
+VECTORS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # by which speeds differ
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as in launch/quickstart.sh
 
 
@@ -102,7 +103,8 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     given = [_hide_place(flag) for flag in sys.argv[1:]]
     command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     machine = {
-        "cpu": _name_processor(),
+        "cpu": _read_cpuinfo("model name") or platform.processor(),
+        "vectors": [name for name in VECTORS if name in _read_cpuinfo("flags").split()],
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
@@ -117,9 +119,8 @@ def _hide_place(flag: str) -> str:
     return f"{name}={PLACES[name]}" if equals and name in PLACES else flag
 
 
-def _name_processor() -> str:
-    """Returns the kernel's name of the processor."""
+def _read_cpuinfo(field: str) -> str:
+    """Returns what the kernel says of the first processor; empty if it says nothing."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")

@@ -9,6 +9,8 @@
 # as --config.seed=1. The same command again continues what was stopped.
 #
 # T2T_MULTI30K=FOLDER reads Multi30k from that folder instead of downloading it.
+# T2T_GENERATIONS=2 goes on: the students translate the training text, and a second generation of
+# students learns from the pairs and these translations (3: a third one, and so on).
 # T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
@@ -23,6 +25,8 @@ if [[ ${2:-} == --* || "$*" == *--config.data.directory* || "$*" == *cache_direc
     fail "RUNS comes before the flags, and T2T_MULTI30K=FOLDER names the folder of Multi30k"
 fi
 [[ ${2:-} != *://* ]] || fail "RUNS is a local folder"
+generations=${T2T_GENERATIONS:-1}
+[[ $generations =~ ^[1-9]$ ]] || fail "T2T_GENERATIONS is a number from 1 to 9"
 runs=$(realpath -m "${2:-$repository/runs/multi30k-$1}")
 text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
 [[ $runs$text != *[\'\\]* ]] || fail "RUNS and T2T_MULTI30K may not contain ' or \\"
@@ -54,18 +58,18 @@ train_teacher() {
 
 # Translates the training text of language $1 into language $2; the file keeps its name.
 translate() {
-    exec "$python" -m t2t.translate --workdir="$runs/teacher-$1-$2" --checkpoint=ema \
-        --input="$(find_text "$1")" --output="$runs/translated-$1-$2"
+    exec "$python" -m t2t.translate --workdir="$runs/$teacher-$1-$2" --checkpoint=ema \
+        --input="$(find_text "$1")" --output="$runs/$translated-$1-$2"
 }
 
 train_student() {
     local src_text tgt_text # in quotes below, since t2t reads these values as Python
     src_text=$(find_text "$1") tgt_text=$(find_text "$2")
-    train student "$1-$2" --config.training.steps=10000 --config.model.dropout=0.15 \
+    train "$student" "$1-$2" --config.training.steps="$steps" --config.model.dropout="$dropout" \
         --config.data.source=multi30k+text \
         --config.data.train_src="'$src_text'" \
-        --config.data.train_tgt="'$runs/translated-$1-$2/$(basename "$src_text")'" \
-        --config.data.train_src="'$runs/translated-$2-$1/$(basename "$tgt_text")'" \
+        --config.data.train_tgt="'$runs/$translated-$1-$2/$(basename "$src_text")'" \
+        --config.data.train_src="'$runs/$translated-$2-$1/$(basename "$tgt_text")'" \
         --config.data.train_tgt="'$tgt_text'"
 }
 
@@ -101,20 +105,24 @@ for_both() {
 announce "Teachers"
 for_both train_teacher
 
-announce "Translations of the training text"
 for language in "$src" "$tgt"; do
     [[ $(find_text "$language") ]] || fail "$text holds neither train.$language nor train.$language.gz;
 T2T_MULTI30K=FOLDER names the folder of Multi30k"
 done
-for_both translate
-
-announce "Students"
-for_both train_student
+teacher=teacher translated=translated student=student steps=10000 dropout=0.15
+for ((generation = 1; generation <= generations; generation++)); do
+    announce "Translations of the training text, generation $generation of $generations"
+    for_both translate
+    announce "Students, generation $generation of $generations"
+    for_both train_student
+    teacher=$student translated=translated$((generation + 1)) student=student$((generation + 1))
+    steps=13500 dropout=0.1
+done
 
 for direction in "$src-$tgt" "$tgt-$src"; do
     for split in validation test; do
         announce "$direction, $split split"
-        "$python" -m t2t.evaluate --workdir="$runs/student-$direction" --split=$split --checkpoint=ema
+        "$python" -m t2t.evaluate --workdir="$runs/$teacher-$direction" --split=$split --checkpoint=ema
     done
 done
 announce "Done"

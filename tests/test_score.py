@@ -98,6 +98,22 @@ def test_share_mixes_scores_and_another_direction_scores_the_source(
             assert translation.score == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
+    share: float, run: Path, list_path: Path, tmp_path: Path
+) -> None:
+    first, second, *_ = list_path.read_text("utf-8").splitlines(keepends=True)
+    number, _, text = first.split("\t")
+    incomplete = tmp_path / "list"
+    incomplete.write_text(f"{number}\t-inf\t{text}{second}", "utf-8")
+    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    [(_, found)] = rerank(scorer, run / "in.txt", incomplete, share, reverse=False)
+    scores = [translation.score for translation in found]
+    assert not np.isnan(scores).any()
+    assert (-np.inf in scores) is (share < 1)
+    assert scores == sorted(scores, reverse=True)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -3,7 +3,8 @@
 Each input file becomes a file of the same name in the output folder. Until it is complete, its
 shards are in `.NAME.shards/`, each written whole or not at all. Several processes may share the
 work: process i of n translates the shards i, i + n, i + 2n, ... and whoever finishes last joins
-them. The result is the same, byte by byte, however often the work was interrupted.
+them and removes their folder. The result is the same, byte by byte, however often the work was
+interrupted.
 """
 
 import contextlib
@@ -213,15 +214,18 @@ def _translate_shards(
     number = 0
     for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):
         shard = shards / f"{number:06d}"
-        # Another process may have joined the shards, and so removed them.
         if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
         content = translate(lines, number * shard_lines).encode()
         if target.suffix == ".gz":
             content = gzip.compress(content, mtime=0)  # parts of a .gz may follow each other
-        with explain_write_errors(ConfigError, shard):
-            write_file(shard, content)
+        try:
+            with explain_write_errors(ConfigError, shard):
+                write_file(shard, content)
+        except ConfigError:
+            if not target.exists():  # or the same part in another process was faster
+                raise
         progress.add(f"{path.name}, shard {number + 1}", len(lines), position)
     return number + 1
 

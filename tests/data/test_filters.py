@@ -14,6 +14,7 @@ from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.corpus_sources import open_split, open_training
 from t2t.data.filters import FILTERS, FilteredCorpus, filter_corpora
+from tests.full_disk import full_disk
 
 PAIRS = [
     ("a house", "ein Haus"),
@@ -164,3 +165,14 @@ def test_training_and_its_split_have_the_pairs_that_are_kept(tmp_path: Path) -> 
     assert [*open_split(data, "train")] == kept
     assert [*open_split(data, "test")] == HELD_OUT
     np.testing.assert_array_equal([*corpus.dropped.values()], [1, 1, 1, 2])
+
+
+def test_full_disk_names_the_field_and_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    message = rf"data\.cache_directory={tmp_path} cannot be written: File too large; free some"
+    parts = [PAIRS * 100, PAIRS]  # the marks of the first part exceed the disk
+    with full_disk(size=500), pytest.raises(DataError, match=message):
+        apply(["identical"], tmp_path, parts)
+    assert [*(tmp_path / "filters").iterdir()] == []
+    first, second = apply(["identical"], tmp_path, parts)
+    assert first.dropped == {"identical": 100}
+    assert second.dropped == {"identical": 1}

@@ -12,6 +12,7 @@ from t2t.data import corpus_sources, hugging_face, hugging_face_rows
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.preparation import check_prepared, is_large
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
+from tests.full_disk import full_disk
 
 pytest.importorskip("datasets")
 
@@ -49,6 +50,15 @@ def test_rows_are_copied_once_and_again_when_a_file_changes(
         assert [*open_train(tmp_path, path)] == [("a", "b")]
     write_bytes(path, to_tsv([("a", "b"), ("c", "d")]))
     assert [*open_train(tmp_path, path)] == [("a", "b"), ("c", "d")]
+
+
+def test_full_disk_leaves_no_part_of_a_copy(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS * 1000))
+    message = "cannot be written: File too large; free some .*; data.cache_directory sets the"
+    with full_disk(size=5000), pytest.raises(DataError, match=message):
+        open_train(tmp_path, path)
+    assert [*(tmp_path / "cache" / "hf").iterdir()] == []
+    assert [*open_train(tmp_path, path)] == PAIRS * 1000
 
 
 def test_file_that_changes_while_it_is_read_is_refused(

@@ -163,6 +163,25 @@ def test_processes_at_work_at_the_same_time_give_the_same_files(
     assert read(tmp_path) == expected
 
 
+def test_a_part_that_is_started_twice_ends_well_in_both(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    make_inputs(tmp_path)
+    inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
+    translated: list[int] = []
+
+    def translate_late(lines: list[bytes], first: int) -> str:
+        if not translated:  # meanwhile another process finishes and joins everything
+            assert run(tmp_path) == expected
+        translated.append(first)
+        return shout(lines, first)
+
+    translate_files(inputs, {"beam": 4}, translate_late, 5)
+    assert translated == [0]
+    assert read(tmp_path) == expected
+    assert not [*(tmp_path / "out").glob(".*")]
+
+
 def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_inputs(tmp_path)
     with caplog.at_level(logging.INFO):

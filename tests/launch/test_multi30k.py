@@ -27,14 +27,14 @@ esac
 """
 
 
-def start_multi30k(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start_multi30k(folder: Path, *arguments: str, generations: str = "1") -> subprocess.Popen[str]:
     for name in ("train.en.gz", "train.de"):
         (folder / name).touch()
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin" / "python").write_text(RECORDER)
     (folder / "bin" / "python").chmod(0o755)
     names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
-    names["T2T_MULTI30K"] = str(folder)
+    names |= {"T2T_MULTI30K": str(folder), "T2T_GENERATIONS": generations}
     return subprocess.Popen(
         [ROOT / "launch" / "multi30k.sh", *arguments],
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
@@ -44,9 +44,9 @@ def start_multi30k(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run_multi30k(folder: Path, *arguments: str) -> tuple[int, str]:
+def run_multi30k(folder: Path, *arguments: str, generations: str = "1") -> tuple[int, str]:
     """Returns the exit status and what was printed as errors."""
-    process = start_multi30k(folder, *arguments)
+    process = start_multi30k(folder, *arguments, generations=generations)
     _, errors = process.communicate(timeout=60)
     return process.returncode, errors
 
@@ -70,6 +70,27 @@ def test_students_learn_from_translations_in_both_directions(tmp_path: Path) -> 
         ("src", f"{translated}de-en/train.de"),
         ("tgt", str(tmp_path / "train.de")),
     ]
+
+
+def test_students_of_the_second_generation_learn_from_what_those_of_the_first_translate(
+    tmp_path: Path,
+) -> None:
+    assert run_multi30k(tmp_path, "en-de", str(tmp_path / "runs"), generations="2") == (0, "")
+    commands = (tmp_path / "programs.log").read_text().splitlines()
+    runs = [re.findall(rf"--workdir={tmp_path}/runs/(\w+)-", command)[0] for command in commands]
+    assert runs == [
+        *["teacher"] * 4,  # training and translation, each in both directions
+        *["student"] * 4,
+        *["student2"] * 2,
+        *["student2"] * 4,  # evaluation on two splits
+    ]
+    assert all("/translated-" in command for command in commands[4:6])
+    assert all("/translated2-" in command for command in commands[6:8])
+    for command in commands[8:10]:
+        assert "/translated2-en-de/train.en.gz'" in command
+        assert "/translated2-de-en/train.de'" in command
+        assert "/translated-" not in command
+        assert "--config.training.steps=13500 --config.model.dropout=0.1 " in command
 
 
 def test_students_do_not_start_without_both_teachers(tmp_path: Path) -> None:
@@ -113,3 +134,9 @@ def test_multi30k_explains_wrong_arguments(
     status, errors = run_multi30k(tmp_path, *arguments)
     assert status == 1
     assert message in errors
+
+
+def test_multi30k_explains_a_wrong_number_of_generations(tmp_path: Path) -> None:
+    status, errors = run_multi30k(tmp_path, "en-de", generations="two")
+    assert status == 1
+    assert "T2T_GENERATIONS is a number from 1 to 9" in errors

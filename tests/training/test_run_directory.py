@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import errno
 import gc
-import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from t2t.config.fields import Config
 from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
 from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
+from tests.full_disk import full_disk
 from tests.training.toy_run import (
     CONFIG,
     assert_same,
@@ -27,17 +27,6 @@ from tests.training.toy_run import (
 
 # Where its files break, Orbax leaves unfinished work behind, which complains when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """No file can grow beyond 300 bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture(scope="module", autouse=True)
