@@ -42,7 +42,7 @@ from t2t.storage.paths import (
     measure_size,
 )
 
-_FORMAT = 2  # increase it when rows are read differently: caches keep copies
+_FORMAT = 3  # increase it when rows are read differently: caches keep copies
 
 
 def list_hf_splits(data: DataConfig) -> tuple[str, ...]:

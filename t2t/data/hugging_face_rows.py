@@ -137,8 +137,10 @@ def read_sides(source: RowSource, data: DataConfig) -> Iterator[list[list[str]]]
             count += len(sides[0])
         if not count and source.path:
             raise DataError(f"{source.origin} has no rows; remove it from data.hf_files")
-        if source.path and _find_format(source.path)[0] == "csv":
-            _check_fields(source.path)
+        if source.path:
+            _check_end(source.path)
+            if _find_format(source.path)[0] == "csv":
+                _check_fields(source.path)
 
 
 def _read_column(
@@ -219,6 +221,24 @@ def _find_broken_line(path: Path) -> None:
             ) from None
         except ValueError as error:
             raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+
+
+def _check_end(path: Path) -> None:
+    """Raises `DataError` if a .zst file ends within a frame, which its decompressor ignores."""
+    if path.suffix.lower() != ".zst":
+        return
+    import zstandard  # here because only these files need it
+
+    frame = None
+    with fsspec.open(str(path), "rb") as file:
+        while block := file.read(1 << 20):
+            while block:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                frame.decompress(block)
+                block = frame.unused_data
+                frame = None if frame.eof else frame
+    if frame:
+        raise DataError(f"{path} cannot be read: it is cut off; fetch it again")
 
 
 def _check_fields(path: Path) -> None:

@@ -27,6 +27,7 @@ TIMED_OUT = 124  # exit status: what a program waited for did not come, as of th
 # that of SIGABRT, by which JAX ends a process that has lost another.
 LOST = 134
 LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
+_interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
 _UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
@@ -196,6 +197,9 @@ def run(
             _leave_in_time(INTERRUPTED)
             return _fail("interrupted", INTERRUPTED)
         except Exception as error:
+            if _interruptions:  # some packages turn a KeyboardInterrupt into an ImportError
+                _leave_in_time(INTERRUPTED)
+                return _fail("interrupted", INTERRUPTED)
             message = _explain(error)
             status = (LOST if _is_unanswered(error) else 2) if message else 1
             _leave_in_time(status)
@@ -253,15 +257,26 @@ def _handle_signals() -> None:
     """Makes SIGTERM and SIGINT raise `KeyboardInterrupt`; an ignored SIGINT stays ignored.
 
     asyncio replaces Python's default SIGINT handler, so a Ctrl-C within Orbax would be lost. It
-    leaves other handlers alone, such as this one.
+    leaves other handlers alone, such as this one. Python ignores what is raised in a callback of the
+    garbage collector (JAX has one), so a `KeyboardInterrupt` there is raised again later.
     """
+    report = sys.unraisablehook
+
+    def repeat_interrupt(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        else:
+            report(ignored)
+
+    sys.unraisablehook = repeat_interrupt
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
-    del number, frame
+    del frame
+    _interruptions.append(number)
     raise KeyboardInterrupt
 
 

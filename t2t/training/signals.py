@@ -66,15 +66,19 @@ def hold_signals() -> Iterator[None]:
     """A context that delays SIGINT and SIGTERM until its end.
 
     Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads. With several processes SIGTERM is
-    left to JAX (`Interruption`).
+    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
+    several processes SIGTERM is left to JAX (`Interruption`).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
     numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
-    previous = {n: signal.signal(n, lambda number, _: received.append(number)) for n in numbers}
+    previous = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

@@ -1,6 +1,5 @@
 """Formats of files, and what is wrong with them."""
 
-import gzip
 import os
 from pathlib import Path
 
@@ -154,11 +153,27 @@ def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
         open_train(tmp_path, first, second)
 
 
-def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv.gz"
-    path.write_bytes(gzip.compress(os.urandom(99).hex().encode() + to_tsv(PAIRS * 999))[:-20])
-    with pytest.raises(DataError, match=r"a\.tsv\.gz cannot be read.*: "):
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+def test_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
+    pairs = [(os.urandom(20).hex(), os.urandom(20).hex()) for _ in range(5_000)]
+    path = write_bytes(tmp_path / f"a.tsv{suffix}", to_tsv(pairs))
+    assert len(open_train(tmp_path, path)) == len(pairs)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DataError, match=rf"a\.tsv{suffix} cannot be read.*: "):
         open_train(tmp_path, path)
+
+
+def test_zst_file_of_several_frames_is_read(tmp_path: Path) -> None:
+    first = write_bytes(tmp_path / "a.tsv.zst", to_tsv(PAIRS))
+    second = write_bytes(tmp_path / "b.tsv.zst", to_tsv(PAIRS, header=""))
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    assert [*open_train(tmp_path, first)] == PAIRS * 2
+    os.truncate(first, first.stat().st_size - 1)
+    with pytest.raises(DataError, match="it is cut off; fetch it again"):
+        open_train(tmp_path, first)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.tsv does not exist; data\.hf_files names it"):
         open_train(tmp_path, tmp_path / "none.tsv")
 

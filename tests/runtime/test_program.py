@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 # A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
-import logging, os, signal, sys, warnings
+import gc, logging, os, signal, sys, time, warnings
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.config.fields import ConfigError
@@ -31,6 +31,17 @@ def lose():
         raise RuntimeError("UNAVAILABLE: connection to coordination service was lost")
     except RuntimeError as error:
         raise DataError("checkpoint 5 could not be written") from error
+
+def collect():
+    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))
+    gc.collect()
+    time.sleep(20)
+
+def replace():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise ImportError("a module could not be initialised")
 
 def talk():
     logging.getLogger("t2t.train").info("from %s", "us")
@@ -50,6 +61,8 @@ ACTIONS = {
     "client": lambda: fail(type("HttpError", (Exception,), {"__module__": "gcsfs.retry"})("503")),
     "SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGTERM in a callback": collect,
+    "SIGTERM in an import": replace,
 }
 
 def main():
@@ -203,6 +216,8 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("client", 2, "the bucket cannot be used: HttpError: 503\n"),
         ("SIGINT", INTERRUPTED, "interrupted\n"),
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
+        ("SIGTERM in a callback", INTERRUPTED, "interrupted\n"),
+        ("SIGTERM in an import", INTERRUPTED, "interrupted\n"),
     ],
 )
 def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:

@@ -48,6 +48,13 @@ def test_ignored_signal_stays_ignored() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
+def test_ignored_signal_hides_no_other() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with pytest.raises(KeyboardInterrupt), hold_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_another_thread_holds_nothing() -> None:
     found = []
 
