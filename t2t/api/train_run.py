@@ -32,7 +32,7 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
-from t2t.training.provenance import check_corpora, record_start
+from t2t.training.provenance import check_corpora, check_vocabulary, record_start
 from t2t.training.run_directory import (
     RunError,
     list_steps,
@@ -93,6 +93,7 @@ def train_on_mesh(
     The run directory is open and locked, and `mesh` is set.
     """
     vocabulary = make_vocabulary(config, workdir, corpora)
+    check_vocabulary(workdir, vocabulary)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     structure, described = describe_state(config, optimizer, *sizes)

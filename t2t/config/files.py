@@ -61,6 +61,6 @@ def load_config(path: Path) -> Config:
         values = json.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     return validate(build_config(values, f"{path}: "))

@@ -257,8 +257,8 @@ def _handle_signals() -> None:
     """Makes SIGTERM and SIGINT raise `KeyboardInterrupt`; an ignored SIGINT stays ignored.
 
     asyncio replaces Python's default SIGINT handler, so a Ctrl-C within Orbax would be lost. It
-    leaves other handlers alone, such as this one. Python ignores what is raised in a callback of the
-    garbage collector (JAX has one), so a `KeyboardInterrupt` there is raised again later.
+    leaves other handlers alone, such as this one. Python ignores what is raised in a callback of
+    the garbage collector (JAX has one), so a `KeyboardInterrupt` there is raised again later.
     """
     report = sys.unraisablehook
 

@@ -37,14 +37,15 @@ def request_stop(workdir: Path, reason: str) -> None:
 
 
 def read_stop_request(workdir: Path) -> StopRequest | None:
-    """Returns the request, or None.
+    """Returns the request, or None; an empty file, as `touch` makes it, is one, too.
 
     Raises:
         RunError: the request cannot be read.
     """
     path = find_stop_file(workdir)
     try:
-        return StopRequest(**json.loads(path.read_text()))
+        text = path.read_text()
+        return StopRequest(**json.loads(text)) if text.strip() else StopRequest("no reason given")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

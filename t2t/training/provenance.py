@@ -91,6 +91,16 @@ def check_corpora(
             )
 
 
+def check_vocabulary(workdir: Path, vocabulary: Vocabulary) -> None:
+    """Raises `RunError` if a run with checkpoints began with another vocabulary."""
+    entries = read_ledger(workdir) if list_steps(workdir) else []
+    if entries and entries[-1]["vocabulary"] != vocabulary.fingerprint():
+        raise RunError(
+            f"{workdir}/vocab is not the vocabulary of this run's checkpoints; restore it from a "
+            "copy of the run, or choose another --workdir"
+        )
+
+
 def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
     return [
         {"name": part.name, "pairs": len(part), "sha256": part.fingerprint()}

@@ -19,7 +19,7 @@ from t2t.config.fields import Config, DecodingConfig, TrainingConfig
 from t2t.config.files import differences, load_config, save_config
 from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.runtime.distributed import is_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.storage.atomic_files import explain_write_errors, make_folder, remove_folder
 from t2t.storage.bucket_lock import LockedError, lock_in_bucket
 from t2t.storage.paths import is_bucket
 
@@ -127,6 +127,8 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
                     raise RunError(f"{refusal} (the lock is held by {error})") from None
             else:
                 folder.mkdir(parents=True, exist_ok=True)
+                if (folder / "lock").is_dir():  # that of a bucket, from which the run was copied
+                    remove_folder(folder / "lock")
                 file = held.enter_context((folder / "lock").open("w"))
                 try:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -163,6 +165,11 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
             f"training.schedule_start={config.training.schedule_start} needs a run that has come "
             f"to this step, but {workdir} holds checkpoint {last}; leave it at 0, and extend the "
             "run with --extend when it is finished"
+        )
+    if last and not path.exists():
+        raise RunError(
+            f"{path} is missing, without which checkpoint {last} cannot be continued; restore it "
+            "from a copy of the run, or choose another --workdir"
         )
     if path.exists() and ((workdir / "vocab").exists() or last):
         saved = load_config(path)

@@ -144,8 +144,9 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "config.json")
 
 
-def test_broken_json_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model": ')
+@pytest.mark.parametrize("content", [b'{"model": ', b"\xff"])
+def test_broken_json_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"config\.json is not JSON"):
         load_config(tmp_path / "config.json")
 

@@ -84,6 +84,14 @@ def test_write_errors_say_why_and_what_to_do(error: OSError, message: str) -> No
         raise error
 
 
+def test_full_disk_of_this_machine_is_not_the_bucket_s_fault() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"^gs://b/run cannot .*; free some space in /.*TMPDIR"),
+        explain_write_errors(RuntimeError, "gs://b/run"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left")
+
+
 def test_missing_space_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
     require_space(tmp_path, 1)
     with (

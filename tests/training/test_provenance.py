@@ -14,10 +14,11 @@ import pytest
 
 from t2t.config.fields import Config
 from t2t.data.corpus import ListCorpus
-from t2t.data.tokenizer import Vocabulary
+from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.training import provenance
 from t2t.training.provenance import (
     check_corpora,
+    check_vocabulary,
     find_revision,
     read_ledger,
     record_start,
@@ -108,6 +109,16 @@ def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -
     check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]}, ())
     with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
         check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]}, ())
+
+
+def test_vocabulary_that_was_replaced_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    other = Vocabulary(vocabulary.src, Tokenizer(vocabulary.src.model, "of its own"))
+    record(tmp_path, vocabulary)
+    check_vocabulary(tmp_path, other)  # no checkpoint depends on it
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_vocabulary(tmp_path, vocabulary)
+    with pytest.raises(RunError, match="vocab is not the vocabulary of this run's checkpoints"):
+        check_vocabulary(tmp_path, other)
 
 
 def test_ledger_that_cannot_be_written_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:

@@ -51,8 +51,7 @@ def test_ignored_signal_stays_ignored() -> None:
 def test_ignored_signal_hides_no_other() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with pytest.raises(KeyboardInterrupt), hold_signals():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
+        _ = [os.kill(os.getpid(), number) for number in NUMBERS]
 
 
 def test_another_thread_holds_nothing() -> None:
