@@ -3,12 +3,13 @@
 
     launch/local.py --processes=2 --devices=2 -- python -m t2t.train --config=... --workdir=...
 
-Each process gets the flags to find the others. Ctrl-C and SIGTERM are passed on to all of them. If
-one fails, the others get a minute to stop by themselves before they are killed; the launcher exits
-with the status of the one that failed.
+Each process gets the flags to find the others. Ctrl-C, SIGTERM and the end of the terminal reach
+all of them as SIGTERM. If one fails, the others get a minute to stop by themselves before they are
+killed; the launcher exits with the status of the one that failed.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -34,6 +35,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if shutil.which(arguments.command[0]) is None:
         parser.error(f"{arguments.command[0]} is no program on the PATH")
+    if arguments.processes < 1:
+        parser.error(f"--processes={arguments.processes} must be at least 1")
     environment = dict(os.environ)
     if arguments.devices:
         flag = f"--xla_force_host_platform_device_count={arguments.devices}"
@@ -52,12 +55,13 @@ def main() -> int:
             threading.Thread(target=copy_lines, args=(number, source, target.buffer)).start()
 
     def pass_on(received: int, frame: types.FrameType | None) -> None:
-        del frame
+        del received, frame
         for process in processes:
-            process.send_signal(signal.SIGTERM if received == signal.SIGINT else received)
+            process.send_signal(signal.SIGTERM)
 
-    for received in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(received, pass_on)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, pass_on)
     return wait(processes)
 
 
@@ -72,8 +76,11 @@ def find_port() -> int:
 def copy_lines(number: int, source: IO[bytes], target: IO[bytes]) -> None:
     """Copies lines, each with the number of its process in front."""
     for line in source:
-        target.write(b"[%d] %s" % (number, line))
-        target.flush()
+        with contextlib.suppress(
+            OSError
+        ):  # of a full disk; the process may not wait for its reader
+            target.write(b"[%d] %s" % (number, line))
+            target.flush()
 
 
 def wait(processes: list[subprocess.Popen[bytes]]) -> int:

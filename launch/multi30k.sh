@@ -29,7 +29,7 @@ generations=${T2T_GENERATIONS:-1}
 [[ $generations =~ ^[1-9]$ ]] || fail "T2T_GENERATIONS is a number from 1 to 9"
 runs=$(realpath -m "${2:-$repository/runs/multi30k-$1}")
 text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
-[[ $runs$text != *[\'\\]* ]] || fail "RUNS and T2T_MULTI30K may not contain ' or \\"
+[[ $runs$text != *[\'\\,]* ]] || fail "RUNS and T2T_MULTI30K may not contain ' or \\ or a comma"
 shift $(($# < 2 ? $# : 2))
 flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"

@@ -16,6 +16,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 [[ ${1:-} != *://* ]] || fail "RUN is a local folder; into a bucket train with python -m t2t.train"
 run=${1:-$repository/runs/quickstart}
 [[ $run == /* ]] || run=$PWD/$run
+[[ $run != *,* ]] || fail "RUN may not contain a comma, which separates runs of an ensemble: $run"
 shift $(($# > 0))
 cd "$repository"
 make_environment "${T2T_REQUIREMENTS:-requirements.txt}"

@@ -7,6 +7,7 @@ recipe. --config.FIELD=VALUE applies to all rows. The same command again continu
 and keeps its finished runs. The results are written to DIR/report.md and DIR/report.html.
 """
 
+import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -27,7 +28,12 @@ def main() -> int:
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.directions import choose_direction
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
-    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol, list_recorded
+    from t2t.sweeps.sweep_directory import (
+        EvaluationProtocol,
+        check_protocol,
+        list_recorded,
+        read_protocol,
+    )
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import make_runs, read_rows, select
 
@@ -41,7 +47,11 @@ def main() -> int:
     if idle:
         _log.info("skipped, since they do not change the base: %s", ", ".join(idle))
     if values.report:
-        print(write_report(workdir, list_recorded(workdir, runs), measure))
+        protocol = read_protocol(workdir)
+        if values.measure:
+            protocol = dataclasses.replace(protocol, measure=measure)
+        check_protocol(protocol, runs)
+        print(write_report(workdir, list_recorded(workdir, runs), protocol.measure))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")

@@ -187,9 +187,21 @@ def test_program_that_does_not_exist_is_one_message() -> None:
     assert "no-such-program is no program on the PATH" in done.stderr
 
 
+def test_program_whose_output_cannot_be_written_ends() -> None:
+    program = "print('\\n' * 200_000); print('end', end='\\n' * 200_000)"  # more than a pipe holds
+    command = ["launch/local.py", "--processes=1", "--", sys.executable, "-c", program]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=full, timeout=60)
+    assert done.returncode in (0, 120)  # 120: Python could not write what was left at its end
+
+
 @pytest.mark.parametrize(
     ("run", "message"),
-    [("--config.seed=1", "RUN comes before the flags"), ("gs://b/run", "RUN is a local folder")],
+    [
+        ("--config.seed=1", "RUN comes before the flags"),
+        ("gs://b/run", "RUN is a local folder"),
+        ("a,b", "RUN may not contain a comma"),
+    ],
 )
 def test_quickstart_refuses_what_is_no_folder(run: str, message: str) -> None:
     quickstart = ROOT / "launch" / "quickstart.sh"

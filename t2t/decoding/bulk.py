@@ -8,11 +8,13 @@ interrupted.
 """
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import itertools
 import json
 import logging
+import os
 import shutil
 import time
 import zlib
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
+from t2t.storage.paths import find_version
 
 _log = logging.getLogger(__name__)
 
@@ -128,13 +131,15 @@ def translate_files(
 
     Raises:
         ConfigError: the output folder was made with other settings or cannot be written, or a file
-            is damaged.
+            is damaged or changed while it was translated.
         OSError: a file cannot be read or written.
     """
+    versions = {path: find_version(path) for path in inputs}
     hashes = {path.name: _hash_file(path) for path in inputs}
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
-    check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
+    with _lock(folder):
+        check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
         if target not in unfinished.values():
@@ -143,9 +148,23 @@ def translate_files(
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
         count = _translate_shards(path, target, translate, shard_lines, part, progress)
+        if find_version(path) != versions[path]:
+            raise ConfigError(f"--input: {path} changed while it was read; use another --output")
         with explain_write_errors(ConfigError, target):
             _join_shards(target, count)
         progress.finish(path)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing the settings, where the file system can lock folders."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _hash_file(path: Path) -> str:

@@ -66,7 +66,7 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     """Turns the path of a run directory into a `Path`; `flag` is where the user gave it.
 
     Raises:
-        PathError: as `make_path`, or the path is empty, or Orbax cannot write checkpoints there.
+        PathError: as `make_path`, or the path is empty, or Orbax cannot keep checkpoints there.
     """
     if not os.fspath(text):
         raise PathError(f"{flag} is empty; name a folder")
@@ -75,6 +75,11 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
         raise PathError(
             f"{flag}={path}: Orbax, which writes checkpoints, knows gs:// and local folders but "
             "not s3://; corpora, caches and outputs may be in s3://"
+        )
+    if re.search(r"[][*?\\]", str(make_absolute(path))):
+        raise PathError(
+            f"{flag}={make_absolute(path)}: Orbax takes [ ] * ? and \\ for a pattern and would not "
+            "find its checkpoints again; choose a path without them"
         )
     return path
 

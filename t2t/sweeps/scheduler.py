@@ -22,6 +22,7 @@ from t2t.storage.growing_files import GrowingFiles
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
     find_failure,
+    find_other_fields,
     find_score,
     lock_sweep,
     open_sweep,
@@ -150,11 +151,11 @@ class Scheduler:
             return
         self._jobs.remove(job)
         trained = job.stage == "training" and status in (0, STOPPED_EARLY)
-        reason = (
-            f"{job.stage} failed: {self._find_reason(job, status)}"
-            if status and not trained
-            else None
-        )
+        reason = None
+        if status and not trained:
+            reason = f"{job.stage} failed: {self._find_reason(job, status)}"
+        elif trained and (changed := find_other_fields(self._programs.workdir, job.run)):
+            reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
         job.logs.close()
         if reason:
             write_file(find_failure(self._programs.workdir, job.run), f"{reason}\n")
@@ -175,7 +176,11 @@ class Scheduler:
         return (raised or lines or [f"exit status {status}"])[-1]
 
     def _stop(self) -> None:
-        """Tells all processes to save and stop, and waits; a second interrupt kills them."""
+        """Tells all processes to save and stop, and waits; a second Ctrl-C kills them.
+
+        A second SIGTERM has no effect: launchers may send several.
+        """
+        previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for job in self._jobs:
             job.process.terminate()
         try:
@@ -186,6 +191,8 @@ class Scheduler:
             for job in self._jobs:
                 job.process.kill()
             raise
+        finally:
+            signal.signal(signal.SIGTERM, previous)
 
 
 def _estimate_cost(run: Run) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.files import differences, load_config
 from t2t.config.measures import CASED_MEASURES
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import write_file
@@ -75,6 +76,15 @@ def find_failure(workdir: Path, run: Run) -> Path:
     return workdir / run.name / "failure.txt"
 
 
+def find_other_fields(workdir: Path, run: Run) -> list[str]:
+    """Returns the fields in which a trained run's config is not the row's, but for locations.
+
+    Training reads the recipe itself, which somebody may have edited since the sweep began.
+    """
+    found = differences(run.config, load_config(workdir / run.name / "config.json"))
+    return [line for line in found if not line.startswith(LOCATION_FIELDS)]
+
+
 @contextlib.contextmanager
 def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
     """Creates and locks the directory of a sweep; yields the lock's file descriptor.
@@ -102,7 +112,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
     """
     path = workdir / "sweep.json"
     requested = _describe(runs)
-    saved: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
+    saved: dict[str, Any] = _read(workdir) if path.exists() else {"runs": {}}
     changed = [
         f"--{name}: {saved[name]!r} -> {value!r}"
         for name, value in vars(protocol).items()
@@ -113,18 +123,40 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
     write_file(path, json.dumps(content, indent=2) + "\n")
 
 
+def read_protocol(workdir: Path) -> EvaluationProtocol:
+    """Returns the protocol that sweep.json records.
+
+    Raises:
+        RunError: there is no sweep.json, or it is damaged.
+    """
+    names = [field.name for field in dataclasses.fields(EvaluationProtocol)]
+    saved = _read(workdir)
+    return EvaluationProtocol(**{name: saved[name] for name in names if name in saved})
+
+
 def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
     """Returns those of `runs` that are recorded in sweep.json.
 
     Raises:
-        RunError: there is no sweep.json, or it has other configs for these runs.
+        RunError: there is no sweep.json, it is damaged, or has other configs for these runs.
     """
-    path = workdir / "sweep.json"
-    if not path.exists():
-        raise RunError(f"{workdir} holds no sweep; leave out --report to start one")
-    saved = json.loads(path.read_text())["runs"]
+    saved = _read(workdir)["runs"]
     _check_same(workdir, saved, _describe(runs))
     return [run for run in runs if run.name in saved]
+
+
+def _read(workdir: Path) -> dict[str, Any]:
+    path = workdir / "sweep.json"
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text())
+        _ = saved["runs"], saved["split"], saved["checkpoint"]
+    except FileNotFoundError:
+        raise RunError(f"{workdir} holds no sweep; leave out --report to start one") from None
+    except (ValueError, KeyError, TypeError):
+        raise RunError(
+            f"{path} is damaged; remove it, and the same sweep writes it again and keeps its runs"
+        ) from None
+    return saved
 
 
 def _check_same(

@@ -2,10 +2,13 @@
 
 import errno
 import gzip
+import json
 import logging
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,43 @@ def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCapt
     assert messages[0].startswith("a.txt, shard 1: 5 lines translated, ")
     assert messages[0].endswith(" left")
     assert messages[-1].endswith("about 0:00:00 left")
+
+
+def test_processes_with_other_files_keep_each_others_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_inputs(tmp_path)
+    barrier = threading.Barrier(2)
+
+    def write_late(path: Path, content: str) -> None:
+        time.sleep(0.2)
+        write_file(path, content)
+
+    def work(name: str) -> None:
+        barrier.wait()
+        translate_files(find_inputs([str(tmp_path / name)], tmp_path / "out"), {}, shout, 50)
+
+    monkeypatch.setattr(bulk, "write_file", write_late)
+    threads = [threading.Thread(target=work, args=[name]) for name in ("a.txt", "b.txt.gz")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
+    assert settings["inputs"].keys() == {"a.txt", "b.txt.gz"}
+
+
+def test_input_that_changes_while_it_is_translated_is_refused(tmp_path: Path) -> None:
+    make_inputs(tmp_path)
+    path = tmp_path / "a.txt"
+
+    def edit(lines: list[bytes], first: int) -> str:
+        path.write_bytes(b"".join(LINES) + b"more\n")
+        return shout(lines, first)
+
+    with pytest.raises(ConfigError, match=r"a\.txt changed while it was read; use another"):
+        translate_files(find_inputs([str(path)], tmp_path / "out"), {}, edit, 50)
+    assert not (tmp_path / "out" / "a.txt").exists()
 
 
 def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def test_a_signal_stops_both_directions_once(tmp_path: Path) -> None:
         (["en-de", "--config.seed=1"], "RUNS comes before the flags"),
         (["en-de", "gs://bucket/runs"], "RUNS is a local folder"),
         (["en-de", "it's"], "RUNS and T2T_MULTI30K may not contain ' or \\"),
+        (["en-de", "a,b"], "RUNS and T2T_MULTI30K may not contain ' or \\ or a comma"),
     ],
     ids=str,
 )

@@ -67,6 +67,19 @@ def test_empty_run_directory_is_not_the_current_folder() -> None:
         make_run_path("")
 
 
+@pytest.mark.parametrize("name", ["run [1]", "run*", "run?", "run\\"])
+def test_run_directory_is_no_pattern(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Orbax writes checkpoints into "run [1]" and does not find them again."""
+    with pytest.raises(PathError, match=r"--workdir=/.*; choose a path without them"):
+        make_run_path(name)
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(PathError, match="choose a path without them"):
+        make_run_path("run")
+
+
 @pytest.mark.parametrize(("scheme", "file"), [("gs", "gcs"), ("s3", "s3")])
 def test_missing_client_is_named_with_the_command_that_installs_it(
     scheme: str, file: str, monkeypatch: pytest.MonkeyPatch

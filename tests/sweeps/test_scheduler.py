@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.files import override, save_config
+from t2t.storage.atomic_files import make_folder
 from t2t.sweeps.scheduler import Programs, Scheduler, assign_resources, find_gpus, uses_tpu
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score, lock_sweep
 from t2t.sweeps.sweep_progress import Progress
@@ -60,6 +62,10 @@ def runs() -> list[Run]:
 
 def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
     programs = ShortPrograms(workdir, "recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
+    for run in runs:  # as training does
+        make_folder(workdir / run.name)
+        if not (workdir / run.name / "config.json").exists():
+            save_config(run.config, workdir / run.name / "config.json")
     with lock_sweep(workdir, shared=False) as lock:
         progress = Progress(workdir, runs, "bleu")
         Scheduler(programs, workers, lock, progress).work(runs)
@@ -162,6 +168,21 @@ def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list
     assert find_score(tmp_path, runs[0]).exists()
 
 
+def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list[Run]) -> None:
+    folder = tmp_path / runs[1].name
+    folder.mkdir()
+    save_config(
+        override(runs[1].config, {"model.d_ff": 8, "data.directory": "/else"}),
+        folder / "config.json",
+    )
+    work(tmp_path, runs)
+    assert find_failure(tmp_path, runs[1]).read_text() == (
+        "not as in sweep.json, since the recipe has changed: model.d_ff: 2048 -> 8\n"
+    )
+    assert not find_score(tmp_path, runs[1]).exists()
+    assert find_score(tmp_path, runs[0]).exists()
+
+
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     tmp_path: Path, runs: list[Run]
 ) -> None:
@@ -171,12 +192,13 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     assert not any(find_failure(tmp_path, run).exists() for run in runs)
 
 
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 2], ids=["^C", "TERM"])
 def test_interrupted_sweep_waits_until_its_programs_have_saved(
-    tmp_path: Path, runs: list[Run]
+    tmp_path: Path, runs: list[Run], signals: list[signal.Signals]
 ) -> None:
     saving = (
         "import pathlib, signal, time\n"
-        "def save(*_):\n    time.sleep(0.3); pathlib.Path({path!r}).touch(); exit(75)\n"
+        "def save(*_):\n    time.sleep(0.8); pathlib.Path({path!r}).touch(); exit(75)\n"
         "signal.signal(signal.SIGTERM, save)\npathlib.Path({path!r} + '-up').touch()\n"
         "time.sleep(60)"
     )
@@ -185,11 +207,15 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
     def interrupt() -> None:
         while not all(Path(f"{place}-up").exists() for place in places.values()):
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        for number in signals:
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)
 
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         work(tmp_path, runs, 2, **{n: saving.format(path=place) for n, place in places.items()})
+    signal.signal(signal.SIGTERM, previous)
     assert all(Path(place).exists() for place in places.values())
     assert not any(find_failure(tmp_path, run).exists() for run in runs)
 

@@ -17,6 +17,7 @@ from t2t.sweeps.sweep_directory import (
     list_recorded,
     lock_sweep,
     open_sweep,
+    read_protocol,
 )
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.run_directory import RunError
@@ -102,6 +103,20 @@ def test_rows_may_name_their_own_checkpoint() -> None:
 def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="holds no sweep; leave out --report to start one"):
         list_recorded(tmp_path, make())
+
+
+def test_report_has_the_protocol_of_the_sweep(tmp_path: Path) -> None:
+    protocol = EvaluationProtocol("test", "avg:5", "chrf", "en-de")
+    open_sweep(tmp_path, make(), protocol)
+    assert read_protocol(tmp_path) == protocol
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"runs": {}}'])
+def test_damaged_sweep_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    for act in (lambda: open_sweep(tmp_path, make(), PROTOCOL), lambda: read_protocol(tmp_path)):
+        with pytest.raises(RunError, match=r"sweep\.json is damaged; remove it, and the same"):
+            act()
 
 
 def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(tmp_path: Path) -> None:
