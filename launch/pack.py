@@ -40,7 +40,9 @@ def pack(target: IO[bytes]) -> dict[str, object]:
     }
     with tarfile.open(fileobj=target, mode="w|gz") as archive:
         for name in sorted(set(listed.split("\0")) - {"", "REVISION"}):
-            if (ROOT / name).exists() or (ROOT / name).is_symlink():  # not if it was deleted
+            if name.endswith("/"):
+                print(f"{name} is a git repository of its own: left out", file=sys.stderr)
+            elif (ROOT / name).exists() or (ROOT / name).is_symlink():  # not if it was deleted
                 archive.add(ROOT / name, name, recursive=False)
         content = json.dumps(revision).encode()
         entry = tarfile.TarInfo("REVISION")

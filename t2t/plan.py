@@ -99,7 +99,10 @@ if __name__ == "__main__":
         required=True,
     )
     flags.DEFINE_integer(
-        "slices", 1, "Plan for so many TPU slices, which the data centre's network joins."
+        "slices",
+        1,
+        "Plan for so many TPU slices, which the data centre's network joins.",
+        lower_bound=1,
     )
     flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
     flags.DEFINE_bool(

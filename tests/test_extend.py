@@ -76,6 +76,15 @@ def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
         extend(run, 4)
 
 
+def test_registered_schedule_has_no_warm_up_of_ours(
+    run: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t.training.extension.validate", lambda config: config)
+    training = dataclasses.replace(config.training, schedule="of a plugin")
+    extended = extend(run, 4, dataclasses.replace(config, training=training))
+    assert extended.training.steps == config.training.steps + 4
+
+
 @pytest.mark.equality
 def test_interrupted_extension_is_the_same_bit_for_bit(
     run: Path, extended: Path, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,8 @@ def import_plugins(modules: Sequence[str]) -> None:
         ConfigError: one of them cannot be found.
     """
     for module in modules:
+        if not module:
+            raise ConfigError("plugins: the name of a module is empty; leave it out")
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:

@@ -122,6 +122,9 @@ def search_meshes(
     Returns (plans, refused). Plans that fit come first, sorted by `MeshPlan.compared_seconds`; the
     order of plans with equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the
     reason why it is invalid.
+
+    Raises:
+        ConfigError: all meshes are invalid.
     """
     plans, refused = [], {}
     for mesh in list_meshes(len(topology.devices)):
@@ -130,6 +133,9 @@ def search_meshes(
             plans.append(plan_mesh(own, topology, mean_length=mean_length, all_shapes=all_shapes))
         except ConfigError as error:
             refused[describe_mesh(dataclasses.asdict(mesh))] = str(error)
+    if not plans:
+        first, reason = next(iter(refused.items()))
+        raise ConfigError(f"none of the {len(refused)} meshes is valid; {first}: {reason}")
     plans.sort(key=lambda plan: plan.compared_seconds)
     return plans, refused
 

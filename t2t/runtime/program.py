@@ -175,6 +175,7 @@ def run(
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
+    sys.excepthook = _report_fault
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
     _check_hosts(alone)
 
@@ -278,6 +279,18 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
     del frame
     _interruptions.append(number)
     raise KeyboardInterrupt
+
+
+def _report_fault(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Reports an exception that nobody caught, but for one of TensorStore's threads.
+
+    When a checkpoint cannot be written, each of its other files complains about Orbax's event loop.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread or str(error) != "Event loop is closed":
+        sys.__excepthook__(kind, error, trace)
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:

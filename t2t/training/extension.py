@@ -7,6 +7,7 @@ from pathlib import Path
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.config.rules import validate
+from t2t.config.variants import CHOICES
 from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
             workdir, num_steps, last, last + num_steps,
         )  # fmt: skip
     chosen = saved if config is None else config
-    if num_steps <= chosen.training.warmup_steps:
+    warms_up = chosen.training.schedule in CHOICES["training.schedule"]  # a registered one may not
+    if warms_up and num_steps <= chosen.training.warmup_steps:
         raise ConfigError(
             f"--extend={num_steps}: the learning rate would only rise, over training.warmup_steps="
             f"{chosen.training.warmup_steps}; give more steps, or a shorter warm-up"

@@ -91,6 +91,11 @@ def test_missing_plugin_is_an_error_with_the_remedy(module: str) -> None:
         validate(Config(plugins=(module,)))
 
 
+def test_empty_plugin_is_refused() -> None:
+    with pytest.raises(ConfigError, match="plugins: the name of a module is empty; leave it out"):
+        validate(Config(plugins=("",)))
+
+
 def test_plugin_that_lacks_a_module_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,19 @@ def test_file_that_was_deleted_is_deleted_on_the_hosts(cloud: Cloud) -> None:
     assert (there / "out").exists()
 
 
+def test_repository_within_the_checkout_is_left_out(cloud: Cloud) -> None:
+    subprocess.run(["git", "init", "-q", cloud.checkout / "their repo"], check=True)
+    (cloud.checkout / "their repo" / "file").touch()
+    assert cloud.call("create", "--type=v5litepod-8")[0] == 0
+    for _ in range(2):
+        status, output = cloud.call("start", "--", "t2t.train")
+        assert (status, "their repo/ is a git repository of its own: left out" in output) == (
+            0,
+            True,
+        )
+        assert cloud.call("stop")[0] == 0
+
+
 def test_folder_of_the_user_on_a_host_is_kept(cloud: Cloud) -> None:
     assert cloud.call("create", "--type=v5litepod-8")[0] == 0
     own = cloud.tpu / "host-1" / "t2t" / ".git"

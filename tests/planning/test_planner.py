@@ -135,6 +135,15 @@ def test_meshes_are_all_products_that_cover_the_devices() -> None:
     assert {mesh.data for mesh in list_meshes(12)} == {3, 6, 12}
 
 
+def test_search_without_a_valid_mesh_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **_options: object) -> None:
+        raise ConfigError("batches are too small")
+
+    monkeypatch.setattr(planner, "plan_mesh", refuse)
+    with pytest.raises(ConfigError, match=r"none of the 10 meshes is valid; data 8.*: batches are"):
+        search_meshes(CONFIG, open_topology("cpu:8"), mean_length=8)
+
+
 def test_search_ranks_what_fits_and_names_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates a compiler: below fsdp 4 nothing fits, and each further split is slower.
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 # A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
-import gc, logging, os, signal, sys, time, warnings
+import gc, logging, os, signal, sys, threading, time, warnings
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.config.fields import ConfigError
@@ -36,6 +36,14 @@ def collect():
     gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))
     gc.collect()
     time.sleep(20)
+
+def complain():
+    """As TensorStore's threads do, for each file of a checkpoint that failed."""
+    for message in ("Event loop is closed", "a fault"):
+        error = RuntimeError(message)
+        thread = threading.Thread(target=lambda: sys.excepthook(RuntimeError, error, None))
+        thread.start()
+        thread.join()
 
 def replace():
     try:
@@ -63,6 +71,7 @@ ACTIONS = {
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "SIGTERM in a callback": collect,
     "SIGTERM in an import": replace,
+    "thread": complain,
 }
 
 def main():
@@ -218,6 +227,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
         ("SIGTERM in a callback", INTERRUPTED, "interrupted\n"),
         ("SIGTERM in an import", INTERRUPTED, "interrupted\n"),
+        ("thread", 0, "RuntimeError: a fault\n"),
     ],
 )
 def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:
