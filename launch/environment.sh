@@ -94,8 +94,10 @@ make_environment() {
 the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
         fi
         echo "Creating ${environment#"$PWD/"} with $("$base" --version)"
-        "$base" -m venv --clear --without-pip "$environment"
-        : >"$own"
+        mkdir -p "$environment"
+        : >"$own" # first, so that an interrupted one is made again
+        find "$environment/" -mindepth 1 ! -path "$own" -delete
+        "$base" -m venv --without-pip "$environment"
         "$python" -m ensurepip --upgrade --default-pip >/dev/null
     fi
     constraints=$(find_constraints)

@@ -168,6 +168,22 @@ def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [tmp_path / "thesis.tex"]
 
 
+def test_environment_whose_making_is_interrupted_is_marked(tmp_path: Path) -> None:
+    (tmp_path / "made-by-t2t").touch()
+    (tmp_path / "of an older one").mkdir()
+    python = tmp_path.parent / "python"
+    python.write_text('#!/bin/bash\n[[ $* != "-m venv"* ]] || exit 130\nexec python3 "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-ec", "source launch/environment.sh; make_environment requirements.txt"],
+        cwd=ROOT,
+        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path), "PYTHON": str(python)},
+        stdout=subprocess.DEVNULL,
+    )
+    assert done.returncode == 130
+    assert [*tmp_path.iterdir()] == [tmp_path / "made-by-t2t"]
+
+
 def test_environment_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "made-by-t2t").touch()
     done = subprocess.run(

@@ -26,6 +26,7 @@ from t2t.storage.paths import find_name
 from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
+from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
 
@@ -40,7 +41,7 @@ NOTES = (
     "sub-word.",
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values.",
-    f"FLOPs: of the whole training by formula, with batches of data.batch_tokens filled with "
+    f"FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
     f"sentences of {LENGTH} sub-words.",
     f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
     "sub-words on either side (table 1 of the paper).",
@@ -120,7 +121,9 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
         fingerprint = vocabulary.fingerprint()
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         parameters = count_parameters(runs[0].config.model, *sizes)
-        flops = runs[0].count_flops(sizes[1])
+        steps = runs[0].config.training.steps
+        made = statistics.mean(find_last_step(workdir, run) for run in runs)
+        flops = round(runs[0].count_flops(sizes[1]) * made / steps)
     speeds = [
         line["train/tokens_per_second"]
         for run in runs
@@ -136,6 +139,12 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
         statistics.median(speeds) if speeds else None,
         [find_state(workdir, run) for run in runs if run not in finished],
     )
+
+
+def find_last_step(workdir: Path, run: Run) -> int:
+    """Returns the step at which a run ends: that of its config, or an earlier one on request."""
+    request = read_stop_request(workdir / run.name)
+    return (request and request.obeyed_at) or run.config.training.steps
 
 
 def find_state(workdir: Path, run: Run) -> str:
@@ -195,11 +204,15 @@ def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
 
     The list is empty if no run has started.
     """
-    starts = [start for run in runs for start in read_ledger(workdir / run.name)[:1]]
+    starts = [start for run in runs for start in read_ledger(workdir / run.name)]
     if not starts:
         return []
-    first = min(starts, key=lambda start: start["date"])
-    packages = [f"{name} {first['versions'][name]}" for name in ("python", "jax", "flax", "optax")]
+    begun = min(start["date"] for start in starts)
+    packages = [
+        f"{name} {' and '.join(sorted({start['versions'][name] for start in starts}))}"
+        for name in ("python", "jax", "flax", "optax")
+    ]
+    devices = dict.fromkeys(f"{start['devices']} x {start['device']}" for start in starts)
     revisions = dict.fromkeys(str(start["revision"])[:10] for start in starts)
     changed = any(start["changed"] for start in starts)
     # With uncommitted changes or no revision, only the hash of the code identifies it.
@@ -212,10 +225,10 @@ def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
         if not name.startswith(LOCATION_FIELDS)
     )
     return [
-        f"Runs from {first['date'][:10]} on, revision {', '.join(revisions)}"
+        f"Runs from {begun[:10]} on, revision {', '.join(revisions)}"
         f"{' with changes that were not committed' if changed else ''}"
         f"{', code ' * bool(codes)}{', '.join(codes)}, {', '.join(packages)}, "
-        f"on {first['devices']} x {first['device']} per run.",
+        f"on {' and '.join(devices)} per run.",
         f"Base, where it differs from the defaults in t2t/config/fields.py: {fields}.",
     ]
 
