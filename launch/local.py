@@ -76,9 +76,8 @@ def find_port() -> int:
 def copy_lines(number: int, source: IO[bytes], target: IO[bytes]) -> None:
     """Copies lines, each with the number of its process in front."""
     for line in source:
-        with contextlib.suppress(
-            OSError
-        ):  # of a full disk; the process may not wait for its reader
+        # On a full disk lines are lost, but the process does not wait for somebody to read them.
+        with contextlib.suppress(OSError):
             target.write(b"[%d] %s" % (number, line))
             target.flush()
 

@@ -231,7 +231,7 @@ def _check_end(path: Path) -> None:
 
     frame = None
     with fsspec.open(str(path), "rb") as file:
-        while block := file.read(1 << 20):
+        while block := file.read(1 << 16):
             while block:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 frame.decompress(block)

@@ -140,12 +140,10 @@ def explain_write_errors(
         if not is_storage_error(error):
             raise
         number = error.errno if isinstance(error, OSError) else None
-        if (
-            "://" in str(target) and number == errno.ENOSPC
-        ):  # what is uploaded is written here first
-            advice = f"free some space in {tempfile.gettempdir()}, or set TMPDIR to another folder"
-        elif "://" in str(target):
+        if "://" in str(target):
             advice = "check the name of the bucket, your credentials and the network"
+            if number == errno.ENOSPC:  # on this machine, where an upload is written first
+                advice = f"free some space in {tempfile.gettempdir()}, or set TMPDIR to another one"
         elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = "change the permissions, or choose another folder"
         elif number in (

@@ -41,8 +41,8 @@ NOTES = (
     "sub-word.",
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values.",
-    f"FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
-    f"sentences of {LENGTH} sub-words.",
+    "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
+    f"data.batch_tokens filled with sentences of {LENGTH} sub-words.",
     f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
     "sub-words on either side (table 1 of the paper).",
     "Tokens/s: target sub-words per second, median over the training, beside any other programs on "
