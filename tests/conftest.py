@@ -18,13 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Most of a test's time is compilation, which these flags nearly halve. T2T_TEST_FLAGS=user keeps
-# XLA's defaults, which users have, for tests that are marked `equality`.
+# Most of a test's time is compilation, which these flags halve. T2T_TEST_FLAGS=user keeps XLA's
+# defaults, which users have, for tests that are marked `equality`.
 flags = ["--xla_force_host_platform_device_count=8"]
 if os.environ.get("T2T_TEST_FLAGS") != "user":
     flags += ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-    if jaxlib.version.__version_info__ < (0, 11):  # the flag does not exist in later versions
+    if jaxlib.version.__version_info__ < (0, 11):  # this flag exists in earlier versions alone
         flags.append("--xla_cpu_use_fusion_emitters=false")
+    else:  # and this one in later versions alone
+        flags.append("--xla_cpu_opt_preset=FAST_COMPILE")
 os.environ["XLA_FLAGS"] = " ".join(flags)
 
 # Property tests use the same few examples each time; --hypothesis-profile=random draws new ones.
@@ -37,23 +39,25 @@ settings.register_profile("quick", derandomize=True, max_examples=25, **ALWAYS)
 settings.register_profile("random", max_examples=200, print_blob=True, **ALWAYS)
 settings.load_profile("quick")
 
-# The compilation cache makes a second run of the suite several times as fast.
-CACHE = ROOT / ".pytest_cache" / "jax"
+# Compiled programs are kept outside the checkout, so that a fresh clone finds them. JAX's key of
+# a program includes its versions, XLA's flags and the processor.
+CACHE = Path("~/.cache/t2t-tests").expanduser()
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
-# The phrasebook has no arrays, and type checks would slow its many small functions down 8 times.
-UNCHECKED = ROOT / "t2t" / "phrasebook"
+# Array shapes are checked in the modules that state them. To check them takes seconds for each
+# process, so `.ci/run` does it once, in the quick tests: T2T_TEST_SHAPES=unchecked.
 CHECKED = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "t2t").rglob("*.py")
-    if not path.is_relative_to(UNCHECKED)
+    if "jaxtyping" in path.read_text("utf-8")
 ]
 from tests import typechecker  # noqa: E402  (imports JAX)
 from tests.bucket_server import BUCKET, serve_bucket  # noqa: E402
 
-jaxtyping.install_import_hook(CHECKED, f"{typechecker.__name__}.check")
+if os.environ.get("T2T_TEST_SHAPES") != "unchecked":
+    jaxtyping.install_import_hook(CHECKED, f"{typechecker.__name__}.check")
 
 from t2t.storage.paths import make_path  # noqa: E402  (after the hook, which checks it)
 

@@ -1,4 +1,4 @@
-"""The run-time type check that `conftest.py` adds to every function and dataclass of t2t."""
+"""The run-time check of types and shapes that `conftest.py` adds to modules with array shapes."""
 
 from pathlib import Path
 from typing import TypeVar
