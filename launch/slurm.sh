@@ -48,6 +48,7 @@ fi
 status=0
 srun "${flags[@]}" "$python" -m "$@" || status=$?
 if ((status == interrupted || (status > killed && ${SLURM_RESTART_COUNT:-0} < max_restarts))); then
-    scontrol requeue "$SLURM_JOB_ID"
+    # The task of an array that starts last has the array's number, which would requeue all tasks.
+    scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 fi
 exit "$status"
