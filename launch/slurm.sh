@@ -26,9 +26,15 @@ readonly interrupted=75 # t2t.runtime.program.INTERRUPTED
 readonly killed=128     # and above: a process died by a signal, as those do that lose another
 readonly max_restarts=10
 
-# Each task sees all GPUs of its node: JAX takes the one with the task's number, and NCCL reaches the
-# others. srun does not inherit --cpus-per-task (since SLURM 22.05).
-flags=(--gpu-bind=none --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}")
+# Each task sees all GPUs that the job has on its node, which is SLURM's default: JAX takes the one
+# with the task's number, and NCCL reaches the others. srun does not inherit --cpus-per-task (since
+# SLURM 22.05).
+flags=(--cpus-per-task="${SLURM_CPUS_PER_TASK:-8}")
+if [[ ${SLURM_GPUS_PER_TASK:-}${SLURM_NTASKS_PER_GPU:-} ]]; then
+    # Otherwise a task would see only its own. Not always, since with this flag tasks see all GPUs of
+    # the node, also those of other jobs, unless the cluster hides them (ConstrainDevices).
+    flags+=(--gpu-bind=none)
+fi
 python=${PYTHON:-.venv/bin/python}
 if [[ ${T2T_IMAGE:-} ]]; then
     python=${PYTHON:-python}

@@ -314,7 +314,7 @@ def test_slurm_job_is_requeued_where_that_helps(
     assert status == ended
     assert (tmp_path / "scontrol.log").exists() == requeued
     assert called == (
-        f"--gpu-bind=none --cpus-per-task=8 {sys.executable} -m t2t.train --workdir=a b "
+        f"--cpus-per-task=8 {sys.executable} -m t2t.train --workdir=a b "
         "--distributed\n"
     )
 
@@ -326,7 +326,7 @@ def test_slurm_job_runs_in_a_container(tmp_path: Path) -> None:
     status, _, called = run_slurm(tmp_path, "t2t.prepare", "--config=configs/base.py", **names)
     assert status == 0
     assert called == (
-        "--gpu-bind=none --cpus-per-task=12 --container-image=registry#t2t:cuda "
+        "--cpus-per-task=12 --container-image=registry#t2t:cuda "
         f"--container-workdir={tmp_path} --container-mounts={tmp_path}:{tmp_path},/data:/data "
         "python -m t2t.prepare --config=configs/base.py\n"
     )
