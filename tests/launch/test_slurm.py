@@ -1,0 +1,332 @@
+"""launch/slurm.sh on a real SLURM, which tests/launch/slurm_cluster.sh starts.
+
+All jobs are submitted at the start, since each of them mostly waits. Where T2T_EXPECT_SLURM is set,
+a SLURM that does not run is a failure.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from t2t.config.files import save_config
+from t2t.runtime import program
+from t2t.training.run_directory import list_steps
+from tests.launch.slurm_jobs import (
+    JOB_NAME,
+    ROOT,
+    Job,
+    State,
+    call,
+    read_ends,
+    split,
+    submit,
+    submit_stub,
+)
+from tests.tiny_training import change, make_config, read_figures, write_recipe
+
+pytestmark = pytest.mark.slow
+
+# Training that goes on until it is stopped, on a machine of any speed, and ends soon after that.
+RECIPE = """
+import dataclasses
+from pathlib import Path
+from t2t.config.files import load_config
+from t2t.training.run_directory import list_steps
+
+
+def get_config():
+    config = load_config(Path("{folder}/config.json"))
+    saved = list_steps(Path("{folder}/run"))
+    steps = saved[-1] // 5 * 5 + 10 if saved else 1_000_000
+    training = dataclasses.replace(config.training, steps=steps)
+    return dataclasses.replace(config, training=training)
+"""
+SWEEP = """
+from t2t.sweeps.sweep_rows import Row
+
+
+def get_rows(base):
+    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
+"""
+# What stubs of Python do. The first ends in another way after each restart.
+END_BY_RESTARTS = """
+statuses=({statuses})
+status=${{statuses[SLURM_RESTART_COUNT]}}
+((status < 128)) || kill -$((status - 128)) $$
+exit "$status"
+"""
+PRINT_ARGUMENTS = """
+echo "sees GPUs ${CUDA_VISIBLE_DEVICES-of all jobs}: ${*@Q}"
+"""
+# The task of an array that has the array's number is stopped while the others run.
+STOP_ONE_TASK = """
+[[ $SLURM_JOB_ID == "$SLURM_ARRAY_JOB_ID" ]] || exec sleep 5
+sleep 2
+[[ $SLURM_RESTART_COUNT ]] || exit 75
+"""
+
+
+class Training(NamedTuple):
+    """A job of training that was stopped, and what came of it."""
+
+    state: State
+    log: str
+    run: Path
+    saved: int  # the last checkpoint when SLURM had put the job back into the queue
+    seconds: float  # from the fault until then
+
+
+class Jobs(NamedTuple):
+    """All jobs of this file."""
+
+    training: dict[str, Future[Training]]
+    sweep: list[Job]
+    array: list[Job]
+    by_name: dict[str, Job]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[None]:
+    """A SLURM that runs."""
+    try:
+        partitions = call("sinfo", "--noheader", "--format=%R").split()
+    except (OSError, subprocess.CalledProcessError):
+        partitions = []
+    if not {"main", "low", "high"} <= {*partitions}:
+        missing = "SLURM does not run; as root on Debian: tests/launch/slurm_cluster.sh start"
+        if os.environ.get("T2T_EXPECT_SLURM"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    yield
+    call("scancel", f"--name={JOB_NAME}")
+
+
+@pytest.fixture(scope="module")
+def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """All jobs, submitted."""
+    del slurm
+    make_folder = tmp_path_factory.mktemp
+    stubs = {
+        f"ends with {status}": submit_stub(make_folder("job"), f"exit {status}")
+        for status in (0, 1, 2, 76)
+    }
+    crashes = END_BY_RESTARTS.format(statuses="134 137 143 " + "137 " * 7 + "134 0")
+    stops = END_BY_RESTARTS.format(statuses=f"{program.INTERRUPTED} " * 11 + "0")
+    one_fails = "[[ ! $SLURM_RESTART_COUNT ]] || exit 0; exit $((SLURM_PROCID ? 134 : 1))"
+    stubs |= {
+        "crashes": submit_stub(make_folder("job"), crashes),
+        "is stopped": submit_stub(make_folder("job"), stops),
+        "loses one process": submit_stub(make_folder("job"), one_fails, "--ntasks=2"),
+        "has one process": submit_stub(make_folder("job"), PRINT_ARGUMENTS),
+        "has two nodes": submit_stub(
+            make_folder("job"), PRINT_ARGUMENTS, "--nodes=2", "--partition=high"
+        ),
+        "has a task per GPU": submit_stub(
+            make_folder("job"), PRINT_ARGUMENTS, "--ntasks-per-node=2", "--gpus-per-node=2"
+        ),
+        "has a GPU per task": submit_stub(
+            make_folder("job"), PRINT_ARGUMENTS, "--ntasks=2", "--gpus-per-task=1"
+        ),
+        "has idle GPUs": submit_doctor(
+            make_folder("job"), "--nodes=2", "--gpus-per-node=2", "--partition=high"
+        ),
+    }
+    folder = make_folder("job")
+    array = submit_stub(folder, STOP_ONE_TASK, "--array=3-5", f"--output={folder}/log%a")
+    with ThreadPoolExecutor() as threads:
+        try:
+            training = {
+                "preemption": threads.submit(preempt, make_folder("preempted")),
+                "time limit": threads.submit(reach_time_limit, make_folder("limited")),
+                "lost process": threads.submit(lose_process, make_folder("killed")),
+            }
+            sweep = submit_sweep(make_folder("sweep"))
+            yield Jobs(training, sweep, split(array, 3, 4, 5), stubs)
+        finally:  # also ends the threads
+            call("scancel", f"--name={JOB_NAME}")
+
+
+def submit_doctor(folder: Path, *flags: str) -> Job:
+    return submit(folder, *flags, "launch/slurm.sh", "t2t.doctor", f"--workdir={folder}/run")
+
+
+def submit_training(folder: Path, *flags: str) -> tuple[Job, Path]:
+    """Submits training of two processes, and returns the job and its run when it has saved once."""
+    config = change(make_config(folder), mesh={"data": 2})
+    save_config(config, folder / "config.json")
+    (folder / "recipe.py").write_text(RECIPE.format(folder=folder))
+    run = folder / "run"
+    command = ["launch/slurm.sh", "t2t.train", f"--config={folder}/recipe.py", f"--workdir={run}"]
+    job = submit(folder, *flags, *command)
+    job.wait_until(lambda _: bool(list_steps(run)))
+    return job, run
+
+
+def submit_sweep(folder: Path) -> list[Job]:
+    """Submits a job array with a run of a sweep in each of its two tasks."""
+    config = make_config(folder)
+    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
+    write_recipe(change(config, data=test_set, training={"steps": 10}), folder / "recipe.py")
+    (folder / "rows.py").write_text(SWEEP)
+    job = submit(
+        folder, "--array=0-1", f"--output={folder}/log%a", "launch/slurm.sh", *sweep_command(folder)
+    )
+    return split(job, 0, 1)
+
+
+def sweep_command(folder: Path) -> list[str]:
+    flags = [f"--sweep={folder}/rows.py", f"--config={folder}/recipe.py"]
+    return ["t2t.sweep", *flags, f"--workdir={folder}/sweep"]
+
+
+def preempt(folder: Path) -> Training:
+    """Preempts training on two nodes by a job in another partition."""
+    two_nodes = ["--nodes=2", "--ntasks-per-node=1"]
+    job, run = submit_training(folder, "--partition=low", *two_nodes)
+    fault = time.monotonic()
+    flags = [*two_nodes, "--exclusive", f"--job-name={JOB_NAME}", "--output=/dev/null"]
+    call("sbatch", "--partition=high", *flags, "--wrap=sleep 1")
+    return finish(job, run, fault)
+
+
+def reach_time_limit(folder: Path) -> Training:
+    """Lets training come close to its time limit."""
+    job, run = submit_training(folder, "--ntasks=2", "--time=60", "--signal=TERM@110")
+    fault = time.monotonic()
+    # Limits are whole minutes. This one is one or two minutes away, and then so is the signal.
+    [hours, minutes] = re.findall(
+        r"RunTime=(\d+):(\d+)", call("scontrol", "show", "job", job.number)
+    )[0]
+    limit = 60 * int(hours) + int(minutes) + 2
+    call("scontrol", "update", f"JobId={job.number}", f"TimeLimit={limit}")
+    job.wait_until(lambda state: state.restarts > 0)
+    call("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
+    return finish(job, run, fault)
+
+
+def lose_process(folder: Path) -> Training:
+    """Kills the second of two processes of training."""
+    job, run = submit_training(folder, "--ntasks=2")
+    rows = map(str.split, call("scontrol", "listpids", job.number, "n1").splitlines())
+    [pid] = [row[0] for row in rows if row[2:] == ["0", "1", "1"]]  # step, local and global task
+    fault = time.monotonic()
+    call("kill", "-KILL", pid)
+    return finish(job, run, fault)
+
+
+def finish(job: Job, run: Path, fault: float) -> Training:
+    job.wait_until(lambda state: state.restarts > 0)
+    seconds = time.monotonic() - fault
+    saved = list_steps(run)[-1]
+    return Training(job.wait_for_end(), job.read_log(), run, saved, seconds)
+
+
+@pytest.mark.parametrize("fault", ["preemption", "time limit", "lost process"])
+def test_training_continues_after(fault: str, jobs: Jobs) -> None:
+    training = jobs.training[fault].result()
+    assert training.state == State("COMPLETED", 0, restarts=1), training.log
+    starts = map(int, re.findall(r"starting after step (\d+)", training.log))
+    assert [*starts] == [0, training.saved], training.log
+    end = training.saved // 5 * 5 + 10
+    assert list_steps(training.run)[-1] == end
+    for prefix in ("train/", "validation/"):
+        steps = [figures["step"] for figures in read_figures(training.run, prefix)]
+        assert steps == [*range(5, end + 5, 5)]
+
+
+@pytest.mark.parametrize("fault", ["preemption", "time limit"])
+def test_all_processes_save_and_end_with_75_after(fault: str, jobs: Jobs) -> None:
+    training = jobs.training[fault].result()
+    assert read_ends(training.log) == dict.fromkeys([0, 1], "Exited with exit code 75")
+
+
+def test_process_that_loses_another_aborts_within_a_minute(jobs: Jobs) -> None:
+    training = jobs.training["lost process"].result()
+    ends = read_ends(training.log)
+    assert ends[1] == "Killed"
+    assert ends[0] in ("Aborted", "Exited with exit code 134")
+    assert training.seconds < 60 + 10  # and what SLURM takes to requeue the job
+
+
+def test_array_trains_one_run_of_a_sweep_per_task(jobs: Jobs) -> None:
+    for job, row, other in zip(jobs.sweep, ("base", "one_head"), ("one_head", "base"), strict=True):
+        assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
+        assert f"{row}-seed0: finished" in job.read_log()
+        assert f"{other}-seed0" not in job.read_log()
+    folder = jobs.sweep[0].log.parent
+    call(sys.executable, "-m", *sweep_command(folder), "--report")
+    report = (folder / "sweep" / "report.md").read_text()
+    assert re.search("one_head is (better|worse|not distinguishable)", report)
+
+
+def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
+    restarts = [job.wait_for_end().restarts for job in jobs.array]
+    assert sorted(restarts) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 76])
+def test_job_is_not_requeued_where_that_does_not_help(status: int, jobs: Jobs) -> None:
+    state = jobs.by_name[f"ends with {status}"].wait_for_end()
+    assert state == State("FAILED" if status else "COMPLETED", status, restarts=0)
+
+
+def test_job_that_crashes_is_started_again_ten_times(jobs: Jobs) -> None:
+    state = jobs.by_name["crashes"].wait_for_end()
+    assert (state.name, state.restarts) == ("FAILED", 10)
+
+
+def test_job_that_is_stopped_is_requeued_however_often(jobs: Jobs) -> None:
+    assert jobs.by_name["is stopped"].wait_for_end() == State("COMPLETED", 0, restarts=11)
+
+
+def test_job_is_requeued_where_one_process_fails_and_others_lose_it(jobs: Jobs) -> None:
+    job = jobs.by_name["loses one process"]
+    assert job.wait_for_end() == State("COMPLETED", 0, restarts=1)
+    assert read_ends(job.read_log())[0] == "Exited with exit code 1"
+
+
+def read_tasks(job: Job) -> list[str]:
+    """Reads what the tasks of a job say that was submitted with PRINT_ARGUMENTS."""
+    assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
+    return job.read_log().splitlines()
+
+
+def test_one_process_gets_the_arguments_as_they_are(jobs: Jobs) -> None:
+    [line] = read_tasks(jobs.by_name["has one process"])
+    assert line.endswith(": '-m' 't2t.sweep' '--workdir=a b'")
+
+
+def test_each_of_several_nodes_gets_a_process_that_looks_for_the_others(jobs: Jobs) -> None:
+    lines = read_tasks(jobs.by_name["has two nodes"])
+    arguments = "'-m' 't2t.sweep' '--workdir=a b' '--distributed'"
+    assert [line.partition(": ")[2] for line in lines] == [arguments] * 2
+
+
+def test_tasks_see_all_gpus_of_their_job_and_no_others(jobs: Jobs) -> None:
+    first, second = read_tasks(jobs.by_name["has a task per GPU"])
+    assert re.match(r"sees GPUs \d,\d: ", first)
+    assert first == second
+    lines = read_tasks(jobs.by_name["has a GPU per task"])
+    assert [line.partition(": ")[0] for line in lines] == ["sees GPUs of all jobs"] * 2
+
+
+def test_another_number_of_tasks_than_of_gpus_is_an_error(jobs: Jobs) -> None:
+    job = jobs.by_name["has idle GPUs"]
+    assert job.wait_for_end() == State("FAILED", 2, restarts=0), job.read_log()
+    assert "but its node has 1 tasks" in job.read_log()
+
+
+@pytest.mark.usefixtures("slurm")
+def test_job_without_its_python_says_how_to_make_it(tmp_path: Path) -> None:
+    script = str(ROOT / "launch" / "slurm.sh")
+    job = submit(tmp_path, script, "t2t.train", python="", cwd=tmp_path)
+    assert job.wait_for_end() == State("FAILED", 2, restarts=0)
+    assert job.read_log().startswith("error: .venv/bin/python is missing; make it with: bash -c ")
