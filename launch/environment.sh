@@ -7,6 +7,8 @@
 #   PYTHON=/path/to/python   creates the environment with this interpreter
 #   T2T_ENVIRONMENT=FOLDER   creates it in FOLDER instead of .venv
 #   T2T_CONSTRAINTS=FILE     installs the versions in FILE; empty: the newest that requirements.txt allows
+#
+# Packages are installed by uv if it is on the PATH, which takes seconds, and otherwise by pip.
 
 unset CDPATH # with it, cd prints a path
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -75,13 +77,21 @@ find_constraints() {
     fi
 }
 
-# Prints a fingerprint of the installation (interpreter, requirements, versions) without running pip.
+# Prints a fingerprint of the installation (interpreter, requirements, versions) without installing.
 describe_installation() {
     "$python" -VV && cat "$repository/requirements.txt" "$repository/$1" ${2:+"$2"}
 }
 
+install() {
+    if command -v uv >/dev/null; then
+        uv pip install --python "$python" "$@"
+    else
+        "$python" -m pip install --disable-pip-version-check --no-input "$@"
+    fi
+}
+
 make_environment() {
-    local requirements=$1 stamp=$environment/installed-$1 log=$environment/pip.log base constraints
+    local requirements=$1 stamp=$environment/installed-$1 log=$environment/install.log base constraints
     local own=$environment/made-by-t2t # in an environment that this function may make anew
     if [[ ${PYTHON:-} ]] && ! is_recent "$PYTHON"; then
         fail "PYTHON=$PYTHON is no Python 3.11 or newer"
@@ -106,11 +116,10 @@ the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
     fi
     echo "Installing $requirements${constraints:+, versions as in ${constraints#"$repository/"}}" \
         "(1.1 GB or more, a minute or two) ..."
-    if ! "$python" -m pip install --disable-pip-version-check --no-input \
-        --requirement "$repository/$requirements" ${constraints:+--constraint "$constraints"} \
-        >"$log" 2>&1; then
+    if ! install --requirement "$repository/$requirements" \
+        ${constraints:+--constraint "$constraints"} >"$log" 2>&1; then
         tail -n 20 "$log" >&2
-        fail "pip could not install $requirements; the full log is in $log"
+        fail "$requirements could not be installed; the full log is in $log"
     fi
     describe_installation "$requirements" "$constraints" >"$stamp" # last, so that an interrupted run installs again
     echo "Installed in ${SECONDS} s"

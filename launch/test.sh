@@ -15,13 +15,25 @@ check() {
     local name=$1
     shift
     printf '\n== %s\n' "$name"
-    "$python" -m "$@" || failed+=("$name")
+    "$@" || failed+=("$name")
 }
 
-check "lint" ruff check .
-check "format" ruff format --check .
-check "types" mypy
-check "tests" pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
+# Types are checked by one process, while tests run.
+types=$(mktemp)
+"$python" -m mypy >"$types" 2>&1 &
+mypy=$!
+trap 'kill "$mypy" 2>/dev/null || true; rm -f "$types"' EXIT
+show_types() {
+    local status=0
+    wait "$mypy" || status=$?
+    cat "$types"
+    return "$status"
+}
+
+check "lint" "$python" -m ruff check .
+check "format" "$python" -m ruff format --check .
+check "tests" "$python" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
+check "types" show_types
 
 if ((${#failed[@]})); then
     echo "FAILED in $SECONDS s: ${failed[*]}"

@@ -62,6 +62,19 @@ if os.environ.get("T2T_TEST_SHAPES") != "unchecked":
 from t2t.storage.paths import make_path  # noqa: E402  (after the hook, which checks it)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nothing-skipped", action="store_true", help="A skipped test is a failure.")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not reporter or not session.config.getoption("--nothing-skipped"):  # workers have none
+        return
+    if skipped := reporter.stats.get("skipped"):
+        reporter.write_line(f"{len(skipped)} tests were skipped: --nothing-skipped", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(scope="session")
 def bucket_server() -> Iterator[dict[str, str]]:
     """The environment that leads to a server with an empty bucket, which lives as long as tests."""

@@ -43,11 +43,20 @@ def test_script_is_valid_bash(script: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def hide_uv(folder: Path) -> str:
+    """A PATH on which uv, if it is installed, installs nothing."""
+    (folder / "path").mkdir(exist_ok=True)
+    (folder / "path" / "uv").write_text("#!/bin/sh\n")
+    (folder / "path" / "uv").chmod(0o755)
+    return f"{folder}/path:{os.environ['PATH']}"
+
+
 def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin" / "python").write_text(PYTHON)
     (folder / "bin" / "python").chmod(0o755)
     names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
+    names["PATH"] = hide_uv(folder)
     return subprocess.run(
         [ROOT / "launch" / "quickstart.sh", folder / "run", "--config.training.steps=100"],
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
@@ -118,7 +127,7 @@ def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
     python.parent.mkdir()
     python.write_text(PYTHON)
     python.chmod(0o755)
-    names = {"PYTHON": sys.executable, "REAL_PYTHON": sys.executable}
+    names = {"PYTHON": sys.executable, "REAL_PYTHON": sys.executable, "PATH": hide_uv(tmp_path)}
     done = subprocess.run(
         ["bash", "-c", MAKE_ENVIRONMENT],
         cwd=ROOT,
