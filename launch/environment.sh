@@ -82,7 +82,7 @@ describe_installation() {
     "$python" -VV && cat "$repository/requirements.txt" "$repository/$1" ${2:+"$2"}
 }
 
-install() {
+install_packages() {
     if command -v uv >/dev/null; then
         uv pip install --python "$python" "$@"
     else
@@ -116,7 +116,7 @@ the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
     fi
     echo "Installing $requirements${constraints:+, versions as in ${constraints#"$repository/"}}" \
         "(1.1 GB or more, a minute or two) ..."
-    if ! install --requirement "$repository/$requirements" \
+    if ! install_packages --requirement "$repository/$requirements" \
         ${constraints:+--constraint "$constraints"} >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         fail "$requirements could not be installed; the full log is in $log"
