@@ -97,7 +97,7 @@ def test_gpu_compiler_plans_without_a_gpu(tmp_path: Path) -> None:
     assert len(result.stderr.splitlines()) == 2, result.stderr  # that it compiles, and how long
     plan = json.loads(output.read_text())
     assert plan["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
-    assert plan["kernels"] > 100
+    assert sum(kind["count"] for kind in plan["kernels"].values()) > 100
     assert plan["step_seconds_estimate"] is None
     assert plan["chip"]["memory_bytes"] == pytest.approx(0.75 * 84.94e9, rel=1e-3)
     assert plan["seconds"]["NVLink"] > 0
