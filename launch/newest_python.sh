@@ -5,8 +5,9 @@
 #   launch/newest_python.sh /var/tmp/sid launch/test.sh tests/model   another command
 #
 # Makes Debian sid in FOLDER if it is not there, clones the last commit of this checkout into
-# FOLDER/root/t2t and runs COMMAND in this clone. Needs root, Debian or Ubuntu, and debootstrap. Sid
-# takes five minutes and 0.5 GB. Environments and the cache of compiled programs are kept in FOLDER.
+# FOLDER/root/t2t and runs COMMAND in this clone. Needs root on Debian, and debootstrap. Sid takes one
+# to five minutes and 0.5 GB. Environments, runs and the cache of compiled programs stay in FOLDER; the
+# same command again uses them.
 #
 # The script mounts /proc, /sys and /dev in a mount namespace of its own. These mounts are visible only
 # to the script and end with it, however it ends. So `rm -r FOLDER` never reaches the machine's devices.
