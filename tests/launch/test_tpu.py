@@ -318,8 +318,8 @@ cp "$STUBS/made" "${*: -1}/bin/python"
 def find_candidates() -> list[str]:
     """The commands among which the launchers look for a Python."""
     text = (ROOT / "launch" / "environment.sh").read_text()
-    [names] = re.findall(r"candidates=\((python3[^)]*)\)", text)
-    return names.split()
+    found: list[str] = re.findall(r"candidates=\((python3[^)]*)\)", text)
+    return found[0].split()
 
 
 def test_old_python_of_the_standard_image_is_replaced_with_uv(cloud: Cloud) -> None:
