@@ -15,6 +15,7 @@
 #   T2T_MIRROR=URL   a mirror of Debian instead of debootstrap's default
 set -euo pipefail
 unset CDPATH
+PATH=$PATH:/usr/sbin:/sbin # which a root shell may lack
 
 fail() {
     printf 'error: %s\n' "$1" >&2
@@ -63,6 +64,7 @@ git -C "$clone" clean --quiet --force -d
 for folder in proc sys dev; do
     mount --rbind "/$folder" "$system/$folder"
 done
+mount -t tmpfs tmpfs "$system/dev/shm" # not the machine's, to which programs would write
 
 # Settings that name places of this machine do not hold in the other system.
 run() {
