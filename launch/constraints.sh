@@ -1,5 +1,11 @@
 #!/usr/bin/env bash
-# Resolves requirements-dev.txt again for each supported Python: launch/constraints.sh
+# Resolves requirements-dev.txt again for each supported Python: launch/constraints.sh [PYTHON ...]
+#
+#   launch/constraints.sh 3.14                only the newest versions for Python 3.14
+#   UV_CONSTRAINT=launch/constraints/python3.13.txt launch/constraints.sh 3.14
+#                                             for it the versions of another file
+#
+# The files:
 #
 #   launch/constraints/python3.N.txt          the newest versions; the launchers install them
 #   launch/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests them
@@ -26,7 +32,10 @@ resolve() {
     echo "launch/constraints/$name.txt: $(wc -l <<<"$pins") packages"
 }
 
-resolve 3.11 python3.11-oldest lowest-direct
-for python in 3.11 3.12 3.13; do
+if (($# == 0)); then
+    resolve 3.11 python3.11-oldest lowest-direct
+    set -- 3.11 3.12 3.13 3.14
+fi
+for python in "$@"; do
     resolve "$python" "python$python" highest
 done

@@ -44,7 +44,7 @@ can_make_environments() {
 
 find_python() {
     local candidate recent=
-    local candidates=(python3.13 python3.12 python3.11 python3 python)
+    local candidates=(python3.13 python3.14 python3.12 python3.11 python3 python)
     [[ ! ${PYTHON:-} ]] || candidates=("$PYTHON")
     for candidate in "${candidates[@]}"; do
         is_recent "$candidate" || continue

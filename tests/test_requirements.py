@@ -28,8 +28,18 @@ def read_pins(path: Path) -> dict[str, str]:
 
 
 def test_each_supported_python_has_its_tested_versions() -> None:
-    assert NAMES == ["python3.11-oldest", "python3.11", "python3.12", "python3.13"]
+    assert NAMES == ["python3.11-oldest", "python3.11", "python3.12", "python3.13", "python3.14"]
     assert f"python{sys.version_info.major}.{sys.version_info.minor}" in NAMES
+
+
+def test_launchers_and_pages_name_the_pythons_that_have_tested_versions() -> None:
+    supported = [name for name in NAMES if not name.endswith("-oldest")]
+    launchers = (ROOT / "launch" / "environment.sh").read_text("utf-8")
+    [candidates] = re.findall(r"candidates=\((python3[^)]*)\)", launchers)
+    assert {*candidates.split()} == {*supported, "python3", "python"}
+    first, last = (name.removeprefix("python") for name in (supported[0], supported[-1]))
+    for page in ("README.md", "docs/tutorial.md"):
+        assert f"Python {first} to {last}" in (ROOT / page).read_text("utf-8")
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)

@@ -21,6 +21,7 @@ from t2t.storage.paths import measure_size
 
 _BLOCK = 1000  # rows read at a time
 _LINE_BREAK = re.compile("\r\n|[\r\n]")
+_CUT_OFF = "cannot be read: it is cut off; fetch it again"
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 # Every cell is text as it stands: "NA" is no missing value, and a quote in a TSV file is a quote.
 # Without index_col=False a first column that has no name would count as the numbers of the rows.
@@ -184,6 +185,8 @@ def explain_errors(
     except DataError:
         raise
     except Exception as error:
+        if path and isinstance(error, EOFError):  # of every decompressor but the package zstandard
+            raise DataError(f"{path} {_CUT_OFF}") from None
         if path:
             _find_broken_line(path)
             if _find_format(path)[0] == "csv":
@@ -224,7 +227,11 @@ def _find_broken_line(path: Path) -> None:
 
 
 def _check_end(path: Path) -> None:
-    """Raises `DataError` if a .zst file ends within a frame, which its decompressor ignores."""
+    """Raises `DataError` if a .zst file ends within a frame.
+
+    fsspec reads these files with the package zstandard, which ignores it, or with the module
+    `compression.zstd` of Python 3.14, which raises EOFError.
+    """
     if path.suffix.lower() != ".zst":
         return
     import zstandard  # here because only these files need it
@@ -238,7 +245,7 @@ def _check_end(path: Path) -> None:
                 block = frame.unused_data
                 frame = None if frame.eof else frame
     if frame:
-        raise DataError(f"{path} cannot be read: it is cut off; fetch it again")
+        raise DataError(f"{path} {_CUT_OFF}")
 
 
 def _check_fields(path: Path) -> None:

@@ -316,7 +316,7 @@ cp "$STUBS/made" "${*: -1}/bin/python"
 
 def test_old_python_of_the_standard_image_is_replaced_with_uv(cloud: Cloud) -> None:
     shutil.rmtree(cloud.folder / "environment")
-    for name in ("python3.13", "python3.12", "python3.11", "python3", "python"):
+    for name in ("python3.13", "python3.14", "python3.12", "python3.11", "python3", "python"):
         (cloud.folder / name).write_text(OLD_PYTHON)
         (cloud.folder / name).chmod(0o755)
     (cloud.folder / "made").write_text(PYTHON)
