@@ -63,9 +63,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "feed_forward_dropout": {"feed_forward_dropout": 0.3},
     "bfloat16": {"dtype": "bfloat16"},
     "mixed": {"dtype": "mixed"},
-    "GRU": {"kind": "rnn"},
     "LSTM": {"kind": "rnn", "rnn_cell": "lstm"},
-    "deep GRU": {"kind": "rnn", "encoder_layers": 2, "decoder_layers": 3},
+    "deep GRU": {
+        "kind": "rnn",
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "tie_embeddings": "none",
+    },
     "deep LSTM, nothing shared": {
         "kind": "rnn",
         "rnn_cell": "lstm",
