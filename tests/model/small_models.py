@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import jax
@@ -63,9 +64,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "feed_forward_dropout": {"feed_forward_dropout": 0.3},
     "bfloat16": {"dtype": "bfloat16"},
     "mixed": {"dtype": "mixed"},
-    "GRU": {"kind": "rnn"},
     "LSTM": {"kind": "rnn", "rnn_cell": "lstm"},
-    "deep GRU": {"kind": "rnn", "encoder_layers": 2, "decoder_layers": 3},
+    "deep GRU": {
+        "kind": "rnn",
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "tie_embeddings": "none",
+    },
     "deep LSTM, nothing shared": {
         "kind": "rnn",
         "rnn_cell": "lstm",
@@ -91,6 +96,33 @@ TGT_OUT = jnp.array([[5, 9, 10, EOS_ID], [11, 4, EOS_ID, PAD_ID]])
 
 def vary(name: str) -> ModelConfig:
     return dataclasses.replace(SMALL, **VARIANTS[name])
+
+
+def combine_variants(names: Iterable[str]) -> list[dict[str, Any]]:
+    """The changes of several variants at once, for tests that would fail for any of them.
+
+    Those that take something away, which could hide faults of others, stay alone.
+    """
+    combined: list[dict[str, Any]] = []
+    alone = []
+    for changes in map(VARIANTS.__getitem__, names):
+        if {"none", False} & set(changes.values()):
+            alone.append(changes)
+            continue
+        wanted = {"kind": "transformer"} | changes
+        if "num_heads" in changes:  # which those of keys and values have to divide
+            wanted |= {"num_kv_heads": changes["num_heads"]}
+        for combination in combined:
+            if all(combination.get(field, value) == value for field, value in wanted.items()):
+                combination.update(wanted)
+                break
+        else:
+            combined.append(wanted)
+    return combined + alone
+
+
+def name_fields(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{field} {value}" for field, value in changes.items())
 
 
 @functools.cache

@@ -253,48 +253,71 @@ def place_rows(argument: Any) -> Any:
 
 
 def differentiate(function: Function, case: Case, arrays: list[jax.Array]) -> Any:
-    """Value, and gradients for a cotangent that differs everywhere."""
+    """Value, and gradients for a cotangent that differs everywhere; to be compiled or not."""
+    others = [place_rows(x) for x in case.arguments]
+    value, pull_back = jax.vjp(lambda *x: function(*x, *others), *arrays)
+    cotangent = jnp.asarray(np.cos(np.arange(value.size, dtype=np.float32)).reshape(value.shape))
+    where = None if spec() is None else jax.typeof(value).sharding
+    placed = cotangent if where is None else jax.sharding.reshard(cotangent, where)
+    return value, pull_back(placed.astype(value.dtype))
 
-    @jax.jit
-    def run(*arrays: jax.Array) -> Any:
-        others = [place_rows(x) for x in case.arguments]
-        value, pull_back = jax.vjp(lambda *x: function(*x, *others), *arrays)
-        cotangent = jnp.cos(jnp.arange(value.size, dtype=jnp.float32)).reshape(value.shape)
-        where = None if spec() is None else jax.typeof(value).sharding
-        placed = cotangent if where is None else jax.sharding.reshard(cotangent, where)
-        return value, pull_back(placed.astype(value.dtype))
 
-    return jax.device_get(run(*arrays))
+def differentiate_twin(case: Case, arrays: list[jax.Array]) -> Any:
+    """As its users run it: compiled as a whole."""
+    return jax.device_get(jax.jit(lambda *x: differentiate(case.twin, case, x))(*arrays))
+
+
+@functools.cache
+def differentiate_formula(name: str, dtype: str) -> Any:
+    """One operation at a time, so that formulas share compiled ones."""
+    case = CASES[name]
+    return jax.device_get(differentiate(case.formula, case, draw(case, dtype)))
+
+
+@pytest.fixture
+def case(name: str, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """The case of this name, on its platform."""
+    own = CASES[name]
+    for module in (recomputed_attention, chunked_loss):
+        monkeypatch.setattr(module, "platform", lambda: own.platform)
+    monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", own.chunk)
+    return own
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("mesh", [None, MeshConfig(data=2, fsdp=2, tensor=2)], ids=["1", "mesh"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_twin_has_the_values_and_gradients_of_its_formula(
-    name: str, dtype: str, mesh: MeshConfig | None, monkeypatch: pytest.MonkeyPatch
+    name: str, dtype: str, case: Case
 ) -> None:
-    case = CASES[name]
-    for module in (recomputed_attention, chunked_loss):
-        monkeypatch.setattr(module, "platform", lambda: case.platform)
-    monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", case.chunk)
-    near = 2e-5 if dtype == "float32" and BFLOAT16 not in case.arguments else 2e-2
-    arrays = draw(case, dtype)
-    wanted = differentiate(case.formula, case, arrays)
-    if mesh is None:
-        found = differentiate(case.twin, case, arrays)
-    else:
-        devices = make_mesh(mesh)
-        with jax.set_mesh(devices):
-            places = [
-                NamedSharding(devices, spec(*names) or PartitionSpec())
-                for names in case.arrays.values()
-            ]
-            placed = [jax.device_put(*each) for each in zip(arrays, places, strict=True)]
-            found = differentiate(case.twin, case, placed)
-            on_mesh = differentiate(case.formula, case, placed)
-        compare(on_mesh, wanted, near)
-    compare(found, wanted, near)
+    found, wanted = differentiate_twin(case, draw(case, dtype)), differentiate_formula(name, dtype)
+    compare(found, wanted, find_tolerance(case, dtype))
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("name", CASES)
+def test_twin_and_formula_are_the_same_on_a_mesh(name: str, case: Case) -> None:
+    """In float32: that shardings are right does not depend on the dtype."""
+    devices = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    with jax.set_mesh(devices):
+        places = [
+            NamedSharding(devices, spec(*names) or PartitionSpec())
+            for names in case.arrays.values()
+        ]
+        arrays = draw(case, "float32")
+        placed = [jax.device_put(*each) for each in zip(arrays, places, strict=True)]
+
+        @jax.jit
+        def run(*arrays: jax.Array) -> Any:
+            return [differentiate(each, case, arrays) for each in (case.twin, case.formula)]
+
+        both = jax.device_get(run(*placed))
+    for found in both:
+        compare(found, differentiate_formula(name, "float32"), find_tolerance(case, "float32"))
+
+
+def find_tolerance(case: Case, dtype: str) -> float:
+    return 2e-5 if dtype == "float32" and BFLOAT16 not in case.arguments else 2e-2
 
 
 def compare(found: Any, wanted: Any, near: float) -> None:
@@ -322,8 +345,8 @@ def test_twin_has_the_signature_of_its_formula(field: str) -> None:
 
 def test_row_without_visible_key_is_0_and_has_gradients_of_0() -> None:
     for name in ("attention", "attention on TPUs", "cached attention"):
-        for function in (CASES[name].formula, CASES[name].twin):
-            value, gradients = differentiate(function, CASES[name], draw(CASES[name], "float32"))
+        found = differentiate_twin(CASES[name], draw(CASES[name], "float32"))
+        for value, gradients in (found, differentiate_formula(name, "float32")):
             for hidden in (value, gradients[0]):  # results, and gradients of the queries
                 assert not hidden[:, 1].any()
                 assert not hidden[2].any()
