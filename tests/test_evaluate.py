@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from t2t.evaluation.load_models import ModelRequest
 from t2t.evaluation.minimum_bayes_risk import choose, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 
@@ -330,14 +328,12 @@ def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:
 
 
 def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:
-    command = [sys.executable, "-m", "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"]
-    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
-    good = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    command = "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"
+    good = programs.run(*command)
+    assert good.returncode == 0, good.stderr
     assert "\nbleu " in good.stdout
     assert (run / "evaluations" / "test-300-beam4-alpha0.6-max_extra_length6.json").exists()
-    bad = subprocess.run(
-        [*command, "--split=no"], capture_output=True, text=True, check=False, env=environment
-    )
+    bad = programs.run(*command, "--split=no")
     assert bad.returncode == 2
     assert bad.stderr.startswith("split 'no' is unknown")
     assert "Traceback" not in bad.stderr

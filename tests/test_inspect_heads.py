@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 BROWSER = next(
@@ -268,15 +267,10 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
-    command = [sys.executable, "-m", "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"]
-    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
-    good = subprocess.run(
-        [*command, "--importance=2"], capture_output=True, text=True, check=True, env=environment
-    )
-    assert good.stdout == f"{run / 'heads.html'}\n"
-    bad = subprocess.run(
-        [*command, "--importance=-1"], capture_output=True, text=True, check=False, env=environment
-    )
+    command = "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"
+    good = programs.run(*command, "--importance=2")
+    assert (good.returncode, good.stdout) == (0, f"{run / 'heads.html'}\n")
+    bad = programs.run(*command, "--importance=-1")
     assert bad.returncode == 2
     assert "Traceback" not in bad.stderr
 
