@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -60,6 +60,19 @@ def _become(
         sys.exit(1)
     finally:
         atexit._run_exitfuncs()
+
+
+def _call(environment: dict[str, str], function: Callable[..., None], *arguments: object) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    function(*arguments)
+
+
+def call(function: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    """Starts a process that calls a function of a module with the environment of programs."""
+    process = CONTEXT.Process(target=_call, args=(make_environment(), function, *arguments))
+    process.start()
+    return process
 
 
 class Program:

@@ -99,9 +99,9 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Naively, checkpoint 98 would push 95 out of the last two, and enter averages of two."""
+    """Naively, checkpoint 38 would push 35 out of the last two, and enter averages of two."""
     workdir = tmp_path / "run"
-    for preempted_at in (13, 98):
+    for preempted_at in (13, STEPS - 2):
         with monkeypatch.context() as patch:
             patch.setattr(
                 Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
@@ -112,7 +112,7 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     assert_same_run(workdir, uninterrupted)
     assert list_steps(workdir) == list_steps(uninterrupted)
     averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
-    assert averages[0][1] == averages[1][1] == "avg2-100"
+    assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
     for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -273,7 +273,7 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
     def find_newest() -> int:
         return max(list_steps(tmp_path / "run"), default=0)
 
-    for _ in range(8):
+    for _ in range(4):
         process = programs.CONTEXT.Process(
             target=train_on_one_device, args=(config, tmp_path / "run")
         )
