@@ -33,7 +33,7 @@ def translate(directory: Path, **options: str) -> str:
     text = sentencepiece.SentencePieceProcessor(str(directory / "vocab" / "joint.model"))
     translator = ctranslate2.Translator(str(directory), intra_threads=1, **options)
     pieces = text.encode(LINE, out_type=str)
-    limit = len(pieces) + 6  # the config allows 6 more than the source
+    limit = len(pieces) + 4  # the config allows 4 more than the source
     [result] = translator.translate_batch(
         [pieces], beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )

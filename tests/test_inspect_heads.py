@@ -172,16 +172,19 @@ def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
     found = measure_importance(config, translator, params, sample, "loss")
     assert list(found.changes) == list(list_heads(config.model))
 
+    @jax.jit
+    def compute(params: Params, src: jax.Array, tgt_in: jax.Array) -> jax.Array:
+        return jax.nn.log_softmax(merge(translator.structure, params)(src, tgt_in)[0])
+
     def mean_loss(params: Params) -> float:
-        model, nats, tokens = merge(translator.structure, params), 0.0, 0
+        nats, tokens = 0.0, 0
         for src, tgt in sample.pairs:
             [s], [t] = (
                 translator.vocabulary.src.encode([src]),
                 translator.vocabulary.tgt.encode([tgt]),
             )
             batch = make_batch(np.array([s], np.int32), np.array([t], np.int32))
-            logits = model(jax.numpy.asarray(batch.src), jax.numpy.asarray(batch.tgt_in))
-            log_probs = np.asarray(jax.nn.log_softmax(logits[0]), float)
+            log_probs = np.asarray(compute(params, batch.src, batch.tgt_in), float)
             nats -= log_probs[np.arange(len(t)), t].sum()
             tokens += len(t)
         return nats / tokens

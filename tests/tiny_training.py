@@ -52,7 +52,7 @@ def make_config(folder: Path) -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=400),
         training=TrainingConfig(
-            steps=STEPS, warmup_steps=10, learning_rate=0.5, log_every=5, validate_every=5
+            steps=STEPS, warmup_steps=20, learning_rate=0.5, log_every=5, validate_every=5
         ),
         checkpoints=CheckpointConfig(every=5, keep_last=2),
         decoding=DecodingConfig(beam_size=2, max_extra_length=2),

@@ -25,7 +25,7 @@ SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "", "The girl sells the ho
 def make_config(**decoding: Any) -> Config:
     return Config(
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
-        decoding=DecodingConfig(**({"max_extra_length": 6} | decoding)),
+        decoding=DecodingConfig(**({"max_extra_length": 5} | decoding)),
     )
 
 

@@ -26,7 +26,7 @@ from tests import programs
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[2]
-STEPS = 40
+STEPS = 20
 MESHES = {  # of two processes with two devices each
     "rows are cut": {"data": 2, "fsdp": 2},  # each process holds all parameters
     "parameters are cut": {"data": 1, "fsdp": 4},  # each process holds half of every matrix
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(folder: Path) -> Config:
     return change(
         make_config(folder),
-        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 20},
+        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 10},
         checkpoints={"every": 5},
         mesh=MESHES["rows are cut"],
     )
