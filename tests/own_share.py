@@ -1,23 +1,18 @@
-"""A program that prints the share of a recipe's parameters that its process holds."""
+"""Trains like t2t.train, and prints the share of the parameters that this process holds."""
 
+import runpy
 import sys
+from typing import Any
 
 import jax
 
-from t2t.config.flags import define_config, read_config
-from t2t.runtime import program
-from t2t.runtime.distributed import join
-from t2t.runtime.mesh import make_mesh
-from t2t.training.optimizer import make_optimizer
+from t2t.api import train_run
 from t2t.training.state import init_state
 
 
-def main() -> None:
-    config = read_config()
-    join(**program.read_hosts())
-    size = config.tokenizer.vocab_size
-    with jax.set_mesh(make_mesh(config.mesh)):
-        _, state = init_state(config, make_optimizer(config), size, size)
+def init_and_tell(*arguments: Any) -> Any:
+    """Makes the first state of a run, and measures it."""
+    structure, state = init_state(*arguments)
     leaves = jax.tree.leaves(state.params)
     parts = {
         (number, str(shard.index)): shard.data.nbytes
@@ -26,9 +21,9 @@ def main() -> None:
     }
     share = sum(parts.values()) / sum(leaf.nbytes for leaf in leaves)
     print(f"share {share:.3f}", file=sys.stderr)
+    return structure, state
 
 
 if __name__ == "__main__":
-    define_config()
-    program.define_hosts()
-    program.run(main)
+    train_run.init_state = init_and_tell
+    runpy.run_module("t2t.train", run_name="__main__", alter_sys=True)

@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from t2t.evaluation.load_models import ModelRequest
 from t2t.evaluation.minimum_bayes_risk import choose, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 
@@ -51,7 +49,7 @@ def test_result_says_what_was_measured_and_how(
     run: Path, evaluation: tuple[dict[str, Any], Path]
 ) -> None:
     result, path = evaluation
-    assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length6.json"
+    assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length4.json"
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
     assert result["checkpoint"] == "best-200"
     assert result["split"] == "test"
@@ -59,7 +57,7 @@ def test_result_says_what_was_measured_and_how(
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert 0 <= result["bleu"] <= 100
     assert 0 <= result["chrf"] <= 100
-    assert (result["beam_size"], result["alpha"], result["max_extra_length"]) == (4, 0.6, 6)
+    assert (result["beam_size"], result["alpha"], result["max_extra_length"]) == (4, 0.6, 4)
     assert result["seconds"] > 0
     assert result["compile_seconds"] > 0
     assert result["sentences_per_second"] == pytest.approx(5 / result["seconds"])
@@ -73,7 +71,7 @@ def test_other_engine_gives_the_same_and_is_named(
     assert expected["backend"]["name"] == "jax"
     assert expected["backend"]["products"] == "float32 operands at full precision"
     result, path = evaluate(EvaluationRequest(run, backend="ctranslate2"))
-    assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length6-ctranslate2-float32.json"
+    assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length4-ctranslate2-float32.json"
     assert result["backend"]["name"] == "ctranslate2"
     assert result["backend"]["compute_type"] == "float32"
     assert result["compile_seconds"] > 0
@@ -167,7 +165,7 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
 def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     """A file `test.en` is not taken for the split `test`, nor for a file in another folder."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
-    split = run / "evaluations" / "test-300-beam1-alpha0.6-max_extra_length6.json"
+    split = run / "evaluations" / "test-300-beam1-alpha0.6-max_extra_length4.json"
     greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
     evaluate(greedy)
     before = split.read_bytes()
@@ -181,7 +179,7 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
         assert result["split"] == path.name.removesuffix(
-            "-300-beam1-alpha0.6-max_extra_length6.json"
+            "-300-beam1-alpha0.6-max_extra_length4.json"
         )
     assert len(paths) == 3
     assert split.read_bytes() == before
@@ -216,10 +214,10 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("decoding", "name"),
     [
-        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-max_extra_length6-bleu"),
+        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-max_extra_length4-bleu"),
         (
             {"strategy": "sampling", "num_samples": 5, "mbr": "chrf", "temperature": 0.5},
-            "test-best-200-sampling-seed0-temperature0.5-max_extra_length6-chrf5",
+            "test-best-200-sampling-seed0-temperature0.5-max_extra_length4-chrf5",
         ),
     ],
 )
@@ -248,7 +246,7 @@ def test_ensemble_of_a_model_with_itself_scores_as_the_model(
     expected, path = evaluation
     result, ensemble = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
     assert re.fullmatch(
-        r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6-max_extra_length6", ensemble.stem
+        r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6-max_extra_length4", ensemble.stem
     )
     text = ensemble.with_suffix(".txt").read_text("utf-8")
     assert text == path.with_suffix(".txt").read_text("utf-8")
@@ -330,14 +328,12 @@ def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:
 
 
 def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:
-    command = [sys.executable, "-m", "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"]
-    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
-    good = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    command = "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"
+    good = programs.run(*command)
+    assert good.returncode == 0, good.stderr
     assert "\nbleu " in good.stdout
-    assert (run / "evaluations" / "test-300-beam4-alpha0.6-max_extra_length6.json").exists()
-    bad = subprocess.run(
-        [*command, "--split=no"], capture_output=True, text=True, check=False, env=environment
-    )
+    assert (run / "evaluations" / "test-300-beam4-alpha0.6-max_extra_length4.json").exists()
+    bad = programs.run(*command, "--split=no")
     assert bad.returncode == 2
     assert bad.stderr.startswith("split 'no' is unknown")
     assert "Traceback" not in bad.stderr

@@ -1,10 +1,8 @@
 """A finished run goes on with a new schedule: `t2t.train --extend`."""
 
 import dataclasses
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.schedule import make_schedule
 from t2t.training.signals import Interruption
+from tests import programs
 from tests.tiny_training import (
     change,
     make_config,
@@ -211,14 +210,7 @@ def test_program_extends_with_the_config_of_the_run_or_of_the_flags(
     write_recipe(config, run.parent / "recipe.py")
 
     def call(*flags: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "t2t.train", f"--workdir={run}", *flags],
-            cwd=ROOT,
-            env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-        )
+        return programs.run("t2t.train", f"--workdir={run}", *flags)
 
     flags = f"--config={run.parent}/recipe.py", "--config.training.learning_rate=0.001"
     for given in (["--extend=6"], ["--extend=5", *flags]):

@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from t2t.model.build import merge
 from t2t.model.interface import Params
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 BROWSER = next(
@@ -173,16 +172,19 @@ def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
     found = measure_importance(config, translator, params, sample, "loss")
     assert list(found.changes) == list(list_heads(config.model))
 
+    @jax.jit
+    def compute(params: Params, src: jax.Array, tgt_in: jax.Array) -> jax.Array:
+        return jax.nn.log_softmax(merge(translator.structure, params)(src, tgt_in)[0])
+
     def mean_loss(params: Params) -> float:
-        model, nats, tokens = merge(translator.structure, params), 0.0, 0
+        nats, tokens = 0.0, 0
         for src, tgt in sample.pairs:
             [s], [t] = (
                 translator.vocabulary.src.encode([src]),
                 translator.vocabulary.tgt.encode([tgt]),
             )
             batch = make_batch(np.array([s], np.int32), np.array([t], np.int32))
-            logits = model(jax.numpy.asarray(batch.src), jax.numpy.asarray(batch.tgt_in))
-            log_probs = np.asarray(jax.nn.log_softmax(logits[0]), float)
+            log_probs = np.asarray(compute(params, batch.src, batch.tgt_in), float)
             nats -= log_probs[np.arange(len(t)), t].sum()
             tokens += len(t)
         return nats / tokens
@@ -268,15 +270,10 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
-    command = [sys.executable, "-m", "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"]
-    environment = os.environ | {"XLA_FLAGS": ""}  # one device starts sooner than eight
-    good = subprocess.run(
-        [*command, "--importance=2"], capture_output=True, text=True, check=True, env=environment
-    )
-    assert good.stdout == f"{run / 'heads.html'}\n"
-    bad = subprocess.run(
-        [*command, "--importance=-1"], capture_output=True, text=True, check=False, env=environment
-    )
+    command = "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"
+    good = programs.run(*command, "--importance=2")
+    assert (good.returncode, good.stdout) == (0, f"{run / 'heads.html'}\n")
+    bad = programs.run(*command, "--importance=-1")
     assert bad.returncode == 2
     assert "Traceback" not in bad.stderr
 

@@ -12,6 +12,7 @@ from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, Toke
 from t2t.plan import plan
 from t2t.planning.roofline import GPU_REMARKS
 from t2t.runtime.accelerators import list_plugins
+from tests import programs
 
 TINY = """
     --config.model.num_layers=1 --config.model.d_model=128 --config.model.d_ff=256
@@ -49,7 +50,7 @@ def test_plan_is_printed_and_written(
 
 
 def test_errors_have_no_traceback() -> None:
-    result = call("--topology=v5e")
+    result = programs.run("t2t.plan", "--config=configs/quickstart.py", "--topology=v5e")
     assert result.returncode == 2
     assert result.stderr.startswith("--topology=v5e is unknown")
 

@@ -1,9 +1,7 @@
 """t2t.score: log-probabilities of translations, and lists reranked by them."""
 
 import io
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.n_best_list import format_lines
 from t2t.evaluation.load_models import ModelRequest
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 BEAM: dict[str, float | str] = {"beam_size": 3}
@@ -39,11 +38,7 @@ def list_path(run: Path) -> Path:
 
 
 def score(run: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "t2t.score", f"--workdir={run}", *flags],
-        capture_output=True, text=True, check=False,
-        env=os.environ | {"XLA_FLAGS": ""},  # one device starts sooner than eight
-    )  # fmt: skip
+    return programs.run("t2t.score", f"--workdir={run}", *flags)
 
 
 def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path) -> None:

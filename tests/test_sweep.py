@@ -1,14 +1,14 @@
 """t2t.sweep as a program: trained, killed and continued."""
 
-import os
 import re
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import programs
+from tests.programs import Program
 from tests.tiny_training import change, make_config, write_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -29,49 +29,32 @@ def command(tmp_path: Path) -> list[str]:
     write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
     (tmp_path / "rows.py").write_text(SWEEP)
     flags = [f"--sweep={tmp_path}/rows.py", f"--config={tmp_path}/recipe.py"]
-    return [sys.executable, "-m", "t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
-
-
-def start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(command: list[str]) -> tuple[int, str, str]:
-    with start(command) as process:
-        output, messages = process.communicate()
-        return process.returncode, output, messages
+    return ["t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
 
 
 @pytest.mark.slow
 def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
     """Training that outlives a killed sweep blocks other sweeps until it ends."""
     score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
-    with start(command) as process:
+    with Program(*command) as process:
         while not score.exists():
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, process.messages
             time.sleep(0.05)
         while not (tmp_path / "sweep" / "one_head-seed0" / "checkpoints" / "5").exists():
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, process.messages
             time.sleep(0.01)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
     written = score.stat().st_mtime_ns
     while True:
-        status, output, messages = finish(command)
-        if "another sweep is running" not in messages:
+        done = programs.run(*command)
+        if "another sweep is running" not in done.stderr:
             break
-        assert status == 2
+        assert done.returncode == 2
         time.sleep(1)
-    assert status == 0, messages
-    assert messages.splitlines()[1].startswith("base-seed0: finished, bleu ")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[1].startswith("base-seed0: finished, bleu ")
     assert score.stat().st_mtime_ns == written
-    rows = [line.split("|")[1].strip() for line in output.splitlines()[2:4]]
+    rows = [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:4]]
     assert rows == ["base", "one_head"]
     report = (tmp_path / "sweep" / "report.md").read_text()
     assert re.search("one_head is (better|worse|not distinguishable)", report)

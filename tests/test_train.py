@@ -1,13 +1,9 @@
 """Training from text to checkpoint; a stopped run resumes with bitwise equal results."""
 
-import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,6 +23,7 @@ from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError, list_steps, open_run
 from t2t.training.signals import Interruption
+from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
     STEPS,
@@ -102,9 +99,9 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Naively, checkpoint 98 would push 95 out of the last two, and enter averages of two."""
+    """Naively, checkpoint 38 would push 35 out of the last two, and enter averages of two."""
     workdir = tmp_path / "run"
-    for preempted_at in (13, 98):
+    for preempted_at in (13, STEPS - 2):
         with monkeypatch.context() as patch:
             patch.setattr(
                 Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
@@ -115,7 +112,7 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     assert_same_run(workdir, uninterrupted)
     assert list_steps(workdir) == list_steps(uninterrupted)
     averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
-    assert averages[0][1] == averages[1][1] == "avg2-100"
+    assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
     for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -207,14 +204,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
         ["SIGINT", "os.rename", "checkpoints/10$"],
         ["SIGTERM", "os.mkdir", r"checkpoints/20\..*/params"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.moments", *signal_and_moment, "t2t.train", *flags],
-            cwd=ROOT,
-            env=os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("=8", "=1")},
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-        )
+        done = programs.run("tests.moments", *signal_and_moment, "t2t.train", *flags)
         assert done.returncode == program.INTERRUPTED, done.stderr
         assert done.stderr.splitlines()[-1] == "stopped and saved; run the same command to continue"
     assert list_steps(tmp_path / "run")[-1] < STEPS
@@ -228,14 +218,6 @@ def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
         signal_at(Moment(*moment), signal.SIGKILL)
     with mock.patch.object(train_run, "make_mesh", make_small_mesh):
         train_run.train(config, workdir)
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """A context for processes that have imported everything already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 # In the order in which they occur in a run.
@@ -254,13 +236,13 @@ KILLS = [
 
 @pytest.mark.slow
 def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path, processes: ForkServerContext
+    uninterrupted: Path, config: Config, tmp_path: Path
 ) -> None:
     """Kills each start at the next moment of the list, and lets the last one finish."""
     config = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     newest = 0
     for moment in KILLS:
-        process = processes.Process(
+        process = programs.CONTEXT.Process(
             target=train_on_one_device, args=(config, tmp_path / "run", *moment)
         )
         process.start()
@@ -276,7 +258,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [0.0, 0.2])
 def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
-    sampling: float, config: Config, tmp_path: Path, processes: ForkServerContext
+    sampling: float, config: Config, tmp_path: Path
 ) -> None:
     """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
     if sampling:
@@ -291,8 +273,10 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
     def find_newest() -> int:
         return max(list_steps(tmp_path / "run"), default=0)
 
-    for _ in range(8):
-        process = processes.Process(target=train_on_one_device, args=(config, tmp_path / "run"))
+    for _ in range(4):
+        process = programs.CONTEXT.Process(
+            target=train_on_one_device, args=(config, tmp_path / "run")
+        )
         process.start()
         deadline = time.monotonic() + 120
         while process.is_alive() and find_newest() == newest and time.monotonic() < deadline:

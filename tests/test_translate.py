@@ -22,6 +22,8 @@ from t2t.data.corpus import DataError, TextFile
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest
+from tests import programs
+from tests.programs import ROOT, make_environment
 from tests.tiny_run import make_run
 
 LINES = [
@@ -39,13 +41,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    """Starts the program in a Python of its own, with pipes or a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "t2t.translate", f"--workdir={run}", *flags],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"XLA_FLAGS": ""},  # one device starts sooner than eight
+        env=make_environment(),
     )
+
+
+def call(
+    run: Path, *flags: str, given: bytes = b"", folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    return programs.run("t2t.translate", f"--workdir={run}", *flags, given=given, folder=folder)
 
 
 def translate(
@@ -173,22 +182,21 @@ def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num_samples=2"], b"decoding.num_samples=2 is not used by decoding.strategy='beam'"),
-        (["--strategy=sampling", "--top_p=0"], b"decoding.top_p=0.0 must be more than 0"),
-        (["--strategy=sampling", "--n_best=2"], b"use --num_samples=2"),
-        (["--n_best=9"], b"--n_best=9 does not fit decoding.beam_size="),
+        (["--num_samples=2"], "decoding.num_samples=2 is not used by decoding.strategy='beam'"),
+        (["--strategy=sampling", "--top_p=0"], "decoding.top_p=0.0 must be more than 0"),
+        (["--strategy=sampling", "--n_best=2"], "use --num_samples=2"),
+        (["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
         (
             ["--strategy=sampling", "--backend=ctranslate2"],
-            b"decoding.strategy='sampling' needs --backend=jax",
+            "decoding.strategy='sampling' needs --backend=jax",
         ),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: bytes) -> None:
-    process = start(run, *flags)
-    output, errors = process.communicate(b"Dogs climb.\n")
-    assert (process.returncode, output) == (2, b"")
-    assert message in errors
-    assert errors.count(b"\n") == 1
+def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: str) -> None:
+    done = call(run, *flags, given=b"Dogs climb.\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -201,10 +209,9 @@ def test_prefixes_are_one_for_each_line(run: Path, count: int) -> None:
 def test_prefixes_come_from_a_file(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "prefixes.txt"
     path.write_text("Zwei\n\n", "utf-8")
-    process = start(run, f"--prefixes={path}", "--read_ahead=1")
-    output, _ = process.communicate(b"".join(LINES[:2]))
-    assert process.returncode == 0
-    first, second = output.decode().splitlines()
+    done = call(run, f"--prefixes={path}", "--read_ahead=1", given=b"".join(LINES[:2]))
+    assert done.returncode == 0
+    first, second = done.stdout.splitlines()
     assert first.startswith("Zwei")
     assert not second
 
@@ -229,9 +236,9 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
     packed.write_bytes(gzip.compress(b"".join(LINES[::-1])))
     flags = ["--strategy=sampling", "--num_samples=2", "--scores", "--shard_lines=2"]
     bulk = [*flags, f"--input={tmp_path}/*.txt*", f"--output={output}"]
-    errors = [start(run, *bulk).communicate()[1] for _ in range(2)]
-    assert b"a.txt, shard 3: 5 lines translated, " in errors[0]
-    assert b"shard" not in errors[1]
+    errors = [call(run, *bulk).stderr for _ in range(2)]
+    assert "a.txt, shard 3: 5 lines translated, " in errors[0]
+    assert "shard" not in errors[1]
     for path in (plain, packed):
         result = (output / path.name).read_bytes()
         text, lines = (
@@ -239,17 +246,15 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
             if path is packed
             else (result, path.read_bytes())
         )
-        expected, _ = start(run, *flags[:-1]).communicate(lines)
-        assert text == expected
+        assert text.decode() == call(run, *flags[:-1], given=lines).stdout
     assert sorted(path.name for path in output.iterdir()) == ["a.txt", "b.txt.gz", "settings.json"]
-    refused = start(run, *bulk[:-2], f"--input={plain}", f"--output={output}", "--temperature=0.5")
-    assert b"temperature: 1.0 -> 0.5" in refused.communicate()[1]
+    refused = call(run, *bulk[:-2], f"--input={plain}", f"--output={output}", "--temperature=0.5")
+    assert "temperature: 1.0 -> 0.5" in refused.stderr
     assert refused.returncode == 2
     settings = json.loads((output / "settings.json").read_text())
     settings["settings"]["parameters"] = "of another model"
     (output / "settings.json").write_text(json.dumps(settings))
-    refused = start(run, *bulk)
-    assert b"parameters: 'of another model' -> " in refused.communicate()[1]
+    assert "parameters: 'of another model' -> " in call(run, *bulk).stderr
 
 
 @pytest.mark.slow
@@ -266,36 +271,27 @@ def test_any_generated_lines_give_a_line_each(run: Path, tmp_path: Path) -> None
         lines.append(line + b"\n")
     (tmp_path / "hostile.txt").write_bytes(b"".join(lines))
     flags = [f"--input={tmp_path}/hostile.txt", f"--output={tmp_path}/out", "--beam_size=1"]
-    process = start(run, *flags, "--max_extra_length=1")
-    process.communicate()
-    assert process.returncode == 0
+    assert call(run, *flags, "--max_extra_length=1").returncode == 0
     assert (tmp_path / "out" / "hostile.txt").read_bytes().count(b"\n") == len(lines)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--input=no.txt", "--output=out"], b"--input=no.txt is no file"),
-        (["--input=in.txt"], b"--input=in.txt needs --output=DIR"),
-        (["--input=in.txt", "--output=."], b"is the folder of"),
-        (["--input=in.txt", "--output=out", "--part=3/2"], b"--part=3/2 must be I/N"),
-        (["--input=in.txt,sub/in.txt", "--output=out"], b"would both become"),
-        (["--input=in.txt", "--output=out", "--read_ahead=1"], b"--read_ahead is for standard"),
-        (["--input=", "--output=out"], b"--input is empty; name files"),
-        (["--part=2/4"], b"--part is for --input; add it"),
+        (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
+        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
+        (["--input=in.txt", "--output=."], "is the folder of"),
+        (["--input=in.txt", "--output=out", "--part=3/2"], "--part=3/2 must be I/N"),
+        (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
+        (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
+        (["--input=", "--output=out"], "--input is empty; name files"),
+        (["--part=2/4"], "--part is for --input; add it"),
     ],
 )
-def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: bytes) -> None:
+def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: str) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("in.txt", "sub/in.txt"):
         (tmp_path / name).write_text("Dogs.\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "t2t.translate", f"--workdir={run}", *flags],
-        cwd=tmp_path,
-        env=os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(Path(__file__).parents[1])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    output, errors = process.communicate()
-    assert (process.returncode, output, errors.count(b"\n")) == (2, b"", 1)
-    assert message in errors
+    done = call(run, *flags, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr

@@ -47,7 +47,7 @@ def make_run(workdir: Path) -> Path:
         ),
         tokenizer=TokenizerConfig(vocab_size=400),
         training=TrainingConfig(validate_every=100),
-        decoding=DecodingConfig(max_extra_length=6),
+        decoding=DecodingConfig(max_extra_length=4),  # one stage: at most 16 tokens
         checkpoints=CheckpointConfig(every=100, keep_last=3),
     )
     save_config(config, workdir / "config.json")

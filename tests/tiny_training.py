@@ -27,7 +27,7 @@ from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state
 from tests.data.small_corpus import PAIRS
 
-STEPS = 100
+STEPS = 40
 
 
 def make_config(folder: Path) -> Config:

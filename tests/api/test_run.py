@@ -96,7 +96,8 @@ def test_scores_are_sums_of_log_softmax_of_the_logits(run: Run) -> None:
 def test_logits_are_those_of_the_model(run: Run) -> None:
     sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
     structure, _ = init_model(run.config.model, *sizes, jax.random.key(0))
-    expected = merge(structure, run.params)(jnp.asarray(SRC), jnp.asarray(TGT))
+    forward = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
+    expected = forward(run.params, SRC, TGT)
     for kind in (np.asarray, jnp.asarray, np.ndarray.tolist):
         found = run.logits(kind(SRC), kind(TGT))
         assert found.dtype == jnp.float32

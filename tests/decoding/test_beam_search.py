@@ -1,5 +1,6 @@
 """Beam search against searches that are too slow to be wrong."""
 
+import functools
 from typing import Any
 
 import jax
@@ -25,6 +26,21 @@ from tests.decoding.reference_search import search_all, search_beam
 from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, gnmt, tokens_of
 
 
+@functools.partial(jax.jit, static_argnames=("beam_size", "n_best"))
+def run_search(
+    model: ToyModel, rows: Any, limits: Any, alphas: Any, *, beam_size: int, n_best: int | None
+) -> tuple[Hypotheses, ...]:
+    return beam_search(
+        model.decode_step,
+        model.init_cache(rows, beam_size),
+        max_lengths=limits,
+        max_length=LENGTH,
+        beam_size=beam_size,
+        penalties=[gnmt(alpha) for alpha in alphas],
+        n_best=n_best,
+    )
+
+
 def search(
     model: ToyModel,
     *,
@@ -34,22 +50,9 @@ def search(
     alpha: float = 0.6,
     n_best: int | None = None,
 ) -> Hypotheses:
-    rows = jnp.asarray(rows)
-
-    @jax.jit
-    def run(rows: Any, limits: Any) -> tuple[Hypotheses, ...]:
-        return beam_search(
-            model.decode_step,
-            model.init_cache(rows, beam_size),
-            max_lengths=limits,
-            max_length=LENGTH,
-            beam_size=beam_size,
-            penalties=(gnmt(alpha),),
-            n_best=n_best,
-        )
-
-    limits = jnp.broadcast_to(jnp.asarray(limits), rows.shape)
-    [found] = jax.tree.map(np.asarray, run(rows, limits))
+    limits = np.broadcast_to(limits, len(rows))
+    found = run_search(model, np.array(rows), limits, [alpha], beam_size=beam_size, n_best=n_best)
+    [found] = jax.tree.map(np.asarray, found)
     hypotheses: Hypotheses = found
     return hypotheses
 
@@ -107,16 +110,9 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_one_search_finds_for_each_alpha_what_its_own_would(beam_size: int) -> None:
-    alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), jnp.arange(BATCH)
-    found = beam_search(
-        model.decode_step,
-        model.init_cache(rows, beam_size),
-        max_lengths=jnp.full_like(rows, LENGTH),
-        max_length=LENGTH,
-        beam_size=beam_size,
-        penalties=[gnmt(alpha) for alpha in alphas],
-        n_best=1,
-    )
+    alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), np.arange(BATCH)
+    limits = np.full(BATCH, LENGTH)
+    found = run_search(model, rows, limits, alphas, beam_size=beam_size, n_best=1)
     for together, alpha in zip(found, alphas, strict=True):
         alone = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
         np.testing.assert_array_equal(together.tokens, alone.tokens)
@@ -184,40 +180,50 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
             np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
 
 
+@functools.partial(jax.jit, static_argnames=("capacity", "n_best"))
 def start(model: ToyModel, limits: np.ndarray, capacity: int, n_best: int) -> Search:
     cache, lengths = model.init_cache(jnp.arange(BATCH), 4), jnp.asarray(limits)
     return start_search(cache, max_lengths=lengths, capacity=capacity, beam_size=4, n_best=n_best)
+
+
+@functools.partial(jax.jit, static_argnames=("capacity", "pause_at"))
+def resume(model: ToyModel, state: Search, capacity: int, pause_at: int = 0) -> Search:
+    state = extend_search(state, state.cache, capacity)
+    return continue_search(model.decode_step, state, (gnmt(0.6),), pause_at)
+
+
+find_unfinished, leave = jax.jit(is_unfinished), jax.jit(take_rows)
 
 
 @pytest.mark.parametrize("n_best", [1, 4])
 def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
     wanted = search(model, limits=limits, n_best=n_best)
-    resume = jax.jit(lambda state: continue_search(model.decode_step, state, (gnmt(0.6),)))
     state = start(model, limits, capacity=1, n_best=n_best)
     owners, unfinished = np.arange(BATCH), np.ones(BATCH, bool)
     for capacity in (1, 2, 4, 6):
-        state = resume(extend_search(state, state.cache, capacity))
-        unfinished = np.asarray(is_unfinished(state))
+        state = resume(model, state, capacity)
+        unfinished = np.asarray(find_unfinished(state))
+        finished = jax.tree.map(np.asarray, state.finished[0])
         for row, owner in enumerate(owners):
             if not unfinished[row]:
-                done = jax.tree.map(lambda x, row=row: np.asarray(x[row]), state.finished[0])
+                done = jax.tree.map(lambda x, row=row: x[row], finished)
                 np.testing.assert_array_equal(done.tokens, wanted.tokens[owner, :, :capacity])
                 for found, expected in zip(done[1:], wanted[1:], strict=True):
                     np.testing.assert_allclose(found, expected[owner], rtol=1e-6)
         if not unfinished.any():
             break
-        state, owners = take_rows(state, jnp.flatnonzero(unfinished)), owners[unfinished]
+        state, owners = leave(state, np.flatnonzero(unfinished)), owners[unfinished]
     assert not unfinished.any()
 
 
 def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    paused = continue_search(model.decode_step, start(model, limits, LENGTH, 4), (gnmt(0.6),), 3)
-    rows = jnp.flatnonzero(is_unfinished(paused))
+    paused = resume(model, start(model, limits, LENGTH, 4), LENGTH, pause_at=3)
+    rows = np.flatnonzero(find_unfinished(paused))
     assert 0 < len(rows) <= 3
     assert 0 < paused.length < LENGTH
-    [found] = continue_search(model.decode_step, take_rows(paused, rows), (gnmt(0.6),)).finished
+    [found] = resume(model, leave(paused, rows), LENGTH).finished
     for part, whole in zip(found, search(model, limits=limits), strict=True):
         np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
 
@@ -241,14 +247,12 @@ def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability
         logits = jnp.zeros((*tokens.shape, VOCABULARY))
         return logits.at[..., jnp.array([PAD_ID, BOS_ID])].set(5.0), cache
 
-    [found] = beam_search(
-        decode_step,
-        (),
-        max_lengths=jnp.array([2]),
-        max_length=2,
-        beam_size=2,
-        penalties=(gnmt(0.0),),
-    )
+    [found] = jax.jit(
+        lambda: beam_search(
+            decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=2,
+            penalties=(gnmt(0.0),),
+        )
+    )()  # fmt: skip
     assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [EOS_ID + 1, EOS_ID]]
     log_prob = -np.log(2 * np.exp(5) + 4)
     np.testing.assert_allclose(found.log_probs[0], [log_prob, 2 * log_prob], rtol=1e-5)
@@ -259,14 +263,12 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
         del parents
         return jnp.zeros((*tokens.shape, VOCABULARY)), cache
 
-    [found] = beam_search(
-        decode_step,
-        (),
-        max_lengths=jnp.array([2]),
-        max_length=2,
-        beam_size=4,
-        penalties=(gnmt(0.0),),
-    )
+    [found] = jax.jit(
+        lambda: beam_search(
+            decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=4,
+            penalties=(gnmt(0.0),),
+        )
+    )()  # fmt: skip
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
 
 

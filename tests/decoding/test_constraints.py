@@ -1,5 +1,6 @@
 """Forced prefixes, a minimum length and length penalties against exhaustive search."""
 
+import functools
 from typing import Any
 
 import jax
@@ -19,6 +20,26 @@ LIMIT = 4
 PREFIXES = [(), (4,), (5,), (4, 5), (3, 3), (5, 4, 3), (), (3,)]  # one for each sentence
 
 
+@functools.partial(jax.jit, static_argnames=("kind", "beam_size", "sampler"))
+def run_search(
+    model: ToyModel,
+    kind: str,
+    alpha: float,
+    constraints: Constraints,
+    *,
+    beam_size: int,
+    stream: Stream | None = None,
+    sampler: Sampler | None = None,
+) -> tuple[Hypotheses, ...]:
+    state = start_search(
+        model.init_cache(jnp.arange(BATCH), beam_size),
+        max_lengths=jnp.full(BATCH, LIMIT), capacity=LIMIT, beam_size=beam_size,
+        n_best=beam_size, constraints=constraints, stream=stream,
+    )  # fmt: skip
+    penalties = (LengthPenalty(kind, alpha),)
+    return continue_search(model.decode_step, state, penalties, sampler=sampler).finished
+
+
 def search(
     model: ToyModel,
     penalty: LengthPenalty,
@@ -30,19 +51,10 @@ def search(
     padded = np.full((BATCH, 4), PAD_ID, np.int32)
     for row, prefix in enumerate(prefixes or []):
         padded[row, : len(prefix)] = prefix
-    constraints = Constraints(jnp.asarray(padded), jnp.int32(min_length))
+    constraints = Constraints(padded, np.int32(min_length))
 
-    @jax.jit
-    def run(constraints: Constraints, stream: Stream | None) -> tuple[Hypotheses, ...]:
-        state = start_search(
-            model.init_cache(jnp.arange(BATCH), beam_size),
-            max_lengths=jnp.full(BATCH, LIMIT), capacity=LIMIT, beam_size=beam_size,
-            n_best=beam_size, constraints=constraints, stream=stream,
-        )  # fmt: skip
-        sampler = options.get("sampler")
-        return continue_search(model.decode_step, state, (penalty,), sampler=sampler).finished
-
-    [found] = jax.tree.map(np.asarray, run(constraints, options.get("stream")))
+    found = run_search(model, *penalty, constraints, beam_size=beam_size, **options)
+    [found] = jax.tree.map(np.asarray, found)
     hypotheses: Hypotheses = found
     return hypotheses
 

@@ -38,7 +38,7 @@ def make_config(beam_size: int = 4, **model: int | str) -> Config:
     fields = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
     return Config(
         model=ModelConfig(**(fields | {"tie_embeddings": "decoder"} | model)),  # type: ignore[arg-type]
-        decoding=DecodingConfig(beam_size=beam_size, max_extra_length=6, batch_size=3),
+        decoding=DecodingConfig(beam_size=beam_size, max_extra_length=4, batch_size=3),
     )
 
 
@@ -73,7 +73,7 @@ def test_translations_and_scores_are_those_of_jax(
     assert [x.length for x in found] == [x.length for x in expected]
     values = [[(x.score, x.log_prob) for x in side] for side in (found, expected)]
     np.testing.assert_allclose(values[0], values[1], atol=1e-3)
-    limits = [len(ids) + 6 for ids in vocabulary.src.encode(SENTENCES)]
+    limits = [len(ids) + 4 for ids in vocabulary.src.encode(SENTENCES)]
     at_limit = [x.length == limit for x, limit in zip(found, limits, strict=True)]
     assert any(at_limit)
     assert not all(at_limit)

@@ -78,7 +78,9 @@ def test_kept_tokens_are_those_of_a_sort(
 ) -> None:
     logits = np.array(halves, np.float32) / 2
     sampler = Sampler(temperature, top_k, top_p)
-    kept = np.asarray(sampler.restrict(jnp.asarray(logits)[None])[0])
+    padded = np.full((1, 20), -np.inf, np.float32)  # of one shape, so that little is compiled
+    padded[0, : len(logits)] = logits
+    kept = np.asarray(sampler.restrict(jnp.asarray(padded))[0, : len(logits)])
     expected = restrict_naively(logits.astype(np.float64), sampler)
     # Probabilities that a float32 cannot add to a sum near 1 do not count.
     clear = (expected > 1e-5) | (expected == 0)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
-from t2t.data.batch import BOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding import length_batching
 from t2t.decoding.length_batching import group_by_length
@@ -18,7 +17,7 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import init_model, merge
+from t2t.model.build import init_model
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
@@ -27,6 +26,7 @@ from tests.decoding.small_translator import (
     assert_same,
     make_config,
     make_params,
+    make_reference,
 )
 
 
@@ -111,13 +111,10 @@ def test_probability_is_the_models_under_teacher_forcing(
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     src, limit = np.array(vocabulary.src.encode(SENTENCES[:1])), 12
     sources = Sources(src.astype(np.int32), np.array([limit], np.int32))
-    search = BatchSearch(structure, config.decoding)
+    search, reference = BatchSearch(structure, config.decoding), make_reference(structure)
     found = search.search(params, sources, limit, 4, (LengthPenalty("gnmt", 1.0),))
     for rank, length in enumerate(found.lengths[0]):
-        tgt_out = found.tokens[0, rank, :length]
-        tgt_in = jnp.array([[BOS_ID, *tgt_out[:-1]]])
-        log_probs = jax.nn.log_softmax(merge(structure, params)(jnp.asarray(src), tgt_in))[0]
-        expected = sum(log_probs[t, token] for t, token in enumerate(tgt_out))
+        expected = reference(params, src[0].tolist(), found.tokens[0, rank, :length].tolist()).sum()
         np.testing.assert_allclose(found.log_probs[0, rank], expected, rtol=1e-4)
         np.testing.assert_allclose(found.scores[0, rank], expected * 6 / (5 + length), rtol=1e-4)
 

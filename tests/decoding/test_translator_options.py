@@ -127,8 +127,7 @@ def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params)
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("mean", ["probabilities", "log_probs"])
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(("mean", "count"), [("probabilities", 3), ("log_probs", 2)])
 def test_ensemble_of_a_model_with_itself_gives_its_output_bit_for_bit(
     vocabulary: Vocabulary, params: Params, mean: str, count: int
 ) -> None:

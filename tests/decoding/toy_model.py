@@ -1,7 +1,7 @@
 """A model whose logits a test can compute in NumPy."""
 
 import functools
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ def gnmt(alpha: float) -> LengthPenalty:
     return LengthPenalty("gnmt", alpha)
 
 
+@jax.tree_util.register_pytree_node_class
 class ToyModel:
     """Logits that depend on the sentence and on every token before, each in its place.
 
@@ -30,6 +31,16 @@ class ToyModel:
         keys = jax.random.split(jax.random.key(seed), 2)
         self.start = scale * jax.random.normal(keys[0], (BATCH, vocabulary))
         self.table = scale * jax.random.normal(keys[1], (LENGTH, vocabulary, vocabulary))
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+        """Its arrays, so that a compiled search takes any model as an argument."""
+        return (self.start, self.table), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, arrays: tuple[Any, Any]) -> Self:
+        model = cls.__new__(cls)
+        model.start, model.table = arrays
+        return model
 
     def init_cache(self, rows: Any, beam_size: int) -> Any:
         start = self.start[rows][:, None] + jnp.zeros((beam_size, 1))

@@ -32,7 +32,7 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(
-        run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length6.json"
+        run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
     assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
     expected, _ = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1}))
@@ -117,7 +117,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
         request = EvaluationRequest(run, split="test", decoding={"beam_size": 1})
         assert watch(request, counts, "bleu", patience=0, timeout=0.0)
     assert folders == [
-        f"test-watch-{name}-beam1-alpha0.6-max_extra_length6-bleu"
+        f"test-watch-{name}-beam1-alpha0.6-max_extra_length4-bleu"
         for name in ("last", "avg2", "last-avg2")
     ]
 

@@ -22,10 +22,11 @@ from t2t.config.fields import Config
 from t2t.runtime.program import INTERRUPTED
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
+from tests import programs
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[2]
-STEPS = 40
+STEPS = 20
 MESHES = {  # of two processes with two devices each
     "rows are cut": {"data": 2, "fsdp": 2},  # each process holds all parameters
     "parameters are cut": {"data": 1, "fsdp": 4},  # each process holds half of every matrix
@@ -43,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(folder: Path) -> Config:
     return change(
         make_config(folder),
-        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 20},
+        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 10},
         checkpoints={"every": 5},
         mesh=MESHES["rows are cut"],
     )
@@ -91,32 +92,33 @@ class Program:
         return status
 
 
-def train(config: Config, folder: Path, workdir: Path, processes: int, devices: int) -> Program:
+def train(config: Config, folder: Path, workdir: Path, program: str = "t2t.train") -> Program:
+    """Starts training by two processes with two devices each."""
+    return Program(2, 2, program, *write_flags(config, folder, workdir))
+
+
+def write_flags(config: Config, folder: Path, workdir: Path) -> list[str]:
     recipe = folder / f"{workdir.name}.py"
     write_recipe(config, recipe)
-    flags = [f"--config={recipe}", f"--workdir={workdir}"]
-    return Program(processes, devices, "t2t.train", *flags)
+    return [f"--config={recipe}", f"--workdir={workdir}"]
+
+
+def run_alone(devices: int, *command: str) -> None:
+    """Runs a program in one process, with the XLA flags that `launch/local.py` sets."""
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    done = programs.run(*command, environment=programs.make_environment(XLA_FLAGS=flag))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def of_one(config: Config, folder: Path) -> Path:
     """A run by one process with four devices."""
-    program = train(config, folder, folder / "one", processes=1, devices=4)
-    assert program.end() == 0, program.messages
+    run_alone(4, "t2t.train", *write_flags(config, folder, folder / "one"))
     return folder / "one"
 
 
-@pytest.fixture(scope="module")
-def of_two(config: Config, folder: Path) -> dict[str, Path]:
-    """For each mesh, a run by two processes with two devices each."""
-    runs = {mesh: folder / f"two-{number}" for number, mesh in enumerate(MESHES)}
-    for mesh, run in runs.items():
-        program = train(change(config, mesh=MESHES[mesh]), folder, run, processes=2, devices=2)
-        assert program.end() == 0, program.messages
-    return runs
-
-
 def assert_same_run(one: Path, two: Path) -> None:
+    assert list_steps(one) == list_steps(two)
     for prefix in ("train/", "validation/"):
         for found, wanted in zip(*(read_figures(path, prefix) for path in (one, two)), strict=True):
             assert found == pytest.approx(wanted, rel=1e-4)
@@ -125,13 +127,8 @@ def assert_same_run(one: Path, two: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("mesh", "share"), [("rows are cut", 1.0), ("parameters are cut", 0.5)])
-def test_each_process_holds_its_part_of_the_parameters(
-    mesh: str, share: float, config: Config, tmp_path: Path
-) -> None:
-    write_recipe(change(config, mesh=MESHES[mesh]), tmp_path / "recipe.py")
-    program = Program(2, 2, "tests.own_share", f"--config={tmp_path}/recipe.py")
-    assert program.end() == 0, program.messages
+def assert_each_holds(share: float, program: Program) -> None:
+    """Checks the share of the parameters that each process has printed."""
     found = re.findall(r"^\[(\d)\] share (.*)", program.messages, re.MULTILINE)
     assert {process: float(value) for process, value in found} == {
         "0": pytest.approx(share, abs=0.05),
@@ -139,45 +136,18 @@ def test_each_process_holds_its_part_of_the_parameters(
     }
 
 
-@pytest.mark.parametrize("mesh", MESHES)
-def test_two_processes_train_as_one(mesh: str, of_one: Path, of_two: dict[str, Path]) -> None:
-    assert list_steps(of_two[mesh]) == list_steps(of_one)
-    assert_same_run(of_two[mesh], of_one)
-
-
-@pytest.mark.parametrize("mesh", MESHES)
-def test_two_processes_evaluate_as_one(
-    mesh: str, config: Config, of_two: dict[str, Path], tmp_path: Path
+def test_two_processes_train_as_one_where_each_holds_all_parameters(
+    config: Config, folder: Path, of_one: Path
 ) -> None:
-    """Uses an odd number of sentences, so one process has more than the other."""
-    split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
-    scores = {}
-    for processes, devices in ((2, 2), (1, 1)):
-        output = tmp_path / f"{processes}x{devices}.json"
-        flags = [f"--workdir={of_two[mesh]}", "--checkpoint=avg:2", f"--output={output}", *split]
-        program = Program(processes, devices, "t2t.evaluate", *flags)
-        assert program.end() == 0, program.messages
-        hypotheses = output.with_suffix(".txt").read_text()
-        scores[processes, devices] = json.loads(output.read_text())["bleu"], hypotheses
-    assert scores[2, 2] == scores[1, 1]
+    program = train(config, folder, folder / "two", "tests.own_share")
+    assert program.end() == 0, program.messages
+    assert_each_holds(1.0, program)
+    assert_same_run(folder / "two", of_one)
 
 
-@pytest.mark.parametrize(
-    ("number", "mesh", "processes"),
-    [(signal.SIGTERM, "rows are cut", 1), (signal.SIGINT, "parameters are cut", 2)],
-)
-def test_all_processes_stop_at_one_step_and_the_same_or_another_number_continues(
-    number: signal.Signals,
-    mesh: str,
-    processes: int,
-    config: Config,
-    folder: Path,
-    of_one: Path,
-    tmp_path: Path,
-) -> None:
-    run = tmp_path / f"stopped by {number.name}".replace(" ", "-")
-    config = change(config, mesh=MESHES[mesh])
-    program = train(config, folder, run, processes=2, devices=2)
+def stop(number: signal.Signals, config: Config, folder: Path, run: Path) -> Program:
+    """Starts a run by two processes, and stops both after their first checkpoint."""
+    program = train(config, folder, run, "tests.own_share")
     program.wait_until(lambda: bool(list_steps(run)))
     program.send(number)
     assert program.end() == INTERRUPTED, program.messages
@@ -185,9 +155,51 @@ def test_all_processes_stop_at_one_step_and_the_same_or_another_number_continues
     stopped = list_steps(run)[-1]
     assert stopped < STEPS
     assert len(read_figures(run, "train/")) == stopped
-    program = train(config, folder, run, processes, devices=4 // processes)
-    assert program.end() == 0, program.messages
+    return program
+
+
+def test_all_processes_stop_at_one_step_and_another_number_continues(
+    config: Config, folder: Path, of_one: Path
+) -> None:
+    run = folder / "continued-by-one"
+    stop(signal.SIGTERM, config, folder, run)
+    run_alone(4, "t2t.train", *write_flags(config, folder, run))
     assert_same_run(run, of_one)
+
+
+@pytest.fixture(scope="module")
+def of_two(config: Config, folder: Path) -> Path:
+    """A run by two processes with half of each matrix, stopped and continued once."""
+    run = folder / "continued-by-two"
+    config = change(config, mesh=MESHES["parameters are cut"])
+    assert_each_holds(0.5, stop(signal.SIGINT, config, folder, run))
+    program = train(config, folder, run)
+    assert program.end() == 0, program.messages
+    return run
+
+
+def test_two_processes_that_hold_half_of_each_matrix_stop_and_continue_as_one(
+    of_one: Path, of_two: Path
+) -> None:
+    assert_same_run(of_two, of_one)
+
+
+def test_two_processes_evaluate_as_one(config: Config, of_two: Path, tmp_path: Path) -> None:
+    """Uses an odd number of sentences, so one process has more than the other.
+
+    An evaluation has a mesh of its own, so one run stands for those of all meshes.
+    """
+    split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
+    flags = ["t2t.evaluate", f"--workdir={of_two}", "--checkpoint=avg:2", *split]
+    run_alone(1, *flags, f"--output={tmp_path}/one.json")
+    program = Program(2, 2, *flags, f"--output={tmp_path}/two.json")
+    assert program.end() == 0, program.messages
+    one, two = (
+        (json.loads((tmp_path / f"{name}.json").read_text())["bleu"], path.read_text())
+        for name in ("one", "two")
+        for path in [tmp_path / f"{name}.txt"]
+    )
+    assert one == two
 
 
 @pytest.mark.parametrize("dead", [0, 1])
@@ -196,7 +208,7 @@ def test_when_a_process_dies_the_others_stop_within_a_minute(
 ) -> None:
     endless = change(config, training={"steps": 1_000_000})
     run = tmp_path / f"dead-{dead}"
-    program = train(endless, folder, run, processes=2, devices=2)
+    program = train(endless, folder, run)
     program.wait_until(lambda: bool(list_steps(run)))
     started = time.monotonic()
     os.kill(program.find_processes()[dead], signal.SIGKILL)

@@ -9,6 +9,7 @@ import pytest
 
 from t2t.runtime import program
 from t2t.runtime.program import INTERRUPTED, LOST
+from tests import programs
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,8 +111,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, str, str]:
     """Runs the program; returns its status, output and messages."""
+    done = programs.run(program, *flags, folder=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
+def call_python(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Does the same in a Python of its own, for which JAX has no device."""
     done = subprocess.run(
-        [sys.executable, *program.split(), *flags],
+        [sys.executable, *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "no such device"},
         capture_output=True,
@@ -124,7 +131,8 @@ def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, s
 def test_flags_reach_the_program(folder: Path) -> None:
     flags = ["--config.model.num_heads=4", "--config.data.train_weights=2,0.5"]
     flags += ["--config.data.source=phrasebook+multi30k"]  # two corpora
-    status, output, messages = call(folder, "--config=recipe.py", "--workdir=~/run", *flags)
+    command = "program.py", "--config=recipe.py", "--workdir=~/run", *flags
+    status, output, messages = call_python(folder, *command)
     assert (status, messages) == (0, "")
     assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"
     status, _, _ = call(folder, "--config=recipe.py", "--workdir=run", "--config.model.d_k=None")
@@ -201,14 +209,14 @@ def test_programs_that_compute_on_all_devices_take_several_processes() -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
-    status, output, messages = call(folder, "--distributed", program=f"-m t2t.{name}")
+    status, output, messages = call(folder, "--distributed", program=f"t2t.{name}")
     assert (status, output, messages.count("\n")) == (2, "", 1)
     assert messages.startswith("--distributed: start this program in one process: ")
 
 
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     flags = ["--config=recipe.py", "--workdir=run", "--config.training.accumulation_steps=3"]
-    status, _, messages = call(folder, *flags, program="-m t2t.train")
+    status, _, messages = call_python(folder, "-m", "t2t.train", *flags)
     assert (status, messages.count("\n")) == (2, 1)
     assert messages.startswith("training.accumulation_steps=3 does not divide")
     assert not (folder / "run").exists()
@@ -237,7 +245,9 @@ def test_error_is_one_line(folder: Path, action: str, status: int, message: str)
 
 @pytest.mark.parametrize("action", ["fault", "foreign"])
 def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> None:
-    status, _, messages = call(folder, "--config=recipe.py", f"--workdir={action}")
+    status, _, messages = call_python(
+        folder, "program.py", "--config=recipe.py", f"--workdir={action}"
+    )
     assert status == 1
     assert messages.startswith("Traceback")
     assert messages.endswith("Error: a fault\n")
