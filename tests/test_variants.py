@@ -127,7 +127,7 @@ def register_squared_relu() -> None:
             return self.policy.multiply("BTF,FD->BTD", inner, self.outer[...], placed)
 
 
-PARTS = {"attention": "soft_capped", "feed_forward": "squared_relu"}
+PARTS: dict[str, Any] = {"attention": "soft_capped", "feed_forward": "squared_relu"}
 
 
 @pytest.mark.parametrize("field", PARTS)
@@ -283,7 +283,7 @@ def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
         register_json_lines,
     ):
         add()
-    values = {f"model.{field}": name for field, name in PARTS.items()}
+    values: dict[str, Any] = {f"model.{field}": name for field, name in PARTS.items()}
     values |= {"training.optimizer": "lion", "training.adam_b2": 0.99, "training.clip_norm": 1.0}
     values |= {"training.schedule": "linear", "training.learning_rate": 0.05}
     config = make_small_config(tmp_path, values | write_json_lines(tmp_path))

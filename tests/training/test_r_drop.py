@@ -92,7 +92,7 @@ def test_passes_of_a_step_have_different_dropout_masks() -> None:
     batch = on_device(make_batch())
 
     @jax.jit
-    def run(params: Params) -> list[tuple[jax.Array, jax.Array]]:
+    def run(params: Params) -> list[tuple[jax.Array, ...]]:
         model, key = merge(trainer.structure, params), jax.random.key(0)
         return [tuple(sum_r_drop_losses(model, batch, 0.1, x, key)) for x in (1e-9, 1.0)]
 
