@@ -1,13 +1,20 @@
-"""Trains like t2t.train, and prints the share of the parameters that this process holds."""
+"""Runs a program with more XLA flags, `python -m tests.own_share t2t.train ...`.
 
+If it begins a run, it prints the share of the parameters that its process holds.
+"""
+
+import os
 import runpy
 import sys
 from typing import Any
+from unittest import mock
 
 import jax
 
 from t2t.api import train_run
 from t2t.training.state import init_state
+
+VARIABLE = "T2T_TEST_MORE_XLA_FLAGS"  # in addition to those that `launch/local.py` sets
 
 
 def init_and_tell(*arguments: Any) -> Any:
@@ -25,5 +32,7 @@ def init_and_tell(*arguments: Any) -> Any:
 
 
 if __name__ == "__main__":
-    train_run.init_state = init_and_tell
-    runpy.run_module("t2t.train", run_name="__main__", alter_sys=True)
+    os.environ["XLA_FLAGS"] += f" {os.environ[VARIABLE]}"
+    del sys.argv[0]
+    with mock.patch.object(train_run, "init_state", init_and_tell):
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

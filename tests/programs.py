@@ -56,7 +56,7 @@ def _become(
         else:
             runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     except Exception:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         sys.exit(1)
     finally:
         atexit._run_exitfuncs()

@@ -1,5 +1,6 @@
 """Ensembles against means computed in NumPy, and of one model with itself."""
 
+import functools
 from typing import Any
 
 import jax
@@ -14,12 +15,25 @@ from t2t.model.ensemble import Members, mean_of_log_probs, mean_of_probabilities
 VOCABULARY = 50
 TRANSFORMER = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
 RNN = ModelConfig(kind="rnn", num_layers=1, d_model=8)
+CONFIGS = TRANSFORMER, RNN
 SRC = jnp.array([[4, 5, 6, 2], [7, 2, 0, 0]])
 TGT = jnp.array([[1, 8, 9], [1, 10, 0]])
 
 
 def draw_params(config: ModelConfig, seed: int) -> Any:
     return init_model(config, VOCABULARY, VOCABULARY, jax.random.key(seed))[1]
+
+
+@functools.cache
+def draw_alone(number: int) -> Any:
+    return draw_params(CONFIGS[number], number)
+
+
+@functools.cache
+def run_alone(number: int) -> np.ndarray:
+    """Probabilities of one of the models."""
+    structure, _ = Members((CONFIGS[number],)).describe(VOCABULARY, VOCABULARY)
+    return softmax(jax.jit(lambda own: merge(structure, own)(SRC, TGT))(draw_alone(number)))
 
 
 def softmax(logits: Any) -> np.ndarray:
@@ -53,29 +67,36 @@ def test_mean_of_equal_logits_is_exactly_these(mean: Any, count: int) -> None:
 
 @pytest.mark.parametrize("mean", ["probabilities", "log_probs"])
 def test_steps_of_different_architectures_are_teacher_forcing(mean: str) -> None:
-    members = Members((TRANSFORMER, RNN), (0.25, 0.75), mean)
+    members = Members(CONFIGS, (0.25, 0.75), mean)
     structure, expected = members.describe(VOCABULARY, VOCABULARY)
-    parts = [draw_params(config, seed) for seed, config in enumerate(members.configs)]
+    parts = [draw_alone(number) for number in range(2)]
     params = members.join(parts)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
-    ensemble = merge(structure, params)
-    together = ensemble(SRC, TGT)
-    alone = [
-        softmax(merge(Members((config,)).describe(VOCABULARY, VOCABULARY)[0], own)(SRC, TGT))
-        for config, own in zip(members.configs, parts, strict=True)
-    ]
+    together = jax.jit(lambda params: merge(structure, params)(SRC, TGT))(params)
+    alone = [run_alone(number) for number in range(2)]
     if mean == "probabilities":
         expected_mean = 0.25 * alone[0] + 0.75 * alone[1]
     else:
         expected_mean = alone[0] ** 0.25 * alone[1] ** 0.75
         expected_mean /= expected_mean.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(softmax(together), expected_mean, rtol=1e-4)
-    cache = ensemble.init_cache(ensemble.encode(SRC), SRC, 2, 2)
+
+    @jax.jit
+    def start(params: Any) -> Any:
+        ensemble = merge(structure, params)
+        return ensemble.init_cache(ensemble.encode(SRC), SRC, 2, 2)
+
+    @jax.jit
+    def decode_step(params: Any, *arguments: Any) -> Any:
+        return merge(structure, params).decode_step(*arguments)
+
+    cache = start(params)
     parents = jnp.tile(jnp.arange(2), (2, 1))
     for step in range(3):
         if step == 2:
-            cache = ensemble.extend_cache(cache, 4)
-        logits, cache = ensemble.decode_step(jnp.tile(TGT[:, step : step + 1], 2), parents, cache)
+            cache = merge(structure, params).extend_cache(cache, 4)
+        tokens = jnp.tile(TGT[:, step : step + 1], 2)
+        logits, cache = decode_step(params, tokens, parents, cache)
         np.testing.assert_allclose(
             softmax(logits[0, 1]), softmax(together[0, step]), rtol=1e-4
         )  # row 1 has padding

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -252,7 +252,7 @@ def place_rows(argument: Any) -> Any:
     return jax.sharding.reshard(argument, rows) if rows is not None and is_batch else argument
 
 
-def differentiate(function: Function, case: Case, arrays: list[jax.Array]) -> Any:
+def differentiate(function: Function, case: Case, arrays: Sequence[jax.Array]) -> Any:
     """Value, and gradients for a cotangent that differs everywhere; to be compiled or not."""
     others = [place_rows(x) for x in case.arguments]
     value, pull_back = jax.vjp(lambda *x: function(*x, *others), *arrays)

@@ -1,6 +1,6 @@
 """Two processes with two devices each: they compute what one process does, and stop together.
 
-`launch/local.py` starts them with the XLA flags that users have.
+`launch/local.py` starts them.
 """
 
 import json
@@ -23,6 +23,7 @@ from t2t.runtime.program import INTERRUPTED
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests import programs
+from tests.own_share import VARIABLE
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,8 @@ MESHES = {  # of two processes with two devices each
     "rows are cut": {"data": 2, "fsdp": 2},  # each process holds all parameters
     "parameters are cut": {"data": 1, "fsdp": 4},  # each process holds half of every matrix
 }
+
+COUNT, FLAGS = os.environ["XLA_FLAGS"].split("=8", 1)  # the devices of tests, and the rest
 
 pytestmark = pytest.mark.slow
 
@@ -51,18 +54,18 @@ def config(folder: Path) -> Config:
 
 
 class Program:
-    """A program in several processes, run by `launch/local.py`."""
+    """A program in two processes with two devices each, run by `launch/local.py`."""
 
-    def __init__(self, processes: int, devices: int, *command: str):
+    def __init__(self, *command: str):
         self.messages = ""
-        launch = ["launch/local.py", f"--processes={processes}", f"--devices={devices}", "--"]
+        launch = ["launch/local.py", "--processes=2", "--devices=2", "--"]
         self._process = subprocess.Popen(
-            [sys.executable, *launch, sys.executable, "-m", *command],
+            [sys.executable, *launch, sys.executable, "-m", "tests.own_share", *command],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: FLAGS},
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -92,9 +95,9 @@ class Program:
         return status
 
 
-def train(config: Config, folder: Path, workdir: Path, program: str = "t2t.train") -> Program:
+def train(config: Config, folder: Path, workdir: Path) -> Program:
     """Starts training by two processes with two devices each."""
-    return Program(2, 2, program, *write_flags(config, folder, workdir))
+    return Program("t2t.train", *write_flags(config, folder, workdir))
 
 
 def write_flags(config: Config, folder: Path, workdir: Path) -> list[str]:
@@ -104,9 +107,9 @@ def write_flags(config: Config, folder: Path, workdir: Path) -> list[str]:
 
 
 def run_alone(devices: int, *command: str) -> None:
-    """Runs a program in one process, with the XLA flags that `launch/local.py` sets."""
-    flag = f"--xla_force_host_platform_device_count={devices}"
-    done = programs.run(*command, environment=programs.make_environment(XLA_FLAGS=flag))
+    """Runs a program in one process."""
+    environment = programs.make_environment(XLA_FLAGS=f"{COUNT}={devices} {FLAGS}")
+    done = programs.run(*command, environment=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -139,7 +142,7 @@ def assert_each_holds(share: float, program: Program) -> None:
 def test_two_processes_train_as_one_where_each_holds_all_parameters(
     config: Config, folder: Path, of_one: Path
 ) -> None:
-    program = train(config, folder, folder / "two", "tests.own_share")
+    program = train(config, folder, folder / "two")
     assert program.end() == 0, program.messages
     assert_each_holds(1.0, program)
     assert_same_run(folder / "two", of_one)
@@ -147,7 +150,7 @@ def test_two_processes_train_as_one_where_each_holds_all_parameters(
 
 def stop(number: signal.Signals, config: Config, folder: Path, run: Path) -> Program:
     """Starts a run by two processes, and stops both after their first checkpoint."""
-    program = train(config, folder, run, "tests.own_share")
+    program = train(config, folder, run)
     program.wait_until(lambda: bool(list_steps(run)))
     program.send(number)
     assert program.end() == INTERRUPTED, program.messages
@@ -192,7 +195,7 @@ def test_two_processes_evaluate_as_one(config: Config, of_two: Path, tmp_path: P
     split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
     flags = ["t2t.evaluate", f"--workdir={of_two}", "--checkpoint=avg:2", *split]
     run_alone(1, *flags, f"--output={tmp_path}/one.json")
-    program = Program(2, 2, *flags, f"--output={tmp_path}/two.json")
+    program = Program(*flags, f"--output={tmp_path}/two.json")
     assert program.end() == 0, program.messages
     one, two = (
         (json.loads((tmp_path / f"{name}.json").read_text())["bleu"], path.read_text())

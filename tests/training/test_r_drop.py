@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from t2t.model.build import merge
+from t2t.model.interface import Params
 from t2t.ops import chunked_loss, chunked_r_drop
 from t2t.training import loss
 from t2t.training.step import sum_r_drop_losses, sum_smoothed_losses
@@ -88,16 +89,27 @@ def test_huge_logits_have_a_finite_loss(cross_entropy: Loss) -> None:
 
 def test_passes_of_a_step_have_different_dropout_masks() -> None:
     trainer = make_trainer(change(model={"dropout": 0.3}))
-    model, batch = merge(trainer.structure, trainer.first.params), on_device(make_batch())
-    key = jax.random.key(0)
-    sums = [float(sum_r_drop_losses(model, batch, 0.1, alpha, key)[0]) for alpha in (1e-9, 1.0)]
-    assert sums[1] > 1.001 * sums[0]
-    _, tokens = sum_r_drop_losses(model, batch, 0.1, 1.0, key)
+    batch = on_device(make_batch())
+
+    @jax.jit
+    def run(params: Params) -> list[tuple[jax.Array, ...]]:
+        model, key = merge(trainer.structure, params), jax.random.key(0)
+        return [tuple(sum_r_drop_losses(model, batch, 0.1, x, key)) for x in (1e-9, 1.0)]
+
+    (less, tokens), (more, _) = run(trainer.first.params)
+    assert float(more) > 1.001 * float(less)
     assert float(tokens) == make_batch().weights.sum()
 
 
 def test_without_dropout_the_loss_of_a_step_is_the_plain_one() -> None:
     trainer = make_trainer()
-    model, batch = merge(trainer.structure, trainer.first.params), on_device(make_batch())
-    found, _ = sum_r_drop_losses(model, batch, 0.1, 5.0, jax.random.key(0))
-    assert float(found) == pytest.approx(float(sum_smoothed_losses(model, batch, 0.1)[0]), rel=1e-6)
+    batch = on_device(make_batch())
+
+    @jax.jit
+    def run(params: Params) -> tuple[jax.Array, jax.Array]:
+        model = merge(trainer.structure, params)
+        found, _ = sum_r_drop_losses(model, batch, 0.1, 5.0, jax.random.key(0))
+        return found, sum_smoothed_losses(model, batch, 0.1)[0]
+
+    found, plain = run(trainer.first.params)
+    assert float(found) == pytest.approx(float(plain), rel=1e-6)
