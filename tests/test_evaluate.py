@@ -214,7 +214,11 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("decoding", "name"),
     [
-        ({"mbr": "bleu"}, "test-best-200-beam4-alpha0.6-max_extra_length4-bleu"),
+        pytest.param(
+            {"mbr": "bleu"},
+            "test-best-200-beam4-alpha0.6-max_extra_length4-bleu",
+            marks=pytest.mark.slow,
+        ),
         (
             {"strategy": "sampling", "num_samples": 5, "mbr": "chrf", "temperature": 0.5},
             "test-best-200-sampling-seed0-temperature0.5-max_extra_length4-chrf5",

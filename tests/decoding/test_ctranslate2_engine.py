@@ -62,7 +62,7 @@ def translate(
     return make_translator(name, None, config, vocabulary).translate(params, SENTENCES)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_translations_and_scores_are_those_of_jax(
     vocabulary: Vocabulary, params: Params, beam_size: int
 ) -> None:
@@ -79,6 +79,7 @@ def test_translations_and_scores_are_those_of_jax(
     assert not all(at_limit)
 
 
+@pytest.mark.slow
 def test_tagged_sources_give_the_translations_of_jax(tmp_path: Path) -> None:
     corpus, tags = ListCorpus("toy", PAIRS), ["<2de>", "<2fr>"]
     vocabulary = train_vocabulary([corpus], TokenizerConfig(vocab_size=390), tmp_path, tags)

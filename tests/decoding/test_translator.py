@@ -45,7 +45,11 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
-@pytest.mark.parametrize(("dtype", "batch_size"), [("float32", 4), ("bfloat16", 12)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "batch_size"),
+    [("float32", 4), pytest.param("bfloat16", 12, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_translations_of_a_larger_model_depend_on_no_order(
     vocabulary: Vocabulary, dtype: str, batch_size: int
 ) -> None:

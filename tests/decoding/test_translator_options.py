@@ -139,6 +139,7 @@ def test_ensemble_of_a_model_with_itself_gives_its_output_bit_for_bit(
     assert ensemble.translate_n_best(joined, SENTENCES, 4) == expected
 
 
+@pytest.mark.slow
 def test_ensemble_on_several_devices_is_that_on_one(vocabulary: Vocabulary, params: Params) -> None:
     config = make_config()
     other = init_model(config.model, 420, 420, jax.random.key(5))[1]

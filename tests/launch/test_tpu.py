@@ -66,6 +66,7 @@ def test_hosts_know_the_revision_and_the_changes(
     assert expected["revision"] == cloud.git("rev-parse", "HEAD")
 
 
+@pytest.mark.slow
 def test_preempted_tpu_is_requested_again_and_the_program_starts_again(cloud: Cloud) -> None:
     launcher = cloud.watch("--spot", "--slices=2")
     cloud.wait_for("started", 1, hosts=4)
@@ -86,6 +87,7 @@ def test_preempted_tpu_is_requested_again_and_the_program_starts_again(cloud: Cl
     assert " ssh pod --worker=all --node=all --command=" in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "status"), [([75, 0], 0), ([134, 0], 0), ([2], 2), ([STOPPED_EARLY], 76), ([1, 1], 1)]
 )
@@ -100,6 +102,7 @@ def test_exit_status_decides_whether_the_program_starts_again(
     assert found == status, output
 
 
+@pytest.mark.slow
 def test_stopped_program_is_not_started_again(cloud: Cloud) -> None:
     launcher = cloud.watch()
     cloud.wait_for("started", 1)
@@ -108,6 +111,7 @@ def test_stopped_program_is_not_started_again(cloud: Cloud) -> None:
     assert cloud.call("status") == (0, "ACTIVE\nhost-0 stopped\nhost-1 stopped\n")
 
 
+@pytest.mark.slow
 def test_watcher_may_go_away_and_come_back(cloud: Cloud) -> None:
     launcher = cloud.watch()
     cloud.wait_for("started", 1)
@@ -130,6 +134,7 @@ def reboot_host(cloud: Cloud) -> None:
     os.kill(runner, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_host_that_lost_its_program_restarts_it_on_all(cloud: Cloud) -> None:
     launcher = cloud.watch()
     cloud.wait_for("started", 1)
@@ -141,6 +146,7 @@ def test_host_that_lost_its_program_restarts_it_on_all(cloud: Cloud) -> None:
     assert "hosts: 1 lost, 1 running" in output
 
 
+@pytest.mark.slow
 def test_program_that_the_launcher_halted_is_started_again(cloud: Cloud) -> None:
     """Its own halt is no stop of the user's, although the start behind it fails at first."""
     launcher = cloud.watch()
@@ -154,6 +160,7 @@ def test_program_that_the_launcher_halted_is_started_again(cloud: Cloud) -> None
     assert "connection lost\ntrying again" in output
 
 
+@pytest.mark.slow
 def test_watch_does_not_take_another_programs_end_for_its_own(cloud: Cloud) -> None:
     assert cloud.call("create", "--type=v5litepod-8")[0] == 0
     assert cloud.call("start", "--", "t2t.train", "--other")[0] == 0
@@ -165,6 +172,7 @@ def test_watch_does_not_take_another_programs_end_for_its_own(cloud: Cloud) -> N
     assert finish(launcher)[0] == 2
 
 
+@pytest.mark.slow
 def test_second_program_waits_for_the_first_and_finds_its_runs(cloud: Cloud) -> None:
     assert cloud.call("create", "--type=v5litepod-8")[0] == 0
     assert cloud.call("start", "--", "t2t.train")[0] == 0
@@ -179,6 +187,7 @@ def test_second_program_waits_for_the_first_and_finds_its_runs(cloud: Cloud) -> 
     assert cloud.call("stop")[0] == 0
 
 
+@pytest.mark.slow
 def test_file_that_was_deleted_is_deleted_on_the_hosts(cloud: Cloud) -> None:
     own, there = cloud.checkout / "t2t" / "old file.py", cloud.tpu / "host-0" / "t2t"
     own.touch()
@@ -192,6 +201,7 @@ def test_file_that_was_deleted_is_deleted_on_the_hosts(cloud: Cloud) -> None:
     assert (there / "out").exists()
 
 
+@pytest.mark.slow
 def test_repository_within_the_checkout_is_left_out(cloud: Cloud) -> None:
     subprocess.run(["git", "init", "-q", cloud.checkout / "their repo"], check=True)
     (cloud.checkout / "their repo" / "file").touch()
@@ -225,6 +235,7 @@ def test_nothing_starts_while_a_host_does_not_answer(cloud: Cloud) -> None:
     assert not (cloud.tpu / "host-0" / "t2t-run").exists()
 
 
+@pytest.mark.slow
 def test_host_that_answers_late_is_waited_for(cloud: Cloud) -> None:
     (cloud.folder / "unreachable").write_text("host-1\n")
     launcher = cloud.watch()

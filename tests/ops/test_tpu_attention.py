@@ -110,7 +110,12 @@ def test_results_are_the_same_however_many_heads_are_computed_at_once(
 @pytest.mark.equality
 @pytest.mark.parametrize("names", [("batch", "heads", None, None), ("batch",)], ids=str)
 @pytest.mark.parametrize(
-    "config", [MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=2, tensor=4)], ids=str
+    "config",
+    [
+        MeshConfig(data=2, fsdp=2, tensor=2),
+        pytest.param(MeshConfig(data=2, tensor=4), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_results_are_the_same_on_any_mesh(
     config: MeshConfig, names: tuple[str | None, ...]

@@ -294,6 +294,7 @@ def test_twin_has_the_values_and_gradients_of_its_formula(
     compare(found, wanted, find_tolerance(case, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 @pytest.mark.parametrize("name", CASES)
 def test_twin_and_formula_are_the_same_on_a_mesh(name: str, case: Case) -> None:

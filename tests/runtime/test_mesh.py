@@ -68,6 +68,10 @@ each_mesh = pytest.mark.parametrize(
     [pytest.param(name, marks=[] if name == ALL_AXES else [pytest.mark.slow]) for name in MESHES],
 )
 
+each_kind = pytest.mark.parametrize(
+    "kind", ["transformer", pytest.param("rnn", marks=pytest.mark.slow)]
+)
+
 # Logical names of the first dimensions of every parameter that is sharded.
 TABLES: dict[str, tuple[str | None, ...]] = {
     "tgt_embedding": ("vocabulary", "d_model"),
@@ -138,7 +142,7 @@ def draw_batch() -> HostBatch:
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("kind", MODELS)
+@each_kind
 @each_mesh
 def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> None:
     found, wanted = compute(kind, mesh).params, compute(kind, "one device").params
@@ -146,7 +150,7 @@ def test_parameters_have_the_same_values_on_any_mesh(kind: str, mesh: str) -> No
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("kind", MODELS)
+@each_kind
 @each_mesh
 def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str, mesh: str) -> None:
     found, wanted = compute(kind, mesh), compute(kind, "one device")

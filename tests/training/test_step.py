@@ -279,8 +279,8 @@ def train_alone(r_drop: float) -> Run:
 @pytest.mark.parametrize(
     ("sizes", "r_drop"),
     [
-        (MeshConfig(data=8), 0.0),
-        (MeshConfig(data=2, fsdp=2, tensor=2), 0.0),
+        pytest.param(MeshConfig(data=8), 0.0, marks=pytest.mark.slow),
+        pytest.param(MeshConfig(data=2, fsdp=2, tensor=2), 0.0, marks=pytest.mark.slow),
         (MeshConfig(data=2, fsdp=2, tensor=2), 5.0),
     ],
     ids=str,
