@@ -66,6 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nothing-skipped", action="store_true", help="A skipped test is a failure.")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since some tests wait for other processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not reporter or not session.config.getoption("--nothing-skipped"):  # workers have none

@@ -24,9 +24,10 @@ PAGES.append(ROOT / "benchmarks" / "README.md")
 
 # Flags of programs that are not ours: SLURM, docker, kubectl, gcloud, pip, pytest, absl.
 OTHER_FLAGS = set(
-    "nodes gpus-per-node ntasks-per-node array gpus cpus-per-task gpus-per-task hypothesis-profile "
-    "help wrap file build-arg tag server-side role member location uniform-bucket-level-access "
-    "xla_gpu_enable_scatter_determinism_expander clear-soft-delete".split()
+    "nodes gpus-per-node ntasks-per-node array gpus cpus-per-task gpu-bind gpus-per-task "
+    "hypothesis-profile help wrap file build-arg tag server-side role member location "
+    "uniform-bucket-level-access xla_gpu_enable_scatter_determinism_expander "
+    "clear-soft-delete".split()
 )
 # The tutorial's commands with a model and a training that take seconds.
 TINY = """

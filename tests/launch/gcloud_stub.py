@@ -65,6 +65,8 @@ case "$*" in
 *) exec "$REAL_PYTHON" "$@" ;;
 esac
 """
+# The scripts install with uv if this machine has it.
+UV = '#!/bin/sh\necho "$@" >>"$STUBS/pip.log"\n'
 # A program that waits for a file with its exit status, or for SIGTERM.
 PROGRAM = """
 import pathlib, signal, sys, time
@@ -92,7 +94,8 @@ class Cloud:
             shutil.copy(ROOT / name, self.checkout / name)
         (self.checkout / "t2t").mkdir()
         (self.checkout / "t2t" / "train.py").write_text(PROGRAM)
-        for path, text in (("gcloud", GCLOUD), ("environment/bin/python", PYTHON)):
+        stubs = {"gcloud": GCLOUD, "environment/bin/python": PYTHON, "uv": UV}
+        for path, text in stubs.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
             (folder / path).chmod(0o755)
