@@ -3,6 +3,7 @@
 The environment is set before anything imports JAX, and programs that tests start inherit it.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -70,6 +71,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores, since some tests wait for other processes."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector the imported modules, which live as long as the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
