@@ -126,6 +126,7 @@ def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:
         prepare_run.prepare(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_host_without_the_dataset_trains_from_the_tokens(tmp_path: Path) -> None:
     config = change(make_config(tmp_path), training={"steps": 5})
     config = change(

@@ -34,7 +34,10 @@ VALUES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=VALUES)
+@pytest.fixture(
+    scope="module",
+    params=["float32", *(pytest.param(x, marks=pytest.mark.slow) for x in list(VALUES)[1:])],
+)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run directories of both kernels, trained for a few steps on eight devices."""
     folder = tmp_path_factory.mktemp("runs")
@@ -79,6 +82,7 @@ def test_textbook_translates(runs: Path) -> None:
     np.testing.assert_allclose(scores[1], scores[0], rtol=near)
 
 
+@pytest.mark.slow
 def test_textbook_is_planned_without_the_twins(tmp_path: Path) -> None:
     config = make_small_config(tmp_path, "textbook")
     config.mesh = MeshConfig(data=2)
