@@ -150,6 +150,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
     assert not all(all_see)
 
 
+@pytest.mark.slow
 @needs_plugin
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("keys", [QUERIES, KEYS])
