@@ -291,6 +291,8 @@ def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, 
     command = [
         BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1600,3000",
         f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000",
+        "--no-first-run", "--disable-background-networking", "--disable-component-update",
+        "--disable-sync", "--disable-quic",
         f"--blink-settings=preferredColorScheme={'0' if theme == 'dark' else '1'}",
         "--dump-dom", path.as_uri(),
     ]  # fmt: skip
