@@ -180,7 +180,7 @@ def test_closing_ends_the_other_process(
         return children[-1]
 
     monkeypatch.setattr(subprocess, "Popen", start_and_note)
-    monkeypatch.setattr(sampled_epochs, "_SECONDS_TO_END", 1)
+    monkeypatch.setattr(sampled_epochs, "_SECONDS_TO_END", 0.2)  # less than its imports
     previous = signal.signal(signal.SIGINT, handler)
     try:
         iterator = begin(run)
@@ -191,4 +191,5 @@ def test_closing_ends_the_other_process(
     assert children
     # By the signal: at work, or as an error while it still imports; or, if it came before Python
     # looked at signals, by SIGKILL. 0 would be its own end.
-    assert all(child.returncode in (-signal.SIGINT, 1, -signal.SIGKILL) for child in children)
+    ends = {child.returncode for child in children}
+    assert ends <= {-signal.SIGINT, 1, -signal.SIGKILL}
