@@ -11,33 +11,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 
-from t2t.api import train_run
-from t2t.config.fields import Config
 from t2t.runtime import program
-from t2t.storage.atomic_files import upload
 from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
-from tests.bucket_server import BUCKET, die_at, serve_bucket
+from tests.bucket_runs import assert_same_run, move_data, train_on_one_device
 from tests.programs import Program, make_environment
 from tests.tiny_training import (
     STEPS,
     change,
     make_config,
-    make_small_mesh,
     read_figures,
     read_state,
     write_recipe,
 )
 
 ROOT = Path(__file__).parents[1]
-FIELDS = ("train_src", "train_tgt", "validation_src", "validation_tgt", "cache_directory")
 
 # In the order in which they occur in a run: requests at whose arrival the run is killed. Those in
 # which a bucket differs from a folder: it renames nothing, so files and folders appear one by one,
@@ -48,33 +42,6 @@ KILLS = [
     r'"name": "\S*run/checkpoints/15/commit_success\.txt"',  # written, not yet complete
     r"DELETE \S*run/checkpoints/10/",  # being removed for a newer one
 ]
-
-
-def move_data(config: Config, folder: Path, bucket: Path) -> Config:
-    """Uploads the text files of `folder`; returns the config with all paths in the bucket."""
-    for path in (*folder.glob("*.en"), *folder.glob("*.de")):
-        upload(path, bucket / path.name)
-    moved = {}
-    for field in FIELDS:
-        value = getattr(config.data, field)
-        place = [str(bucket / Path(path).name) for path in np.atleast_1d(value)]
-        moved[field] = tuple(place) if isinstance(value, tuple) else place[0]
-    return change(config, data=moved)
-
-
-def train_on_one_device(config: Config, workdir: str, moment: str = "") -> None:
-    if moment:
-        die_at(moment)
-    with mock.patch.object(train_run, "make_mesh", make_small_mesh):
-        train_run.train(config, make_path(workdir))
-
-
-def assert_same_run(workdir: Path, other: Path, steps: int) -> None:
-    for one, two in zip(read_state(workdir, steps), read_state(other, steps), strict=True):
-        np.testing.assert_array_equal(one, two)
-    for prefix in ("train/", "validation/"):
-        assert read_figures(workdir, prefix) == read_figures(other, prefix)
-    assert list_steps(workdir) == list_steps(other)
 
 
 def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
@@ -205,55 +172,6 @@ def test_sweep_in_a_bucket_is_killed_and_continued(bucket: Path, tmp_path: Path)
     assert score.read_bytes() == before
     assert "perplexity" in (bucket / "sweep" / "no_norm-seed0" / "output.log").read_text()
     assert (bucket / "sweep" / "report.html").exists()
-
-
-def check_same_run(workdir: str, other: str, steps: int) -> None:
-    assert_same_run(make_path(workdir), Path(other), steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["--fail_every=10", "--latency=0.2"])
-def test_server_that_fails_or_is_slow_loses_nothing(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In processes of their own, since TensorStore reads the address of the server once."""
-    pytest.importorskip("gcp_storage_emulator")
-    config = change(make_config(tmp_path), training={"steps": 15})
-    train_on_one_device(config, str(tmp_path / "run"))
-    with serve_bucket(fault) as environment:
-        for name, value in (environment | {"HOME": str(tmp_path)}).items():
-            monkeypatch.setenv(name, value)
-        bucket = make_path(f"gs://{BUCKET}")
-        moved = move_data(config, tmp_path, bucket)
-        workdir = str(bucket / "run")
-        for target, arguments in (
-            (train_on_one_device, (change(moved, training={"steps": 5}), workdir)),
-            (train_on_one_device, (moved, workdir)),
-            (check_same_run, (workdir, str(tmp_path / "run"), 15)),
-        ):
-            process = programs.call(target, *arguments)
-            process.join()
-            assert process.exitcode == 0
-
-
-@pytest.mark.slow
-def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("gcp_storage_emulator")
-    with serve_bucket() as environment:
-        os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
-        # fsspec reads its variable when it is imported, so this is a Python of its own.
-        impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
-        done = subprocess.run(
-            [sys.executable, "-m", "t2t.show", f"gs://{BUCKET}/run"],
-            cwd=ROOT,
-            env=os.environ | environment | impatient,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    assert done.returncode == program.LOST
-    [line] = done.stderr.splitlines()
-    assert "no answer within" in line
 
 
 @pytest.mark.slow
