@@ -4,6 +4,7 @@ The environment is set before anything imports JAX, and programs that tests star
 """
 
 import gc
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -120,3 +121,14 @@ def one_device() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_run, "make_mesh", make_small_mesh)
         yield
+
+
+@pytest.fixture
+def nothing_cached() -> Iterator[None]:
+    """JAX keeps programs for devices that are not here, and cannot read them back."""
+    import jax
+
+    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
+    yield
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)

@@ -152,6 +152,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
 
 @pytest.mark.slow
 @needs_plugin
+@pytest.mark.usefixtures("nothing_cached")
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("keys", [QUERIES, KEYS])
 def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> None:

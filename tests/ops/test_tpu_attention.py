@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import math
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -181,15 +179,6 @@ def test_kernel_is_chosen_by_shape_and_numbers(
     assert not supports_operands(*asked)  # on a CPU
     monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
     assert supports_operands(*asked) == supported
-
-
-@pytest.fixture
-def nothing_cached() -> Iterator[None]:
-    """JAX keeps programs for devices that are not here, and cannot read them back."""
-    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
-    yield
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ The tests run where a plugin of JAX for CUDA is installed (requirements-cuda.txt
 """
 
 import functools
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -39,15 +37,6 @@ KINDS = {
     "transformer": ModelConfig(num_layers=1, d_model=32, d_ff=64, num_heads=2),
     "rnn": ModelConfig(kind="rnn", num_layers=1, d_model=32),
 }
-
-
-@pytest.fixture
-def nothing_cached() -> Iterator[None]:
-    """JAX keeps programs for devices that are not here, and cannot read them back."""
-    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
-    yield
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
 
 
 @pytest.fixture(params=["h100:1", "h100:2"])
