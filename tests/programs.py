@@ -109,7 +109,7 @@ class Program:
 
     @property
     def messages(self) -> str:
-        """What the program has printed so far, first its output."""
+        """The output so far, followed by the messages."""
         if self.stdout or self.stderr:
             return self.stdout + self.stderr
         return b"".join(path.read_bytes() for path in self._streams[1:]).decode()

@@ -109,8 +109,8 @@ def check_visible_gpus(environment: Mapping[str, str]) -> None:
     if len(visible.split(",")) != tasks:
         raise ConfigError(
             f"this task sees the GPUs {visible}, but its node has {tasks} tasks, and JAX takes the "
-            "GPU with the number of the task: start one task per GPU with srun --gpu-bind=none (as "
-            "launch/slurm.sh does), or set JAX_LOCAL_DEVICE_IDS to the GPUs of this task"
+            "GPU with the number of the task: let tasks see all GPUs of the job, with srun "
+            "--gpu-bind=none, or set JAX_LOCAL_DEVICE_IDS to the GPUs of this task"
         )
 
 

@@ -18,7 +18,7 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"
 
 
 class State(NamedTuple):
-    """What SLURM says about a job or a task of an array."""
+    """The state that SLURM reports of a job, or of a task of an array."""
 
     name: str
     status: int

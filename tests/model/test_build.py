@@ -57,7 +57,7 @@ PullBack = Callable[[Float[Array, "B T V"]], tuple[Params]]
 
 
 def is_apart(name: str) -> bool:
-    """Whether its arrays have shapes or dtypes of their own, so that it is compiled as a whole.
+    """Tells variants with shapes or dtypes of their own, which are compiled as a whole.
 
     The operations of the others are compiled one by one, once for all variants, which takes a
     tenth of the time.

@@ -51,7 +51,7 @@ def test_one_gpu_per_task_is_what_jax_expects(
 @pytest.mark.parametrize(("visible", "tasks"), [("0", "8"), (EIGHT, "1")])
 def test_other_gpus_than_jax_expects_are_an_error(visible: str, tasks: str) -> None:
     slurm = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": "0"}
-    with pytest.raises(ConfigError, match=r"one task per GPU with srun --gpu-bind=none"):
+    with pytest.raises(ConfigError, match="all GPUs of the job, with srun --gpu-bind=none"):
         check_visible_gpus({"CUDA_VISIBLE_DEVICES": visible} | slurm)
 
 
