@@ -94,22 +94,13 @@ TGT_IN = jnp.array([[BOS_ID, 5, 9, 10], [BOS_ID, 11, 4, PAD_ID]])
 TGT_OUT = jnp.array([[5, 9, 10, EOS_ID], [11, 4, EOS_ID, PAD_ID]])
 
 
-def vary(name: str) -> ModelConfig:
-    return dataclasses.replace(SMALL, **VARIANTS[name])
-
-
 def combine_variants(names: Iterable[str]) -> list[dict[str, Any]]:
-    """The changes of several variants at once, for tests that would fail for any of them.
-
-    Those that take something away, which could hide faults of others, stay alone.
-    """
+    """The changes of several variants at once, for tests that would fail for any of them."""
     combined: list[dict[str, Any]] = []
-    alone = []
     for changes in map(VARIANTS.__getitem__, names):
-        if {"none", False} & set(changes.values()):
-            alone.append(changes)
-            continue
         wanted = {"kind": "transformer"} | changes
+        if wanted["kind"] == "rnn":
+            wanted.setdefault("rnn_cell", "gru")
         if "num_heads" in changes:  # which those of keys and values have to divide
             wanted |= {"num_kv_heads": changes["num_heads"]}
         for combination in combined:
@@ -118,11 +109,25 @@ def combine_variants(names: Iterable[str]) -> list[dict[str, Any]]:
                 break
         else:
             combined.append(wanted)
-    return combined + alone
+    return combined
 
 
 def name_fields(changes: dict[str, Any]) -> str:
     return ", ".join(f"{field} {value}" for field, value in changes.items())
+
+
+# Several variants in one model each, in float32.
+COMBINED = {
+    name_fields(changes): changes
+    for changes in combine_variants(
+        name for name, changes in VARIANTS.items() if "dtype" not in changes
+    )
+}
+
+
+def vary(name: str) -> ModelConfig:
+    """The config of one of VARIANTS or COMBINED."""
+    return dataclasses.replace(SMALL, **(VARIANTS | COMBINED)[name])
 
 
 @functools.cache
