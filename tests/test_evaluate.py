@@ -244,6 +244,7 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     assert [each.text for [each] in translated] == chosen
 
 
+@pytest.mark.slow
 def test_ensemble_of_a_model_with_itself_scores_as_the_model(
     run: Path, evaluation: tuple[dict[str, Any], Path]
 ) -> None:

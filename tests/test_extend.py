@@ -84,6 +84,7 @@ def test_registered_schedule_has_no_warm_up_of_ours(
     assert extended.training.steps == config.training.steps + 4
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 def test_interrupted_extension_is_the_same_bit_for_bit(
     run: Path, extended: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_extension_continues_steps_moments_and_ledger(extended: Path) -> None:
     assert {int(count) for count in counts} <= {0, STEPS + MORE}  # Adam's count goes on, too
 
 
+@pytest.mark.slow
 def test_flags_may_change_the_schedule_and_nothing_else(config: Config, run: Path) -> None:
     schedule = {"schedule": "inverse_sqrt", "learning_rate": 0.002, "cooldown_steps": 5}
     other = change(config, training=schedule, model={"d_ff": 64})

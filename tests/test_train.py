@@ -96,6 +96,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert figures[0] == figures[1]
 
 
+@pytest.mark.slow
 def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_logits_are_those_of_the_model(run: Run) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_ensemble_is_the_mean_of_its_models(workdir: Path) -> None:
     runs = [t2t.load(workdir, step) for step in (100, 300)]
     ensemble = t2t.load([workdir, workdir], "100,300", weights=(3, 1))

@@ -72,7 +72,7 @@ def test_a_wide_beam_equals_exhaustive_search(alpha: float) -> None:
     "config",
     [
         ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
-        ModelConfig(kind="rnn", num_layers=2, d_model=8),
+        pytest.param(ModelConfig(kind="rnn", num_layers=2, d_model=8), marks=pytest.mark.slow),
         ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
     ],
     ids=["transformer", "gru", "lstm"],

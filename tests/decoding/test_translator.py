@@ -35,7 +35,7 @@ def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:
     return Translator(make_config(), vocabulary).translate(params, SENTENCES)
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_translations_depend_on_neither_batch_size_nor_order(
     vocabulary: Vocabulary, params: Params, translations: list[Translation], batch_size: int
 ) -> None:
@@ -45,9 +45,10 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     assert len({x.text for x in translations}) == len(SENTENCES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "batch_size"),
-    [("float32", 4), pytest.param("bfloat16", 12, marks=pytest.mark.slow)],
+    [("float32", 4), ("bfloat16", 12)],
     ids=str,
 )
 def test_translations_of_a_larger_model_depend_on_no_order(

@@ -37,16 +37,23 @@ def samples(vocabulary: Vocabulary, params: Params) -> list[list[str]]:
     return sample(vocabulary, params, 3)
 
 
-def test_samples_depend_on_neither_batch_size_nor_their_number(
+def test_samples_depend_on_the_seed_and_not_on_their_number(
     vocabulary: Vocabulary, params: Params, samples: list[list[str]]
 ) -> None:
     assert [len(each) for each in samples] == [3 if sentence else 1 for sentence in SENTENCES]
     assert len({text for each in samples for text in each}) > 2 * len(SENTENCES)
-    assert sample(vocabulary, params, 3, batch_size=2) == samples
     assert sample(vocabulary, params, 2) == [each[:2] for each in samples]
     assert sample(vocabulary, params, 3, sampling_seed=1) != samples
 
 
+@pytest.mark.slow
+def test_samples_do_not_depend_on_the_batch_size(
+    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
+) -> None:
+    assert sample(vocabulary, params, 3, batch_size=2) == samples
+
+
+@pytest.mark.slow
 def test_samples_of_parts_of_the_input_are_those_of_the_whole(
     vocabulary: Vocabulary, params: Params, samples: list[list[str]]
 ) -> None:
@@ -89,7 +96,7 @@ def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabula
     assert found.text[:half].strip() != found.text[half:].strip()
 
 
-@pytest.mark.parametrize("strategy", ["beam", "sampling"])
+@pytest.mark.parametrize("strategy", ["beam", pytest.param("sampling", marks=pytest.mark.slow)])
 def test_translations_begin_with_their_prefixes(
     vocabulary: Vocabulary, params: Params, strategy: str
 ) -> None:
@@ -127,7 +134,10 @@ def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params)
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize(("mean", "count"), [("probabilities", 3), ("log_probs", 2)])
+@pytest.mark.parametrize(
+    ("mean", "count"),
+    [("probabilities", 3), pytest.param("log_probs", 2, marks=pytest.mark.slow)],
+)
 def test_ensemble_of_a_model_with_itself_gives_its_output_bit_for_bit(
     vocabulary: Vocabulary, params: Params, mean: str, count: int
 ) -> None:

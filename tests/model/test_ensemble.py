@@ -65,7 +65,9 @@ def test_mean_of_equal_logits_is_exactly_these(mean: Any, count: int) -> None:
     np.testing.assert_array_equal(found, logits)
 
 
-@pytest.mark.parametrize("mean", ["probabilities", "log_probs"])
+@pytest.mark.parametrize(
+    "mean", ["probabilities", pytest.param("log_probs", marks=pytest.mark.slow)]
+)
 def test_steps_of_different_architectures_are_teacher_forcing(mean: str) -> None:
     members = Members(CONFIGS, (0.25, 0.75), mean)
     structure, expected = members.describe(VOCABULARY, VOCABULARY)

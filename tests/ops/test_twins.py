@@ -285,7 +285,7 @@ def case(name: str, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_twin_has_the_values_and_gradients_of_its_formula(
     name: str, dtype: str, case: Case

@@ -114,7 +114,7 @@ def test_no_pair_within_the_learned_positions_is_an_error(
         CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
     corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus], dtype: str
 ) -> None:
