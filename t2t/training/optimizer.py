@@ -72,13 +72,13 @@ def _make_schedule_free(training: TrainingConfig, schedule: optax.Schedule) -> O
     learning rate until then, and it is what is evaluated.
     """
     optimizer = optax.contrib.schedule_free_adamw(
-        schedule,  # type: ignore[arg-type]  # optax passes it on to functions that take schedules
+        schedule,
         b1=training.adam_b1,
         b2=training.adam_b2,
         eps=training.adam_eps,
         weight_decay=training.weight_decay,
     )
-    return Optimizer(*optimizer, optax.contrib.schedule_free_eval_params)
+    return Optimizer(optimizer.init, optimizer.update, optax.contrib.schedule_free_eval_params)
 
 
 def _clip(optimizer: Optimizer, norm: float) -> Optimizer:

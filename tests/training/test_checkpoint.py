@@ -421,7 +421,8 @@ def test_run_continues_when_a_plugin_changes_its_evaluation_parameters(
     @register("training.optimizer", "evaluated_at_half")
     def make(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:  # noqa: ARG001
         halve = lambda state, params: jax.tree.map(lambda x: x / 2, params)  # noqa: E731
-        return Optimizer(*optax.sgd(0.1), halve if has_hook else None)
+        sgd = optax.sgd(0.1)
+        return Optimizer(sgd.init, sgd.update, halve if has_hook else None)
 
     training = dataclasses.replace(CONFIG.training, optimizer="evaluated_at_half", clip_norm=0.0)
     config = dataclasses.replace(CONFIG, training=training)
