@@ -8,6 +8,7 @@ from t2t.config.variants import CHOICES
 
 _FIELDS_OF_SOURCE = {
     "text": "train_src train_tgt validation_src validation_tgt test_src test_tgt".split(),
+    "tfds": ["tfds_held_out_name"],
     "hf": "hf_name hf_files src_column tgt_column".split(),
 }
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/directions.py

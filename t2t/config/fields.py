@@ -100,6 +100,9 @@ class DataConfig:
     # default of TFDS)
     directory: str = ""
     tfds_name: str = "wmt14_translate/de-en"  # source="tfds": a TFDS translation dataset
+    # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
+    # training on "wmt17_translate/de-en"; empty: tfds_name
+    tfds_held_out_name: str = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
     # "@REVISION" at its end; empty: the files of hf_files
     hf_name: str = ""
@@ -195,12 +198,19 @@ class TrainingConfig:
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
     cooldown_steps: int = 0
-    # adam | muon (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a
-    # registered optimiser
+    # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
+    # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
+    # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
+    # optimiser
     optimizer: str = "adam"
-    adam_b1: float = 0.9  # beta_1 of Adam, in [0, 1)
-    adam_b2: float = 0.98  # beta_2 of Adam, in [0, 1)
-    adam_eps: float = 1e-9  # epsilon of Adam
+    # beta_1 of Adam and nadamw, in [0, 1); beta of schedule_free_adamw, in (0, 1): the share of the
+    # average in the parameters at which gradients are computed
+    adam_b1: float = 0.9
+    adam_b2: float = 0.98  # beta_2, in [0, 1)
+    adam_eps: float = 1e-9  # epsilon
+    # each update subtracts the learning rate times this times the parameters; with
+    # optimizer="nadamw", "schedule_free_adamw" or a registered one
+    weight_decay: float = 0.0
     # probability in [0, 1) that label smoothing spreads over the vocabulary
     label_smoothing: float = 0.1
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each

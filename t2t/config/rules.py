@@ -36,9 +36,9 @@ _POSITIVE = """
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
-    training.schedule_start training.r_drop checkpoints.keep_every checkpoints.keep_best
-    decoding.alpha decoding.min_length decoding.top_k decoding.sampling_seed data.packed_length
-    data.temperature seed
+    training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
+    checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k decoding.sampling_seed
+    data.packed_length data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -149,6 +149,16 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str
     problems = []
     if model.kind == "rnn" and training.optimizer == "muon":
         problems.append("training.optimizer='muon' needs model.kind='transformer'; use 'adam'")
+    if training.weight_decay and training.optimizer in ("adam", "muon"):
+        problems.append(
+            f"training.weight_decay={training.weight_decay} is not used by training.optimizer="
+            f"{training.optimizer!r}; leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"
+        )
+    if training.optimizer == "schedule_free_adamw" and not training.adam_b1:
+        problems.append(
+            "training.adam_b1=0.0 would compute gradients without the average that training."
+            "optimizer='schedule_free_adamw' evaluates; use a value above 0, such as 0.9"
+        )
     start, cooldown = training.schedule_start, training.cooldown_steps
     if start >= training.steps:
         return [

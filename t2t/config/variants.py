@@ -31,7 +31,7 @@ CHOICES = {
     "data.sampled_sides": ("both", "src", "tgt"),
     "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
     "tokenizer.kind": ("bpe", "unigram"),
-    "training.optimizer": ("adam", "muon"),
+    "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),
@@ -46,7 +46,8 @@ EXTENSIBLE = {
     # Returns the corpus of one split, or None if the source has no such split. Training asks for
     # train, validation and test; any other split can be evaluated.
     "data.source": "(DataConfig, split: str) -> Corpus | None",
-    # Gradients are clipped (`training.clip_norm`) before they reach it.
+    # Gradients are clipped (`training.clip_norm`) before they reach it. It may also return a
+    # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated.
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",

@@ -16,8 +16,8 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError
 
 # Fields in which {src}, {tgt} and {pair} stand for a direction's languages.
 _NAMES = """
-    directory tfds_name hf_name hf_files src_column tgt_column train_src train_tgt validation_src
-    validation_tgt test_src test_tgt
+    directory tfds_name tfds_held_out_name hf_name hf_files src_column tgt_column train_src
+    train_tgt validation_src validation_tgt test_src test_tgt
 """.split()
 
 

@@ -21,13 +21,21 @@ from t2t.storage.atomic_files import explain_write_errors, make_folder, write_fi
 from t2t.storage.paths import is_bucket, make_path
 
 
-def _make_builder(data: DataConfig) -> Any:
-    """Creates the TFDS builder, whether or not its data are prepared."""
+def _choose_dataset(data: DataConfig, split: str) -> tuple[str, str]:
+    """Returns (field, name) of the dataset that has this split."""
+    is_held_out = split != "train" and data.tfds_held_out_name
+    field = "tfds_held_out_name" if is_held_out else "tfds_name"
+    return f"data.{field}", getattr(data, field)
+
+
+def _make_builder(data: DataConfig, split: str) -> Any:
+    """Creates the TFDS builder of the dataset that has this split, prepared or not."""
     # Imported here because it is slow and only this source needs it. The second import registers
     # the translation datasets, which the first does not.
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
+    field, name = _choose_dataset(data, split)
     directory = make_path(data.directory) if data.directory else None
     if directory and is_bucket(directory):
         raise DataError(
@@ -35,24 +43,38 @@ def _make_builder(data: DataConfig) -> Any:
             "name a local or shared folder, or data.source='text' with files in a bucket"
         )
     try:
-        return tfds.builder(data.tfds_name, data_dir=directory, file_format="array_record")
+        return tfds.builder(name, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version
         raise DataError(
-            f"data.tfds_name={data.tfds_name!r}: {str(error).splitlines()[0]}; "
+            f"{field}={name!r}: {str(error).splitlines()[0]}; "
             "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
             "the dataset in data.directory must be array_record files"
         ) from None
 
 
 def list_tfds_splits(data: DataConfig) -> tuple[str, ...]:
-    """Names of the dataset's splits, on this host or as another one found them."""
-    builder = _make_builder(data)
-    return tuple(builder.info.splits or _recall(data, builder))
+    """Names of the splits, on this host or as another one found them."""
+    if not data.tfds_held_out_name:
+        return _list_splits(data, "train")
+    held_out = (split for split in _list_splits(data, "validation") if split != "train")
+    return ("train", *held_out)
+
+
+def _list_splits(data: DataConfig, split: str) -> tuple[str, ...]:
+    """Names of all splits of the dataset that has this split."""
+    builder = _make_builder(data, split)
+    return tuple(builder.info.splits or _recall(data, split, builder))
 
 
 def prepare_tfds(data: DataConfig) -> None:
-    """Downloads and prepares the dataset if it is missing, and notes its sizes in the cache."""
-    builder = _make_builder(data)
+    """Downloads and prepares what is missing, and notes its sizes in the cache."""
+    for split in ("train", "validation") if data.tfds_held_out_name else ("train",):
+        _prepare_dataset(data, split)
+
+
+def _prepare_dataset(data: DataConfig, split: str) -> None:
+    """Prepares the whole dataset that has this split."""
+    builder = _make_builder(data, split)
     # Imported here as TFDS is in `_make_builder`. These errors have no common class.
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
     from tensorflow_datasets.core.download.extractor import ExtractError
@@ -61,8 +83,9 @@ def prepare_tfds(data: DataConfig) -> None:
     try:
         builder.download_and_prepare()
     except (OSError, DownloadError, ExtractError, NonMatchingChecksumError) as error:
+        field, name = _choose_dataset(data, split)
         raise DataError(
-            f"data.tfds_name={data.tfds_name!r} cannot be prepared in {builder.data_dir}: "
+            f"{field}={name!r} cannot be prepared in {builder.data_dir}: "
             f"{error}; preparing needs a network connection, a server that answers, and disk space"
         ) from None
     _remember(data, builder)
@@ -70,11 +93,11 @@ def prepare_tfds(data: DataConfig) -> None:
 
 def open_tfds(data: DataConfig, split: str) -> Corpus:
     """Opens a split of a dataset that is on this host, or was prepared on another one."""
-    builder = _make_builder(data)
+    builder = _make_builder(data, split)
     if builder.info.splits:
         check_languages(data, tuple(builder.info.features))
         return TfdsCorpus(builder, split, (data.src_language, data.tgt_language))
-    return DistantCorpus(str(builder.data_dir), **_recall(data, builder)[split])
+    return DistantCorpus(str(builder.data_dir), **_recall(data, split, builder)[split])
 
 
 def _remember(data: DataConfig, builder: Any) -> None:
@@ -91,13 +114,14 @@ def _remember(data: DataConfig, builder: Any) -> None:
         write_file(path, json.dumps(facts, indent=2))
 
 
-def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
+def _recall(data: DataConfig, split: str, builder: Any) -> dict[str, Any]:
     """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
     try:
         facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text())
     except (OSError, ValueError):
+        field, name = _choose_dataset(data, split)
         raise DataError(
-            f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}, nor in "
+            f"{field}={name!r} is not prepared in {builder.data_dir}, nor in "
             f"data.cache_directory={data.cache_directory}; "
             "run `python -m t2t.prepare --config=...` with this config first"
         ) from None

@@ -27,7 +27,7 @@ class DeviceMemory:
     """Bytes on each device while a step runs."""
 
     parameters: int
-    optimizer: int  # Adam's moments, moving average, counters, random key
+    optimizer: int  # state of the optimiser, moving average, counters, random key
     batch: int
     activations: int  # and gradients, and all other temporaries of a step
     code: int

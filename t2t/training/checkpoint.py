@@ -26,6 +26,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import is_bucket, make_absolute
+from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
@@ -66,6 +67,7 @@ class Checkpoints:
             )
         self.workdir = workdir
         self._config = config
+        self._evaluation_params = make_optimizer(config).evaluation_params
         self._manager = ocp.CheckpointManager(
             make_absolute(workdir / "checkpoints"),
             options=ocp.CheckpointManagerOptions(
@@ -80,6 +82,15 @@ class Checkpoints:
         """Returns whether the config asks for a checkpoint at this step."""
         return is_regular(step, self._config)
 
+    def evaluation_params(self, state: TrainState) -> Params:
+        """Returns the parameters that validation scores and that a checkpoint has for programs.
+
+        Those are the optimiser's evaluation parameters (`t2t.training.optimizer`).
+        """
+        if self._evaluation_params is None:
+            return state.params
+        return self._evaluation_params(state.opt_state, state.params)
+
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
         """Starts to write a checkpoint in the background, unless the step has one already.
 
@@ -92,7 +103,10 @@ class Checkpoints:
             return
         self.check_space(state)
         try:
-            items = _split(state._replace(key=jax.random.key_data(state.key)))
+            items = _split(
+                state._replace(key=jax.random.key_data(state.key)),
+                self._evaluation_params and self.evaluation_params(state),
+            )
             args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
             self._manager.save(
                 int(state.step), args=ocp.args.Composite(**args), metrics=metrics or None
@@ -113,18 +127,26 @@ class Checkpoints:
         if not (self.workdir / "checkpoints" / str(step) / "training").exists():
             reason = "holds parameters alone, written by --save_params; continue the original run"
             raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
-        items = _split(jax.tree.map(_describe, described))
-        args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
         try:
+            folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")
+            # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
+            is_apart = "params" in ocp.StandardCheckpointHandler().metadata(folder).tree
+            described = jax.tree.map(_describe, described)
+            items = _split(described, described.params if is_apart else None)
+            if is_apart:
+                del items["params"]  # for evaluation, not for training
+            args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
             saved = self._manager.restore(step, args=ocp.args.Composite(**args))
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))
-        return TrainState(params=saved.params, key=key, ema=saved.get("ema"), **saved.training)
+        params = saved.training.pop("params") if is_apart else saved.params
+        return TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
-        held = state.params, state.opt_state, state.ema
+        evaluated = state.params if self._evaluation_params else None
+        held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
         if measure_free_space(self.workdir) < needed:
             self.finish()  # when the write under way ends, Orbax deletes old checkpoints
@@ -173,10 +195,16 @@ class _KeepLast:
         return [step in kept for step in steps]
 
 
-def _split(state: TrainState) -> dict[str, Any]:
-    """Returns the parts of a checkpoint, which can be read separately; `ema` only if it exists."""
+def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]:
+    """Returns the parts of a checkpoint, which can be read separately; `ema` only if it exists.
+
+    Part `params` is what programs evaluate. If that is `evaluated`, then `training` also holds the
+    parameters themselves, with which training resumes exactly.
+    """
     training = state._asdict()
     items = {"params": training.pop("params"), "ema": training.pop("ema"), "training": training}
+    if evaluated is not None:
+        training["params"], items["params"] = items["params"], evaluated
     return {name: item for name, item in items.items() if item is not None}
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from t2t.config.fields import Config
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import measure_free_space
+from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import list_steps
 
 _log = logging.getLogger(__name__)
@@ -43,9 +44,12 @@ def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpa
 def count_bytes_per_parameter(config: Config) -> int:
     """Returns the bytes of a checkpoint for each parameter, all in float32.
 
-    They are the parameter, both moments (an estimate for Adam) and the moving average if it is on.
+    They are the parameter, two values of the optimiser's state (as Adam's moments), the moving
+    average if it is on, and the evaluation parameter if the optimiser has one of its own.
     """
-    return 16 if config.training.ema_decay else 12
+    is_averaged = bool(config.training.ema_decay)
+    is_apart = make_optimizer(config).evaluation_params is not None
+    return 12 + 4 * is_averaged + 4 * is_apart
 
 
 def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:

@@ -51,12 +51,12 @@ def train(
             if step == start + 1:  # validation is compiled now, so that its errors come early
                 report.flush()
                 if not interruption.reached(step):
-                    validate.compile(state.params)
+                    validate.compile(checkpoints.evaluation_params(state))
                 report.restart_clock()
             scores = None
             if step % config.validate_every == 0 or step == config.steps:
                 report.flush()
-                scores = validate(state.params, step)
+                scores = validate(checkpoints.evaluation_params(state), step)
                 report.validation(step, scores)
                 report.restart_clock()
             if checkpoints.is_due(step):

@@ -1,5 +1,8 @@
 """The optimiser. Its state and updates are sharded over the mesh axis `data`, as the batch is.
 
+Some optimisers are evaluated at other parameters than those at which gradients are computed: an
+`Optimizer` has a function for them, which training applies before validation and checkpoints.
+
 Data parallelism replicates the parameters, and every replica would compute the same update. Instead
 each device computes one shard of the update, and the new parameters are gathered (Xu et al. 2020;
 stage 1 of ZeRO):
@@ -8,12 +11,15 @@ stage 1 of ZeRO):
     params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES, find_variant
 from t2t.model.interface import Params
 from t2t.runtime.mesh import reshard_like, shard_over_data
@@ -21,30 +27,75 @@ from t2t.training.muon import make_muon
 from t2t.training.schedule import make_schedule
 
 
-def make_optimizer(config: Config) -> optax.GradientTransformation:
-    """Section 5.3: Adam, or Muon or a registered optimiser (`config/variants.py`), with a schedule.
+class Optimizer(NamedTuple):
+    """An `optax.GradientTransformation`, with the parameters that it is evaluated at."""
 
+    init: Callable[[Params], optax.OptState]
+    update: Callable[[Params, optax.OptState, Params], tuple[Params, optax.OptState]]
+    # Maps the state and the parameters to those that validation scores and checkpoints offer to all
+    # programs. None: the parameters themselves.
+    evaluation_params: Callable[[optax.OptState, Params], Params] | None = None
+
+
+def make_optimizer(config: Config) -> Optimizer:
+    """Section 5.3: Adam, or another optimiser that the config names, with a schedule.
+
+    A registered one (`config/variants.py`) is an `optax.GradientTransformation` or an `Optimizer`.
     With `training.clip_norm`, gradients are clipped before the optimiser sees them.
     """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)
-    adam = optax.adam(schedule, b1=training.adam_b1, b2=training.adam_b2, eps=training.adam_eps)
-    optimizer: optax.GradientTransformation
+    b1, b2, eps = training.adam_b1, training.adam_b2, training.adam_eps
+    adam = optax.adam(schedule, b1, b2, eps)
+    optimizer: optax.GradientTransformation | Optimizer
     match training.optimizer:
         case "adam":
             optimizer = adam
+        case "nadamw":
+            optimizer = optax.nadamw(schedule, b1, b2, eps, weight_decay=training.weight_decay)
+        case "schedule_free_adamw":
+            optimizer = _make_schedule_free(training, schedule)
         case "muon":
             is_registered = config.model.feed_forward not in CHOICES["model.feed_forward"]
             optimizer = make_muon(schedule, adam, registered_feed_forward=is_registered)
         case other:
             optimizer = find_variant("training.optimizer", other)(training, schedule)
-    if training.clip_norm:
-        optimizer = optax.chain(optax.clip_by_global_norm(training.clip_norm), optimizer)
-    return shard_update(optimizer)
+    own = Optimizer(*optimizer)
+    return shard_update(_clip(own, training.clip_norm) if training.clip_norm else own)
 
 
-def shard_update(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Returns the optimiser with its state and updates sharded over `data` (`shard_over_data`)."""
+def _make_schedule_free(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:
+    """Schedule-Free AdamW (Defazio et al. 2024, https://arxiv.org/abs/2405.15682).
+
+    Training holds y = (1 - beta) z + beta x, at which gradients are computed. AdamW without
+    momentum moves z. x is the average of all z so far, each weighted by the square of the largest
+    learning rate until then, and it is what is evaluated.
+    """
+    optimizer = optax.contrib.schedule_free_adamw(
+        schedule,
+        b1=training.adam_b1,
+        b2=training.adam_b2,
+        eps=training.adam_eps,
+        weight_decay=training.weight_decay,
+    )
+    return Optimizer(optimizer.init, optimizer.update, optax.contrib.schedule_free_eval_params)
+
+
+def _clip(optimizer: Optimizer, norm: float) -> Optimizer:
+    """Returns the optimiser for gradients that are first clipped to this global norm."""
+    init, update = optax.chain(
+        optax.clip_by_global_norm(norm),
+        optax.GradientTransformation(optimizer.init, optimizer.update),
+    )
+    own = optimizer.evaluation_params
+    return Optimizer(init, update, own and (lambda state, params: own(state[1], params)))
+
+
+def shard_update(optimizer: Optimizer) -> Optimizer:
+    """Returns the optimiser with its state and updates sharded over `data` (`shard_over_data`).
+
+    Evaluation parameters are computed sharded, too, and gathered as the parameters are.
+    """
 
     def init(params: Params) -> optax.OptState:
         return optimizer.init(jax.tree.map(shard_over_data, params))
@@ -56,7 +107,17 @@ def shard_update(optimizer: optax.GradientTransformation) -> optax.GradientTrans
         updates, state = optimizer.update(gradient, state, params)
         return updates, state
 
-    return optax.GradientTransformation(init, update)
+    own = optimizer.evaluation_params
+    if own is None:
+        return Optimizer(init, update)
+
+    @jax.jit
+    def evaluation_params(state: optax.OptState, params: Params) -> Params:
+        sharded = own(state, jax.tree.map(shard_over_data, params))
+        gathered: Params = jax.tree.map(reshard_like, sharded, params)
+        return gathered
+
+    return Optimizer(init, update, evaluation_params)
 
 
 def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Params:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Int
 from t2t.config.fields import Config
 from t2t.model.build import describe_model, init_model
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.training.optimizer import start_average
+from t2t.training.optimizer import Optimizer, start_average
 
 
 class TrainState(NamedTuple):
@@ -34,7 +34,7 @@ class TrainState(NamedTuple):
 
 def init_state(
     config: Config,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
@@ -46,7 +46,7 @@ def init_state(
 
 def describe_state(
     config: Config,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
@@ -62,9 +62,7 @@ def describe_state(
     return structure, jax.tree.map(place, state)
 
 
-def _init_training(
-    config: Config, optimizer: optax.GradientTransformation, params: Params
-) -> TrainState:
+def _init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
     """Returns the state before step 0 with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.

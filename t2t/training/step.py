@@ -15,7 +15,7 @@ from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
 from t2t.runtime.mesh import platform, reshard, shard_over_data, spec
-from t2t.training.optimizer import apply_updates, update_average
+from t2t.training.optimizer import Optimizer, apply_updates, update_average
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -39,7 +39,7 @@ EvalStep = Callable[[Params, DeviceBatch], SentenceLosses]
 
 
 def make_train_step(
-    structure: nnx.GraphDef[EncoderDecoder], optimizer: optax.GradientTransformation, config: Config
+    structure: nnx.GraphDef[EncoderDecoder], optimizer: Optimizer, config: Config
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)

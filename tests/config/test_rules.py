@@ -132,6 +132,21 @@ COMBINATIONS = {
         {"model": {"kind": "rnn"}, "training": {"optimizer": "muon"}},
         "training.optimizer='muon' needs model.kind='transformer'; use 'adam'",
     ),
+    "Adam has no weight decay": (
+        {"training": {"weight_decay": 0.1}},
+        "training.weight_decay=0.1 is not used by training.optimizer='adam'; "
+        "leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
+    ),
+    "gradients depend on Schedule-Free's average": (
+        {"training": {"optimizer": "schedule_free_adamw", "adam_b1": 0.0}},
+        "training.adam_b1=0.0 would compute gradients without the average that "
+        "training.optimizer='schedule_free_adamw' evaluates; use a value above 0, such as 0.9",
+    ),
+    "only TFDS has another dataset for held-out splits": (
+        {"data": {"tfds_held_out_name": "wmt14_translate/de-en"}},
+        "data.tfds_held_out_name='wmt14_translate/de-en' is not used by data.source='phrasebook'; "
+        "choose data.source='tfds', or leave it empty",
+    ),
     "files come in pairs": (
         {"data": TEXT | {"train_tgt": ("a.de", "b.de")}},
         "data.train_src has 1 files and data.train_tgt 2; "

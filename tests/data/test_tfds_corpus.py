@@ -52,6 +52,26 @@ def test_tfds_splits_are_read(prepared: DataConfig) -> None:
         corpus_sources.open_split(prepared, "dev")
 
 
+def test_held_out_splits_come_from_another_tfds_dataset(
+    prepared: DataConfig, tmp_path: Path
+) -> None:
+    data = dataclasses.replace(prepared, tfds_held_out_name="other_translation")
+    corpus_sources.prepare(data)
+    for here in (data, dataclasses.replace(data, directory=str(tmp_path))):  # known elsewhere, too
+        assert corpus_sources.list_splits(here) == corpus_sources.list_splits(prepared)
+        names = {split: corpus_sources.open_split(here, split).name for split in tiny_tfds.SIZES}
+        assert names == {
+            "train": "tiny_translation/1.0.0, train",
+            "validation": "other_translation/1.0.0, validation",
+            "test": "other_translation/1.0.0, test",
+        }
+    assert tiny_tfds.pair("train", 0) in list(corpus_sources.open_split(data, "train"))
+    assert tiny_tfds.pair("other test", 0) in list(corpus_sources.open_split(data, "test"))
+    wrong = dataclasses.replace(data, tfds_held_out_name="no_such_dataset")
+    with pytest.raises(DataError, match=r"data\.tfds_held_out_name='no_such_dataset': "):
+        corpus_sources.open_split(wrong, "validation")
+
+
 def test_tfds_is_read_elsewhere_without_tensorflow(prepared: DataConfig) -> None:
     program = (
         "import sys; from t2t.config import DataConfig;"

@@ -1,4 +1,4 @@
-"""A translation dataset as TFDS knows them, small enough to be prepared within a test."""
+"""Two translation datasets as TFDS knows them, small enough to be prepared within a test."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,4 +28,13 @@ class TinyTranslation(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
     def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
         for number in range(SIZES[split]):
             german, english = pair(split, number)
+            yield number, {"de": german, "en": english}
+
+
+class OtherTranslation(TinyTranslation):
+    """Registers itself as "other_translation"."""
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
+        for number in range(SIZES[split]):
+            german, english = pair(f"other {split}", number)
             yield number, {"de": german, "en": english}

@@ -5,16 +5,18 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
+from t2t.config.variants import register
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
     Checkpoints,
@@ -23,6 +25,7 @@ from t2t.training.checkpoint import (
     restore_params,
     save_params,
 )
+from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state
 from tests.training.toy_run import (
@@ -344,3 +347,91 @@ def test_checkpoint_removed_while_it_is_read_is_not_called_damaged(
     (copy / "checkpoints" / "30" / "params" / "_METADATA").write_text("{")
     with pytest.raises(RunError, match=r"30 of .* cannot be read .* the one before it, 10"):
         restore_params(copy, "30")
+
+
+class ScheduleFreeRun(NamedTuple):
+    """A run with checkpoints 10 and 20, and their states."""
+
+    config: Config
+    workdir: Path
+    states: list[TrainState]
+
+
+@pytest.fixture(scope="module")
+def schedule_free(tmp_path_factory: pytest.TempPathFactory) -> ScheduleFreeRun:
+    own = dataclasses.replace(
+        CONFIG.training, optimizer="schedule_free_adamw", schedule="constant", warmup_steps=1
+    )
+    config, workdir = dataclasses.replace(CONFIG, training=own), tmp_path_factory.mktemp("run")
+    save_config(config, workdir / "config.json")
+    optimizer, states = make_optimizer(config), []
+    state = make_state(0)
+    state = state._replace(opt_state=optimizer.init(state.params))
+    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+        for step in (10, 20):
+            for _ in range(3):
+                updates, opt_state = optimizer.update(state.params, state.opt_state, state.params)
+                params = jax.tree.map(jax.numpy.add, state.params, updates)
+                state = state._replace(params=params, opt_state=opt_state)
+            state = state._replace(step=jax.numpy.asarray(step))
+            checkpoints.save(state, {"loss": 1.0 * step})
+            states.append(state)
+    return ScheduleFreeRun(config, workdir, states)
+
+
+def evaluate_params(config: Config, state: TrainState) -> Any:
+    evaluation_params = make_optimizer(config).evaluation_params
+    assert evaluation_params is not None
+    return jax.tree.map(np.asarray, evaluation_params(state.opt_state, state.params))
+
+
+@pytest.mark.parametrize(("which", "index"), [("last", 1), ("best", 0), ("10", 0)])
+def test_evaluation_parameters_are_restored_by_name(
+    schedule_free: ScheduleFreeRun, which: str, index: int
+) -> None:
+    config, workdir, states = schedule_free
+    params = jax.tree.map(np.asarray, restore_params(workdir, which)[0])
+    assert_same(params, evaluate_params(config, states[index]))
+    assert np.abs(params["table"] - states[index].params["table"]).max() > 1e-3
+
+
+def test_average_is_that_of_evaluation_parameters(
+    schedule_free: ScheduleFreeRun,
+) -> None:
+    config, workdir, states = schedule_free
+    one, two = (evaluate_params(config, state) for state in states)
+    mean = jax.tree.map(lambda x, y: (x + y) / 2, one, two)
+    assert_same(jax.tree.map(np.asarray, restore_params(workdir, "avg:2")[0]), mean)
+
+
+def test_training_resumes_from_its_own_parameters(
+    schedule_free: ScheduleFreeRun,
+) -> None:
+    config, workdir, states = schedule_free
+    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+        assert_same(plain(checkpoints.restore(states[0])), plain(states[1]))
+
+
+@pytest.mark.parametrize("hooks", [(False, True), (True, False)], ids=["gained", "lost"])
+def test_run_continues_when_a_plugin_changes_its_evaluation_parameters(
+    tmp_path: Path, hooks: tuple[bool, bool]
+) -> None:
+    has_hook = True
+
+    @register("training.optimizer", "evaluated_at_half")
+    def make(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:  # noqa: ARG001
+        halve = lambda state, params: jax.tree.map(lambda x: x / 2, params)  # noqa: E731
+        sgd = optax.sgd(0.1)
+        return Optimizer(sgd.init, sgd.update, halve if has_hook else None)
+
+    training = dataclasses.replace(CONFIG.training, optimizer="evaluated_at_half", clip_norm=0.0)
+    config = dataclasses.replace(CONFIG, training=training)
+    state = make_state(10)._replace(opt_state=optax.sgd(0.1).init({}))
+    save_config(CONFIG, tmp_path / "config.json")
+    for has_hook, saved_before in zip(hooks, (False, True), strict=True):
+        with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
+            if saved_before:
+                assert_same(plain(checkpoints.restore(state)), plain(state))
+            checkpoints.save(state._replace(step=state.step + 10 * saved_before))
+        params, _ = restore_params(tmp_path, "last")
+        np.testing.assert_array_equal(params["table"] * (1 + has_hook), state.params["table"])
