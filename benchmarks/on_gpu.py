@@ -119,7 +119,10 @@ def make_environment(folder: Path, wheels: Path, dry_run: bool) -> dict[str, str
     """Returns the environment of the steps, with the packages of the wheels before others."""
     packages = folder / "packages"
     packages.mkdir(exist_ok=True)
+    python = f"-cp{sys.version_info.major}{sys.version_info.minor}-"
     for wheel in sorted(wheels.glob("*.whl")):
+        if python not in wheel.name and "-none-any" not in wheel.name:
+            continue  # of another Python
         unpacked = packages / f"{wheel.name}.unpacked"
         if not unpacked.exists():
             zipfile.ZipFile(wheel).extractall(packages)

@@ -8,7 +8,6 @@ same operands.
 
 import json
 import os
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -201,8 +200,10 @@ def name_module(case: Case, twin: Function, text: str) -> str:
     """Names what computes a twin; attention chooses by its operands, so the program tells."""
     if case.operation != "attention":
         return twin.__module__.removeprefix("t2t.")
-    named = re.findall(r"/(\w+_attention)\.py", text)
-    return "cuDNN" if "__cudnn$fmha" in text else "ops." + "/".join(sorted(set(named)))
+    if "__cudnn$fmha" in text:
+        return "cuDNN"
+    files = ("tpu_attention", "cached_attention", "recomputed_attention")
+    return next((f"ops.{name}" for name in files if f"/{name}.py" in text), "unknown")
 
 
 def compare(found: list[np.ndarray], wanted: list[np.ndarray]) -> dict[str, float]:
