@@ -82,7 +82,8 @@ class Example:
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), len(devices)))
         state = jax.eval_shape(create)
         arguments = _place(state, whole), _place(batch, split), _place(keys, split)
-        return step.lower(*arguments).compile()
+        compiled: jax.stages.Compiled = step.lower(*arguments).compile()
+        return compiled
 
     def make(
         self,

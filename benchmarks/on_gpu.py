@@ -191,16 +191,17 @@ def run_steps(flags: argparse.Namespace, steps: Sequence[Step]) -> bool:
         ValueError: the folder cannot be used, or JAX sees no GPU.
     """
     started, folder = time.monotonic(), flags.out
+    patience = SLOWER if flags.dry_run else 1
     ends = read_earlier(folder, flags.dry_run)
     environment = make_environment(folder, flags.wheels, flags.dry_run)
     facts = {"command": shlex.join(["python", "-m", "benchmarks.on_gpu", *sys.argv[1:]])}
     facts |= {"dry_run": flags.dry_run}
     write_results(folder, facts, ends)
     for step in find_missing(folder, steps):
-        left = flags.seconds - (time.monotonic() - started)
+        left = patience * flags.seconds - (time.monotonic() - started)
         if left < SHORTEST:
             break
-        limit = min(left, step.seconds * (SLOWER if flags.dry_run else 1))
+        limit = min(left, patience * step.seconds)
         print(f"{step.name}: {step.about}, at most {limit:.0f} s", flush=True)
         command = [sys.executable, "-m", f"benchmarks.gpu_steps.{step.name}"]
         command += [f"--output={find_file(folder, step)}", f"--seconds={limit}"]

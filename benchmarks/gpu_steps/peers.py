@@ -38,9 +38,7 @@ def main() -> None:
         FLAX: [f"--checkout={Path(flags.checkout).resolve()}"],
         TORCH: [f"--device={'cpu' if flags.dry_run else 'cuda'}"],
     }
-    speeds: dict[str, list[float]] = {
-        name: results.rows[name].get("turns", []) for name in PROGRAMS
-    }
+    turns: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     for _ in range(1 if flags.dry_run else ROUNDS):
         for name, program in PROGRAMS.items():
             if reason := find_reason(name, flags.checkout):
@@ -50,12 +48,12 @@ def main() -> None:
                 log = flags.output.with_name(f"peers, {name}.log")
                 child = Child(log, f"benchmarks.contestants.{program}", *turn, *own[name])
                 found = child.finish()
-                speeds[name].append(found["tokens_per_second"])
-                median = statistics.median(speeds[name])
-                ratio = statistics.median(speeds[OURS]) / median if speeds[OURS] else None
+                turns[name].append(found["tokens_per_second"])
+                median = statistics.median(turns[name])
+                ratio = statistics.median(turns[OURS]) / median if turns[OURS] else None
                 text = f"{median:,.0f} target positions/s"
                 text += f"; t2t is {ratio:.2f} times as fast" if ratio and name != OURS else ""
-                results.add(name, text, turns=speeds[name], **found)
+                results.add(name, text, turns=turns[name], **found)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,19 @@ class Results:
 
     @contextlib.contextmanager
     def measuring(self, name: str) -> Iterator[None]:
-        """An error inside of this context becomes the text of the row, and the step goes on."""
+        """An error inside of this context becomes the text of a row without figures.
+
+        The step goes on.
+        """
         try:
             yield
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
-            self.add(name, f"{FAILED}{type(error).__name__}: {lines[0]}")
+            text = f"{FAILED}{type(error).__name__}: {lines[0]}"
+            if is_measured(self.rows[name]):
+                print(f"  {name}: {text}", flush=True)
+            else:
+                self.add(name, text)
 
     def _write(self) -> None:
         write_file(self.path, json.dumps(self.rows, indent=2) + "\n")

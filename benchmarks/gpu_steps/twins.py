@@ -134,8 +134,10 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
     }
 
 
-def differentiate(case: Case, function: Function, dtype: str, wide: bool = False) -> Any:
-    """Returns value and gradients as a list; `wide`: all operands in float64."""
+def differentiate(
+    case: Case, function: Function, dtype: str, wide: bool = False
+) -> tuple[list[np.ndarray], str]:
+    """Returns value and gradients, and the compiled program; `wide`: all operands in float64."""
     random = np.random.default_rng(0)
     count = len(case.shapes) - case.weights
     rounded = [
@@ -151,7 +153,8 @@ def differentiate(case: Case, function: Function, dtype: str, wide: bool = False
         return [value, *pull_back(jnp.asarray(cotangent.astype(DTYPES[dtype]), value.dtype))]
 
     compiled = jax.jit(run).lower(*operands).compile()
-    return [np.asarray(x, np.float64) for x in compiled(*operands)], compiled
+    found = [np.asarray(x, np.float64) for x in compiled(*operands)]
+    return found, compiled.as_text() or ""
 
 
 class _Double:
@@ -173,11 +176,11 @@ def compute_reference(sizes: Sizes, path: Path) -> None:
     def run(key: tuple[str, str]) -> list[np.ndarray]:
         return differentiate(cases[key[0]], find_formula(cases[key[0]]), key[1], wide=True)[0]
 
+    named: dict[str, Any] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        arrays = dict(zip(keys, pool.map(run, keys), strict=True))
-    np.savez(
-        path, **{"|".join([*key, str(i)]): x for key in keys for i, x in enumerate(arrays[key])}
-    )
+        for key, arrays in zip(keys, pool.map(run, keys), strict=True):
+            named |= {"|".join([*key, str(i)]): array for i, array in enumerate(arrays)}
+    np.savez(path, **named)
     print(json.dumps({"cases": len(keys)}))
 
 
@@ -236,8 +239,8 @@ def main() -> None:
     def run(name: str, dtype: str) -> Any:
         case = cases[name]
         twin, formula = find_twin(case, dtype), find_formula(case)
-        arrays, compiled = differentiate(case, twin, dtype)
-        module = name_module(case, twin, compiled.as_text() or "")
+        arrays, text = differentiate(case, twin, dtype)
+        module = name_module(case, twin, text)
         return module, arrays, arrays if twin is formula else differentiate(case, formula, dtype)[0]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
