@@ -5,6 +5,7 @@ Prints one line of JSON. Dropout is that of t2t's recipes; products are bfloat16
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,7 +35,7 @@ def main() -> None:
     )
     ones = np.ones_like(src)
     places = np.broadcast_to(np.arange(length, dtype=np.int32), src.shape)
-    batch = {}
+    batch: dict[str, Any] = {}
     for side, ids in (("inputs", src), ("targets", tgt)):
         batch |= {side: ids, f"{side}_position": places, f"{side}_segmentation": ones}
     batch = jax.device_put(batch, split)

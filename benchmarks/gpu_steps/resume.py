@@ -120,7 +120,7 @@ def main() -> None:
         for name, future in found.items():
             with results.measuring(name):
                 runs = future.result()
-                figures, parts = {}, []
+                figures, parts, size = {}, [], 0
                 for step in (steps // 2, steps):
                     different, size = count_differences(runs / "whole", runs / "killed", step)
                     figures[f"different_at_{step}"] = different

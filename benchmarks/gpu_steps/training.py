@@ -28,7 +28,7 @@ from benchmarks.contestants.train_t2t import make_corpus
 from benchmarks.gpu_steps.results import Child, Results, end_with_parent, make_parser
 from benchmarks.workload import SIZES, draw_pairs
 from t2t.config.fields import Config, ModelConfig
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import EOS_ID, DeviceBatch
 from t2t.data.batch_sharding import put_batch
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
@@ -103,7 +103,8 @@ class Step:
         self.length = config.data.packed_length
         self.rows = config.data.batch_tokens // self.length
         sizes = self.rows, self.length, self.length
-        self.lowered, *self._described = lower_step(config, self.mesh, *sizes)
+        lowered = lower_step(config, self.mesh, *sizes)
+        self.lowered, self._state_shapes, self._batch_shapes = lowered
 
     def compile(self) -> float:
         """Compiles the step, or reads it from the cache; returns the seconds that it took."""
@@ -134,7 +135,7 @@ class Step:
 
     def planned_bytes(self) -> int:
         """Returns the memory that `t2t.plan` states."""
-        return divide_memory(self._compiled, *self._described).total
+        return divide_memory(self._compiled, self._state_shapes, self._batch_shapes).total
 
 
 def measure(program: Program, dry_run: bool) -> dict[str, Any]:
@@ -171,13 +172,13 @@ def measure(program: Program, dry_run: bool) -> dict[str, Any]:
 
 def find_lengths(batch: DeviceBatch) -> tuple[np.ndarray, np.ndarray]:
     """Returns the lengths of all sentences of a batch, source and target, with EOS."""
-    from t2t.data.batch import EOS_ID
 
     def measure_side(ids: Any) -> np.ndarray:
         flat = np.asarray(ids)
         rows, ends = np.nonzero(flat == EOS_ID)
         first = np.diff(rows, prepend=-1) != 0
-        return np.where(first, ends + 1, np.diff(ends, prepend=0))
+        lengths: np.ndarray = np.where(first, ends + 1, np.diff(ends, prepend=0))
+        return lengths
 
     return measure_side(batch.src), measure_side(batch.tgt_out)
 
@@ -190,9 +191,7 @@ def measure_product(size: int) -> float:
     seconds = []
     for _ in range(10):
         started = time.perf_counter()
-        for _ in range(5):
-            product = multiply(matrix, matrix)
-        product.block_until_ready()
+        jax.block_until_ready([multiply(matrix, matrix) for _ in range(5)])
         seconds.append((time.perf_counter() - started) / 5)
     return 2 * size**3 / statistics.median(seconds)
 

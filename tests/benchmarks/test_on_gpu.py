@@ -69,12 +69,18 @@ def test_later_call_does_what_is_missing(
     assert [row["figure"] for row in found["steps"]["slow"]["rows"].values()] == [1, 1]
 
 
+def fail() -> None:
+    raise RuntimeError("out of memory\nand more")
+
+
 def test_failed_row_is_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     results = Results(path, ["good", "bad"])
     results.add("good", "5 ms", ms=5)
     with results.measuring("bad"):
-        raise RuntimeError("out of memory\nand more")
+        fail()
+    with results.measuring("good"):  # a later turn
+        fail()
     assert json.loads(path.read_text("utf-8")) == {
         "good": {"text": "5 ms", "ms": 5},
         "bad": {"text": "failed: RuntimeError: out of memory"},
