@@ -259,7 +259,6 @@ def parse_flags() -> tuple[argparse.Namespace, list[Step]]:
 def main() -> int:
     """Runs the steps and prints the table; returns 0 if nothing is missing, 1 if something is."""
     flags, steps = parse_flags()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with claim(flags.out):
             complete = run_steps(flags, steps)
@@ -273,4 +272,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which also ends the running step
     sys.exit(main())
