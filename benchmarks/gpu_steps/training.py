@@ -238,7 +238,7 @@ def main() -> None:
 
 def measure_all(output: Path, seconds: float, dry_run: bool) -> None:
     """Starts the processes and collects what they find."""
-    results = Results(output, list(PROGRAMS))
+    results = Results(output, list(PROGRAMS)[: 5 if dry_run else None])  # others differ in size
     names = results.list_missing()
     if not names:
         return

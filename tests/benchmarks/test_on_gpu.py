@@ -51,8 +51,8 @@ def test_table_says_what_was_not_reached(tmp_path: Path, monkeypatch: pytest.Mon
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     assert [cells[0], *cells[2:]] == [
         ["step", "what", "result"],
-        ["fast", "first", "fast.log, 180 s"],
-        ["fast", "second", "fast.log, 180 s"],
+        ["fast", "first", "fast.log, 360 s"],
+        ["fast", "second", "fast.log, 360 s"],
         ["slow", "a slow step", "not reached"],
     ]
 
