@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import optax
 from flax import nnx
@@ -27,7 +26,7 @@ from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops.choose import TEXTBOOK, choose_gradient_norm, choose_policy
 from t2t.training import loss
 
-DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+DTYPES = ("bfloat16", "float32")
 WORSE = 3  # a mean error that is so many times its formula's is pointed out
 Function = Callable[..., Any]
 
@@ -140,9 +139,10 @@ def differentiate(
     """Returns value and gradients, and the compiled program; `wide`: all operands in float64."""
     random = np.random.default_rng(0)
     count = len(case.shapes) - case.weights
+    dtypes = [dtype] * count + ["float32"] * case.weights
     rounded = [
-        random.standard_normal(shape, np.float32).astype(DTYPES[dtype if i < count else "float32"])
-        for i, shape in enumerate(case.shapes)
+        random.standard_normal(shape, np.float32).astype(jnp.dtype(own))
+        for shape, own in zip(case.shapes, dtypes, strict=True)
     ]
     operands = [jnp.asarray(x, jnp.float64 if wide else x.dtype) for x in rounded]
 
@@ -150,7 +150,7 @@ def differentiate(
         own = jnp.dtype("float64") if wide else jnp.dtype(dtype)
         value, pull_back = jax.vjp(lambda *x: case.call(function, *x, own), *operands)
         cotangent = np.cos(np.arange(value.size, dtype=np.float32)).reshape(value.shape)
-        return [value, *pull_back(jnp.asarray(cotangent.astype(DTYPES[dtype]), value.dtype))]
+        return [value, *pull_back(jnp.asarray(cotangent.astype(jnp.dtype(dtype)), value.dtype))]
 
     compiled = jax.jit(run).lower(*operands).compile()
     found = [np.asarray(x, np.float64) for x in compiled(*operands)]
