@@ -19,7 +19,6 @@ attention weights and the feed-forward's hidden layer, and computes accuracy and
 import argparse
 import dataclasses
 import importlib
-import importlib.util
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -56,11 +55,7 @@ COMPARED = {
     "temporary_bytes": ("GB of temporary memory", 1e9),
     "kernels": ("kernels", 1),
 }
-# Package -> a module that exists if it is installed. The last two are compilers.
-PACKAGES = {
-    **{name: name for name in ("jax", "jaxlib", "flax", "optax", "libtpu")},
-    "jax-cuda12-plugin": "jax_plugins.xla_cuda12",
-}
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin")
 Figures = dict[str, Any]
 
 
@@ -121,8 +116,7 @@ def count(text: str, config: Config, topology: Topology) -> Figures:
 
 def describe(topology: Topology, example: Example | None, models: Sequence[str]) -> Figures:
     """Returns what the figures depend on, and our closed forms."""
-    installed = [name for name, module in PACKAGES.items() if _is_installed(module)]
-    facts: Figures = {**find_revision(), "date": now(), "versions": find_versions(installed)}
+    facts: Figures = {**find_revision(), "date": now(), "versions": find_versions(PACKAGES)}
     facts["topology"] = topology.name
     facts["per_device"] = {"rows": ROWS, "positions": ROWS * LENGTH, "vocabulary": VOCABULARY}
     facts["flax_wmt"] = example.sha256 if example else None
@@ -136,13 +130,6 @@ def describe(topology: Topology, example: Example | None, models: Sequence[str])
             "fill": shape.tgt_tokens / devices / (ROWS * LENGTH),
         }
     return facts
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
-        return False
 
 
 def compare(own: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> Figures:

@@ -30,6 +30,9 @@ from t2t.config.fields import ModelConfig
 FILES = ("models.py", "train.py")
 AXIS = "batch"  # the axis over which the example's train step sums
 DROPOUT = 0.1  # the example's rate, everywhere
+BATCH = [
+    side + part for side in ("inputs", "targets") for part in ("", "_position", "_segmentation")
+]
 
 
 class Example:
@@ -74,9 +77,31 @@ class Example:
                 first two the step does what ours does: it has no metrics, which are accuracy and a
                 second loss without label smoothing.
         """
+        step, create, (whole, split) = self.make(model, vocab_size, devices, length, dropout)
+        batch = dict.fromkeys(BATCH, jax.ShapeDtypeStruct((rows * len(devices), length), jnp.int32))
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), len(devices)))
+        state = jax.eval_shape(create)
+        arguments = _place(state, whole), _place(batch, split), _place(keys, split)
+        compiled: jax.stages.Compiled = step.lower(*arguments).compile()
+        return compiled
+
+    def make(
+        self,
+        model: ModelConfig,
+        vocab_size: int,
+        devices: Sequence[jax.Device],
+        length: int,
+        dropout: str,
+    ) -> tuple[Any, Callable[[], Any], tuple[NamedSharding, NamedSharding]]:
+        """Creates the jitted train step; the arguments are those of `compile`.
+
+        Returns:
+            The step, a function of state, batch (`BATCH`, [B, L] each) and one key per device. A
+            function that creates the state. The shardings of the state and of the others.
+        """
         mesh = Mesh(np.array(devices), (AXIS,))
         split, whole = (NamedSharding(mesh, PartitionSpec(*names)) for names in ([AXIS], []))
-        step, state = self._build(self._configure(model, vocab_size, length, dropout))
+        step, create = self._build(self._configure(model, vocab_size, length, dropout))
 
         skips = dropout == "recipe" and not model.feed_forward_dropout
 
@@ -85,18 +110,12 @@ class Example:
                 after, metrics = step(state, batch, dropout_rng=keys[0])
             return (after, metrics) if dropout == "example" else after
 
-        shape = (rows * len(devices), length)
-        parts = ("", "_position", "_segmentation")
-        names = [side + part for side in ("inputs", "targets") for part in parts]
-        batch = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in names}
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), len(devices)))
         specs = (PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(AXIS))
         # Without check_vma it is as in pmap: gradients are summed where the example says so.
         sharded = jax.shard_map(
             run, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
         )
-        arguments = _place(state, whole), _place(batch, split), _place(keys, split)
-        return jax.jit(sharded, donate_argnums=0).lower(*arguments).compile()
+        return jax.jit(sharded, donate_argnums=0), create, (whole, split)
 
     def _configure(self, model: ModelConfig, vocab_size: int, length: int, dropout: str) -> Any:
         """Returns the example's config: the sizes of `model`, all else as in its train.py."""
@@ -121,8 +140,8 @@ class Example:
             attention_dropout_rate=rates[1],
         )
 
-    def _build(self, config: Any) -> tuple[Callable[..., Any], Any]:
-        """Returns the train step and the shapes of its state, with the example's own settings."""
+    def _build(self, config: Any) -> tuple[Callable[..., Any], Callable[[], Any]]:
+        """Returns the train step and what creates its state, with the example's own settings."""
         rate = self.train.create_learning_rate_schedule(learning_rate=0.002, warmup_steps=1000)
         model = self.models.Transformer(config.replace(deterministic=True))
 
@@ -140,7 +159,7 @@ class Example:
                 state, batch, config, rate, label_smoothing=0.1, dropout_rng=dropout_rng
             )
 
-        return step, jax.eval_shape(create)
+        return step, create
 
 
 def _import_file(path: Path) -> types.ModuleType:

@@ -5,6 +5,8 @@ in sub-words with EOS. Throughput counts these target tokens, never padding.
 """
 
 import dataclasses
+import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +94,14 @@ def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[l
     return [batches[index] for index in np.random.default_rng(seed).permutation(len(batches))]
 
 
+def fill_rows(size: Size, rows: int, length: int, seed: int = 0) -> list[Pair]:
+    """Draws pairs of this length on both sides, for a batch without padding."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(FIRST_WORD, size.vocab_size, (rows, 2, length), np.int32)
+    ids[..., -1] = EOS_ID
+    return [(src, tgt) for src, tgt in ids]
+
+
 def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:
     """Forms batches for decoding.
 
@@ -128,6 +138,16 @@ def time_translation(
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
     }
+
+
+def print_speed(train: Callable[[int], int], seconds: float, version: str) -> None:
+    """Times steps of a batch that is always the same, after four; prints one line of JSON."""
+    started = time.perf_counter()
+    for _ in range(4):
+        train(0)
+    warm_up = time.perf_counter() - started
+    result = repeat_for(seconds, itertools.repeat(0), train)
+    print(json.dumps({**result, "compile_seconds": warm_up, "version": version}))
 
 
 def repeat_for(seconds: float, steps: Iterator[int], run: Callable[[int], int]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2, help="threads per worker")
     parser.add_argument("--compute_type", default="float32")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     arguments = parser.parse_args()
     size = SIZES[arguments.size]
     names = ["<pad>", "<s>", "</s>", "<unk>", *map(str, range(4, size.vocab_size))]
@@ -28,6 +29,7 @@ def main() -> None:
         write_model(make_config(size).model, draw_params(size), (names, names), Path(directory))
         translator = ctranslate2.Translator(
             directory,
+            device=arguments.device,
             compute_type=arguments.compute_type,
             inter_threads=arguments.workers,
             intra_threads=arguments.threads,

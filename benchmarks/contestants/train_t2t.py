@@ -9,10 +9,18 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from benchmarks.workload import SIZES, Size, draw_pairs, repeat_for
+from benchmarks.workload import (
+    SIZES,
+    Pair,
+    Size,
+    draw_pairs,
+    fill_rows,
+    print_speed,
+    repeat_for,
+)
 from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch_sharding import put_batch
-from t2t.data.loader import Loader
+from t2t.data.loader import Loader, make_batch
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.token_shards import Shard, Side
@@ -24,18 +32,18 @@ from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 
 
-def make_config(size: Size, arguments: argparse.Namespace) -> Config:
-    """Returns the config for a size."""
+def make_config(size: Size, dtype: str, positions: int) -> Config:
+    """Returns the config for a size and batches of so many positions a side."""
     return Config(
         model=ModelConfig(
             num_layers=size.num_layers,
             d_model=size.d_model,
             d_ff=size.d_ff,
             num_heads=size.num_heads,
-            dtype=arguments.dtype,
+            dtype=dtype,
         ),
         data=DataConfig(
-            batch_tokens=arguments.positions,
+            batch_tokens=positions,
             packed_length={"multi30k": 64, "wmt": 128}[size.lengths],
             rows_multiple=1,
         ),
@@ -49,6 +57,30 @@ def join_side(sentences: Sequence[np.ndarray]) -> Side:
     return Side(np.concatenate(sentences).astype(np.uint16), lengths)
 
 
+def make_corpus(pairs: Sequence[Pair]) -> TokenizedCorpus:
+    """Makes a corpus of these pairs."""
+    return TokenizedCorpus([Shard(*map(join_side, zip(*pairs, strict=True)))])
+
+
+def train_rows(size: Size, rows: int, length: int, seconds: float, dtype: str) -> None:
+    """Measures steps on rows without padding; prints target positions per second."""
+    config = make_config(size, dtype, rows * length)
+    pairs = fill_rows(size, rows, length)
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        batch = put_batch(make_batch(*map(np.stack, zip(*pairs, strict=True))), mesh)
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, size.vocab_size, size.vocab_size)
+        step = make_train_step(structure, optimizer, config)
+
+        def train(_: int) -> int:
+            nonlocal state
+            state, metrics = step(state, batch)
+            return int(metrics.tokens)  # waits for the step
+
+        print_speed(train, seconds, f"jax {jax.__version__}")
+
+
 def main() -> None:
     """Compiles the step, then trains for `--seconds`."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -56,12 +88,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--full_rows", type=int, default=0, help="of this length, all of a batch")
     arguments = parser.parse_args()
     keep_freed_memory()  # as t2t.train does
     size = SIZES[arguments.size]
-    config = make_config(size, arguments)
-    pairs = draw_pairs(size, 20_000)
-    corpus = TokenizedCorpus([Shard(*map(join_side, zip(*pairs, strict=True)))])
+    if length := arguments.full_rows:
+        rows = arguments.positions // length
+        train_rows(size, rows, length, arguments.seconds, arguments.dtype)
+        return
+    config = make_config(size, arguments.dtype, arguments.positions)
+    corpus = make_corpus(draw_pairs(size, 20_000))
     lengths = corpus.src_lengths, corpus.tgt_lengths
     plan = make_plan([lengths], config.data, config.seed)
     loader = Loader(plan, [corpus])

@@ -46,7 +46,7 @@ def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
     Raises:
         ConfigError: a run has no such figure, or the file's suffix is no format of a plot.
     """
-    from t2t.evaluation.plots import check_format, plot_by_step  # matplotlib takes a second
+    from t2t.evaluation.plots import check_format, plot_by_step  # SciPy takes a while
 
     check_format(plot)
     curves = {}

@@ -5,16 +5,17 @@ The suffix of a plot's file is its format.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores_by_length import Bucket
 from t2t.evaluation.significance import SystemScore
 from t2t.storage.atomic_files import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -35,8 +36,9 @@ def plot_by_setting(
     """
     numbers = sorted(evaluations)
     scores = [evaluations[number].result["measures"][measure] for number in numbers]
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _make_axes(6, 4)
     axes.errorbar(
         numbers,
         [score["value"] for score in scores],
@@ -57,7 +59,7 @@ def plot_by_step(
     curves: Mapping[str, Sequence[tuple[int, float]]], measure: str, path: Path
 ) -> None:
     """Plots the measure against the training step: for each run its (step, value)."""
-    figure, axes = _make_axes()
+    figure, axes = _make_axes(9, 5)
     for number, (name, curve) in enumerate(curves.items()):
         steps, values = zip(*curve, strict=True)
         style = ("-", "--", ":", "-.")[number // 10 % 4]  # matplotlib cycles through ten colours
@@ -70,7 +72,7 @@ def plot_by_step(
 
 def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
     """Plots the measure with its 95% interval over sentences against the training FLOPs."""
-    figure, axes = _make_axes()
+    figure, axes = _make_axes(9, 5)
     for number, (name, (flops, score)) in enumerate(rows.items()):
         low, high = score.over_sentences
         errors = [[max(score.value - low, 0)], [max(high - score.value, 0)]]
@@ -84,8 +86,7 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
 
 def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     """Plots a line for each system with 95% intervals over sentences."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _make_axes(7, 4)
     systems = list(buckets[0].scores)
     for number, system in enumerate(systems):
         scores = [bucket.scores[system] for bucket in buckets]
@@ -107,12 +108,14 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     _save(figure, axes, path)
 
 
-def _make_axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(9, 5), layout="constrained")
+def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure  # here because it takes a second, and few calls plot
+
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
-def _save(figure: Figure, axes: Axes, path: Path) -> None:
+def _save(figure: "Figure", axes: "Axes", path: Path) -> None:
     axes.grid(alpha=0.3)
     metadata = {"Date": None} if path.suffix == ".svg" else None  # equal figures, equal files
     with atomic_path(path) as draft:

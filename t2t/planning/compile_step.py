@@ -65,12 +65,8 @@ def compile_step(
     Raises:
         OutOfMemoryError: the step does not fit into the memory of the devices.
     """
+    lowered, state, batch = lower_step(config, mesh, rows, src_length, tgt_length)
     with jax.set_mesh(mesh):
-        optimizer = make_optimizer(config)
-        vocab_size = config.tokenizer.vocab_size
-        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
-        batch = describe_batch(mesh, rows, src_length, tgt_length)
-        lowered = make_train_step(structure, optimizer, config).lower(state, batch)  # type: ignore[attr-defined]
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
@@ -79,11 +75,24 @@ def compile_step(
             raise OutOfMemoryError(str(error)) from None
     places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
     return CompiledStep(
-        text=compiled.as_text(),
-        memory=_divide_memory(compiled, state, batch),
+        text=compiled.as_text() or "",
+        memory=divide_memory(compiled, state, batch),
         flops=(compiled.cost_analysis() or {}).get("flops"),
         coordinates=places if all(places) else None,
     )
+
+
+def lower_step(
+    config: Config, mesh: Mesh, rows: int, src_length: int, tgt_length: int
+) -> tuple[jax.stages.Lowered, TrainState, Batch[jax.ShapeDtypeStruct]]:
+    """Traces the train step; returns it, and the shapes of its arguments, state and batch."""
+    with jax.set_mesh(mesh):
+        optimizer = make_optimizer(config)
+        vocab_size = config.tokenizer.vocab_size
+        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
+        batch = describe_batch(mesh, rows, src_length, tgt_length)
+        step = make_train_step(structure, optimizer, config)
+        return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
 
 
 def describe_batch(
@@ -111,9 +120,10 @@ def count_bytes(tree: Any) -> int:
     )
 
 
-def _divide_memory(
+def divide_memory(
     compiled: jax.stages.Compiled, state: TrainState, batch: Batch[jax.ShapeDtypeStruct]
 ) -> DeviceMemory:
+    """Returns the memory of a compiled step, by the compiler's analysis."""
     stats = compiled.memory_analysis()
     assert stats is not None
     parameters = count_bytes(state.params)

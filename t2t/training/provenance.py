@@ -4,6 +4,7 @@ A line records what determines the results: the command, config fields that are 
 revision of the code, hashes of texts and vocabulary, versions of packages, and the devices.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -203,8 +204,11 @@ def now() -> str:
 
 
 def find_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of these packages and of Python."""
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    """Returns the versions of Python and of those of these packages that are installed."""
+    versions = {}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return versions | {"python": platform.python_version()}
 
 

@@ -1,0 +1,178 @@
+"""The command for machines with a GPU: its limits and table, and all of its steps in toy size."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import on_gpu
+from benchmarks.gpu_steps.profile import Event, summarize
+from benchmarks.gpu_steps.results import Results
+from benchmarks.on_gpu import STEPS, Step
+from tests.conftest import ROOT
+
+FAST, SLOW = Step("fast", 60, "a fast step"), Step("slow", 60, "a slow step")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Two steps in place of the real ones, the slow one without end; collects which were run."""
+    ran: list[str] = []
+
+    def run(command: list[str], log: Path, seconds: float, environment: Any) -> str:
+        assert environment["JAX_PLATFORMS"] == "cpu"
+        step, output = command[2].split(".")[-1], Path(command[3].removeprefix("--output="))
+        ran.append(step)
+        results = Results(output, ["first", "second"])
+        for name in results.list_missing()[: 2 if step == "fast" else 1]:
+            results.add(name, f"{log.name}, {seconds:.0f} s", figure=1)
+        return "done" if step == "fast" else "stopped after 60 s"
+
+    monkeypatch.setattr(on_gpu, "ROOT", tmp_path)  # without wheels
+    monkeypatch.setattr(on_gpu, "STEPS", (FAST, SLOW))
+    monkeypatch.setattr(on_gpu, "run_limited", run)
+    return ran
+
+
+def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["on_gpu", f"--out={folder}", "--dry_run", *flags])
+    return on_gpu.main()
+
+
+@pytest.mark.usefixtures("steps")
+def test_table_says_what_was_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, tmp_path, "--steps=fast") == 0
+    table = (tmp_path / "on_gpu.md").read_text("utf-8")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert [cells[0], *cells[2:]] == [
+        ["step", "what", "result"],
+        ["fast", "first", "fast.log, 360 s"],
+        ["fast", "second", "fast.log, 360 s"],
+        ["slow", "a slow step", "not reached"],
+    ]
+
+
+def test_later_call_does_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, "--steps=slow") == 1
+    assert "stopped after 60 s" in (tmp_path / "on_gpu.md").read_text("utf-8")
+    assert call(monkeypatch, tmp_path) == 0  # not reached before, then the rest
+    assert call(monkeypatch, tmp_path) == 0
+    assert steps == ["slow", "fast", "slow"]
+    found = json.loads((tmp_path / "on_gpu.json").read_text("utf-8"))
+    assert [row["figure"] for row in found["steps"]["slow"]["rows"].values()] == [1, 1]
+
+
+def fail() -> None:
+    raise RuntimeError("out of memory\nand more")
+
+
+def test_failed_row_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    results = Results(path, ["good", "bad"])
+    results.add("good", "5 ms", ms=5)
+    with results.measuring("bad"):
+        fail()
+    with results.measuring("good"):  # a later turn
+        fail()
+    assert json.loads(path.read_text("utf-8")) == {
+        "good": {"text": "5 ms", "ms": 5},
+        "bad": {"text": "failed: RuntimeError: out of memory"},
+    }
+    assert Results(path, ["good", "bad"]).list_missing() == ["bad"]
+
+
+def test_time_limit_kills_a_program_and_all_that_it_started(tmp_path: Path) -> None:
+    command = ["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/child; wait"]
+    started = time.monotonic()
+    end = on_gpu.run_limited(command, tmp_path / "log", 0.5, os.environ)
+    assert end == "stopped after 0 s"
+    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    while state.exists() and state.read_text().split()[2] != "Z":  # nobody may wait for it
+        assert time.monotonic() - started < 20
+        time.sleep(0.01)
+
+
+def test_program_that_fails_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no such kernel')"]
+    end = on_gpu.run_limited(command, tmp_path / "log", 60, os.environ)
+    assert end == "failed: no such kernel"
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--steps=fast,wrong", "--steps=wrong is unknown; use some of fast,slow"),
+        ("--seconds=1", "--seconds=1 is too short"),
+        ("--checkout=absent", "--checkout=absent is no folder"),
+        ("--wheels=absent", "benchmarks/fetch_gpu_wheels.sh"),
+    ],
+)
+def test_wrong_flags_are_refused(
+    flag: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        call(monkeypatch, tmp_path, flag)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("steps")
+def test_folder_is_for_one_call_and_one_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with on_gpu.claim(tmp_path):
+        assert call(monkeypatch, tmp_path, "--steps=fast") == 2
+    assert "in use by another call" in capsys.readouterr().err
+    assert call(monkeypatch, tmp_path, "--steps=fast") == 0
+    monkeypatch.setattr(sys, "argv", ["on_gpu", f"--out={tmp_path}"])
+    assert on_gpu.main() == 2
+    assert "holds a dry run; choose another folder" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert call(monkeypatch, tmp_path / "file") == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_gaps_are_the_times_in_which_no_kernel_runs() -> None:
+    """Kernel b runs beside a, and ends before it."""
+    events = [Event("a", 0, 10), Event("b", 2, 5), Event("c", 14, 20), Event("a", 20, 22)]
+    found = summarize(events)
+    assert found["span"] == 22
+    assert found["kernels"] == [("a", 12), ("c", 6), ("b", 3)]
+    assert found["gaps"] == [(4, "a", "c")]
+
+
+@pytest.mark.slow
+def test_dry_run_does_every_step(tmp_path: Path) -> None:
+    flags = "--xla_backend_optimization_level=0"  # and one device, unlike other tests
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.on_gpu", "--dry_run", f"--out={tmp_path}"],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads((tmp_path / "on_gpu.json").read_text("utf-8"))["steps"]
+    assert [(name, step["end"]) for name, step in found.items()] == [
+        (step.name, "done") for step in STEPS
+    ], done.stdout + done.stderr
+    absent = {
+        row["text"] for step in found.values() for row in step["rows"].values() if len(row) == 1
+    }
+    assert absent <= {
+        "not reached: no --checkout",
+        "not reached: PyTorch is not installed",
+        "not reached: CTranslate2 is not installed",
+    }
+    assert found["resume"]["rows"]["no flag"]["different_at_60"] == 0
+    assert "failed" not in (tmp_path / "on_gpu.md").read_text("utf-8")
