@@ -75,10 +75,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector the imported modules, which live as long as the tests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    """Lets the garbage collector look rarely, since the imported modules are many objects."""
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

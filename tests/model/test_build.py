@@ -100,7 +100,9 @@ def run_model(
     return np.asarray(logits)[: len(tgt_in), : np.shape(tgt_in)[1]]
 
 
-def pull_back(structure: Structure, params: Params, gradient: Float[Array, "B T V"]) -> Params:
+def pull_back(
+    structure: Structure, params: Params, gradient: Float[Array | np.ndarray, "B T V"]
+) -> Params:
     """The parameters' gradients for those of the small batch's logits."""
     rows, length, _ = gradient.shape
     wide = NO_GRADIENT.copy()
