@@ -40,8 +40,8 @@ class FeedForward(nnx.Module):
     ) -> Float[Array, "B T D"]:
         """Applies the network to each position."""
         halves = [
-            add_bias(self.policy.multiply("BTD,DF->BTF", x, weights), bias)
-            for weights, bias in zip(self.inner[...], self.inner_bias[...], strict=True)
+            add_bias(self.policy.multiply("BTD,DF->BTF", x, self.inner[i]), self.inner_bias[i])
+            for i in range(self.inner.shape[0])
         ]
         inner = self._activate(halves)
         inner = self.policy.operations.dropout(inner, self.inner_dropout, key)

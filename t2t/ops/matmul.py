@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement
@@ -108,5 +108,9 @@ def _multiply(
 
 
 def _placement(x: Float[Array, "..."]) -> Placement:
+    """The sharding of the gradient of x."""
     sharding: NamedSharding = jax.typeof(x).sharding
-    return None if sharding.mesh.empty else sharding
+    if sharding.mesh.empty:
+        return None
+    spec = sharding.spec
+    return sharding.update(spec=PartitionSpec(*spec.partitions, unreduced=spec.reduced))
