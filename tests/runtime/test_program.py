@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -268,7 +270,7 @@ def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> 
 
 
 def test_memory_that_is_used_up_is_no_fault_of_the_program() -> None:
-    wanted = {
+    wanted: dict[Callable[[], Any], str] = {
         allocate_on_a_device: r"out of memory \(Out of memory allocating \d+ bytes\); use ",
         lambda: np.zeros(2**58): r"out of memory \(Unable to allocate 2.00 EiB .*\); use ",
         lambda: bytearray(2**62): "out of memory; use ",
