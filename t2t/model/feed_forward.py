@@ -9,6 +9,7 @@ from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, GATED, find_variant
 from t2t.model.compute_policy import Policy
 from t2t.model.initialization import init_glorot
+from t2t.model.matmul import add_bias
 from t2t.runtime.mesh import spec
 
 
@@ -39,15 +40,15 @@ class FeedForward(nnx.Module):
     ) -> Float[Array, "B T D"]:
         """Applies the network to each position."""
         halves = [
-            self.policy.multiply("BTD,DF->BTF", x, weights) + bias
-            for weights, bias in zip(self.inner[...], self.inner_bias.astype(x.dtype), strict=True)
+            add_bias(self.policy.multiply("BTD,DF->BTF", x, self.inner[i]), self.inner_bias[i])
+            for i in range(self.inner.shape[0])
         ]
         inner = self._activate(halves)
         inner = self.policy.operations.dropout(inner, self.inner_dropout, key)
         outer = self.policy.multiply(
             "BTF,FD->BTD", inner, self.outer[...], out_sharding=spec("batch", None, None)
         )
-        return jnp.add(outer, self.outer_bias.astype(x.dtype))
+        return add_bias(outer, self.outer_bias[...])
 
     def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
         match self.activation:

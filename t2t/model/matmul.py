@@ -1,4 +1,4 @@
-"""Products of activations with weights."""
+"""Products of activations with weights, and sums with biases."""
 
 from collections.abc import Sequence
 
@@ -42,3 +42,11 @@ def project(
     return [
         multiply("BTD,DGP->BTGP", x, part, dtype) for part in jnp.split(weights, splits, axis=-1)
     ]
+
+
+def add_bias(x: Float[Array, "..."], bias: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Adds a float32 bias in float32, and rounds the sum to the dtype of x.
+
+    So JAX sums the bias's gradient over all positions in float32.
+    """
+    return (x + bias).astype(x.dtype)

@@ -130,10 +130,14 @@ def rotary_angles(positions: Int[Array, "T"], width: int) -> Float[Array, "T 1 W
 def rotate_pairs(
     x: Float[Array, "B T H K"], cos: Float[Array, "T 1 W"], sin: Float[Array, "T 1 W"]
 ) -> Float[Array, "B T H K"]:
-    """Rotates dimensions i and i + W of x by the angles with these cosines and sines; K = 2 W."""
-    cos, sin = cos.astype(x.dtype), sin.astype(x.dtype)
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+    """Rotates dimensions i and i + W of x by the angles with these cosines and sines; K = 2 W.
+
+    It computes in float32. With rounded cosines, logits would depend on where in a row a sentence
+    lies.
+    """
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    rotated = [first * cos - second * sin, first * sin + second * cos]
+    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 
 class Relative(Position):

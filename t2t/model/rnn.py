@@ -22,6 +22,7 @@ from t2t.model.dropout import split
 from t2t.model.initialization import init_glorot
 from t2t.model.interface import EncoderDecoder
 from t2t.model.masks import masked_softmax
+from t2t.model.matmul import add_bias
 from t2t.model.precision import einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
 from t2t.runtime.mesh import spec
@@ -56,18 +57,18 @@ class AdditiveAttention(nnx.Module):
         self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """Computes U h, once for each sentence."""
-        return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype))
+        """Computes U h, once for each sentence; as float32, so that gradients are summed in it."""
+        return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype)).astype(jnp.float32)
 
     def __call__(
         self, state: Float[Array, "B W D"], source: EncodedSource
     ) -> Float[Array, "B W D"]:
         """Averages the memory, weighted by the softmax of the scores in float32."""
-        query = einsum("BWD,DK->BWK", state, self.query.astype(state.dtype))
+        query = einsum("BWD,DK->BWK", state, self.query.astype(state.dtype)).astype(jnp.float32)
         inner = jnp.tanh(query[:, :, None] + source.keys[:, None])
         scores = einsum(
             "BWSK,K->BWS",
-            inner,
+            inner.astype(state.dtype),
             self.score.astype(state.dtype),
             preferred_element_type=jnp.float32,
         )
@@ -252,4 +253,4 @@ class RNN(EncoderDecoder):
             self.readout.astype(x.dtype),
             out_sharding=spec("batch", None, None),
         )
-        return jnp.tanh(joined + self.readout_bias.astype(x.dtype))
+        return jnp.tanh(add_bias(joined, self.readout_bias[...]))

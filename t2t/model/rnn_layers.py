@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.model.initialization import init_glorot
+from t2t.model.matmul import add_bias
 from t2t.model.precision import einsum
 from t2t.runtime.mesh import replicate_for_loop, spec
 
@@ -120,7 +121,7 @@ class RecurrentLayer(nnx.Module):
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
         """Computes Wx + b for all positions."""
         projected = einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
-        return jnp.add(projected, self.bias.astype(x.dtype))
+        return add_bias(projected, self.bias[...])
 
     def step(
         self, from_input: Float[Array, "B W Y C"], state: Float[Array, "B W X C"]
@@ -168,8 +169,8 @@ class BidirectionalLayer(nnx.Module):
 
     def __call__(self, x: Float[Array, "B S D"], mask: Bool[Array, "B S"]) -> Float[Array, "B S D"]:
         """Computes the outputs at all positions; where `mask` is False, the state is unchanged."""
-        from_input = einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
-        from_input += self.bias.astype(x.dtype)
+        projected = einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
+        from_input = add_bias(projected, self.bias[...])
 
         def step(
             layer: BidirectionalLayer,

@@ -173,8 +173,8 @@ def describe_choice(config: ModelConfig) -> dict[str, str]:
         return modules
     if operations.attention is fast_attention and "attention" in names:
         training = "ops.recomputed_attention"
-        kernel = {"tpu": "ops.tpu_attention", "gpu": "ops.cudnn_attention"}.get(platform())
-        if kernel:
+        kernel = "ops.tpu_attention" if platform() == "tpu" else "ops.cudnn_attention"
+        if platform() == "tpu" or cudnn_attention.supports_device():
             training = (
                 f"{kernel} (bfloat16, no bias, no dropout, supported shapes), else {training}"
             )

@@ -5,12 +5,16 @@ number. So the result of a query that sees no key is the mean of the values; the
 Only padding sees no key, and its results are used by nothing (tests/ops/test_cudnn_attention.py).
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t2t.model.kv_cache import KeyValue
 from t2t.runtime.mesh import platform, spec
+
+CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
 
 
 def supports(
@@ -21,13 +25,14 @@ def supports(
 ) -> bool:
     """Returns whether cuDNN supports these operands of attention on this platform.
 
-    It needs a GPU, operands that are all bfloat16 or all float16, no bias, no dropout of the
-    weights, T and S divisible by 2, and equal widths K and U, a multiple of 8 and at most 128.
+    It needs a device as in `supports_device`, operands that are all bfloat16 or all float16, no
+    bias, no dropout of the weights, T and S divisible by 2, and equal widths K and U, a multiple of
+    8 and at most 128.
     """
     _, queries, _, width = query.shape
     _, keys, _, value_width = key_value.values.shape
     return (
-        platform() == "gpu"
+        supports_device()
         and query.dtype in (jnp.bfloat16, jnp.float16)
         and query.dtype == key_value.keys.dtype == key_value.values.dtype
         and bias is None
@@ -37,6 +42,22 @@ def supports(
         and width % 8 == 0
         and width <= 128
     )
+
+
+def supports_device() -> bool:
+    """Returns whether the mesh's devices are NVIDIA GPUs of compute capability 8.0 or higher.
+
+    AMD's GPUs name an architecture instead, such as gfx942. A device that this process does not
+    have is one of `t2t/planning/chips.py`, which all support it.
+    """
+    if platform() != "gpu":
+        return False
+    kind = getattr(jax.sharding.get_abstract_mesh().abstract_device, "device_kind", None)
+    for device in jax.devices():
+        if device.platform == "gpu" and kind in (None, device.device_kind):
+            capability = re.fullmatch(r"\d+\.\d+", str(device.compute_capability))
+            return capability is not None and float(capability[0]) >= CAPABILITY
+    return True
 
 
 def dot_product_attention(

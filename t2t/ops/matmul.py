@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement
@@ -22,14 +22,15 @@ def multiply(
     dtype: jnp.dtype,
     out_sharding: Placement = None,
 ) -> Float[Array, "..."]:
-    """As `t2t.model.matmul.multiply`; the gradients are products of operands in `dtype`, too.
+    """As `t2t.model.matmul.multiply`, for float32 weights, whose gradient is a float32 result.
 
-    If x is float32 and `dtype` is bfloat16, JAX's own gradient would multiply with a float32
-    cotangent. CPUs multiply bfloat16 fast only if both operands are bfloat16 and the result is
-    float32.
+    The gradients are products of operands in `dtype`, too. With bfloat16, JAX's own gradient of the
+    weights would be rounded to bfloat16 on each device, before the devices add up theirs. And if x
+    is float32, JAX would multiply with a float32 cotangent. CPUs multiply bfloat16 fast only if
+    both operands are bfloat16 and the result is float32.
     """
-    if x.dtype == dtype:
-        return einsum(subscripts, x, weights.astype(dtype), out_sharding=out_sharding)
+    if dtype == jnp.float32:
+        return einsum(subscripts, x, weights, out_sharding=out_sharding)
     return _multiply_rounded(subscripts, x, weights, dtype, out_sharding)
 
 
@@ -71,7 +72,7 @@ def _forward(
     out_sharding: Placement,
 ) -> tuple[Float[Array, "..."], Operands]:
     operands = x.astype(dtype), weights.astype(dtype)
-    return _sum_in_float32(subscripts, *operands, out_sharding), operands
+    return _multiply(subscripts, *operands, x.dtype, out_sharding), operands
 
 
 def _backward(
@@ -85,21 +86,31 @@ def _backward(
     x, weights = operands
     x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
     rounded = gradient.astype(dtype)
+    to_x = f"{result_axes},{weight_axes}->{x_axes}"
+    to_weights = f"{x_axes},{result_axes}->{weight_axes}"
     return (
-        _sum_in_float32(f"{result_axes},{weight_axes}->{x_axes}", rounded, weights, _placement(x)),
-        _sum_in_float32(f"{x_axes},{result_axes}->{weight_axes}", x, rounded, _placement(weights)),
+        _multiply(to_x, rounded, weights, gradient.dtype, _placement(x)),
+        _multiply(to_weights, x, rounded, jnp.dtype("float32"), _placement(weights)),
     )
 
 
 _multiply_rounded.defvjp(_forward, _backward)
 
 
-def _sum_in_float32(
-    subscripts: str, x: Float[Array, "..."], y: Float[Array, "..."], out_sharding: Placement
+def _multiply(
+    subscripts: str,
+    x: Float[Array, "..."],
+    y: Float[Array, "..."],
+    result_dtype: jnp.dtype,
+    out_sharding: Placement,
 ) -> Float[Array, "..."]:
-    return einsum(subscripts, x, y, preferred_element_type=jnp.float32, out_sharding=out_sharding)
+    return einsum(subscripts, x, y, preferred_element_type=result_dtype, out_sharding=out_sharding)
 
 
 def _placement(x: Float[Array, "..."]) -> Placement:
+    """The sharding of the gradient of x."""
     sharding: NamedSharding = jax.typeof(x).sharding
-    return None if sharding.mesh.empty else sharding
+    if sharding.mesh.empty:
+        return None
+    spec = sharding.spec
+    return sharding.update(spec=PartitionSpec(*spec.partitions, unreduced=spec.reduced))

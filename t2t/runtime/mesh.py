@@ -51,16 +51,48 @@ def replicate_for_loop(weights: jax.Array) -> jax.Array:
     return gathered
 
 
+def keep_partial_gradient(weights: jax.Array) -> jax.Array:
+    """Returns weights whose gradient stays a partial sum on each device, until it is resharded.
+
+    So a loop can add up gradients before devices do. It holds on meshes without `fsdp`, over which
+    weights and gradients are sharded; there it returns the weights unchanged. JAX supports such
+    weights in products, but not in elementwise operations with activations.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.shape["fsdp"] > 1 or mesh.shape["data"] == 1:
+        return weights
+    axes = [None if axis == "fsdp" else axis for axis in jax.typeof(weights).sharding.spec]
+    partial: jax.Array = jax.sharding.reshard(
+        weights, PartitionSpec(*axes, reduced=frozenset(RULES["batch"]))
+    )
+    return partial
+
+
+def zero_gradient(weights: jax.Array) -> jax.Array:
+    """Returns zeros, sharded as the gradient of these weights, perhaps as partial sums."""
+    zeros = jnp.zeros(weights.shape, weights.dtype)
+    if jax.sharding.get_abstract_mesh().empty:
+        return zeros
+    spec = jax.typeof(weights).sharding.spec
+    placed: jax.Array = jax.sharding.reshard(
+        zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced)
+    )
+    return placed
+
+
 def shard_over_data(weights: jax.Array) -> jax.Array:
     """Shards an array over `data` too, if it is not yet, in the first dimension that allows it.
 
     Used for the optimiser's update, which would be the same on every copy of the weights: each
     device computes its part, in 1/data of the time and memory (Xu et al. 2020; ZeRO's first stage).
+    A gradient of partial sums stays as it is.
     """
     count = jax.sharding.get_abstract_mesh().shape.get("data", 1)
     if count == 1:
         return weights
     sharding = jax.typeof(weights).sharding
+    if sharding.spec.unreduced:
+        return weights
     # The mesh axes over which each dimension is sharded.
     axes_of = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
     if any("data" in axes for axes in axes_of):

@@ -28,6 +28,7 @@ TIMED_OUT = 124  # exit status: what a program waited for did not come, as of th
 LOST = 134
 LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
 _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
+_OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|out[ _]of[ _]memory", re.IGNORECASE)
 _UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
@@ -236,11 +237,39 @@ def _explain(error: Exception) -> str | None:
         error, ValueError | RuntimeError
     ):
         return str(error)
+    if (what := _find_memory_fault(error)) is not None:
+        return f"out of memory{what}; {_advise_on_memory()}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
         return f"the bucket cannot be used: {describe_error(error)}"
     return describe_error(error) if isinstance(error, OSError) else None
+
+
+def _find_memory_fault(error: Exception) -> str | None:
+    """Returns what could not be allocated, in brackets if it is known; None: it is another error.
+
+    JAX says RESOURCE_EXHAUSTED of all devices, CPUs included; CUDA's libraries have other words.
+    """
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, MemoryError):
+        return f" ({lines[0]})" if lines[0] else ""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if not kinds & {"JaxRuntimeError", "XlaRuntimeError"} or not _OUT_OF_MEMORY.search(str(error)):
+        return None
+    return f" ({lines[0].removeprefix('RESOURCE_EXHAUSTED: ').rstrip('.: ')})"
+
+
+def _advise_on_memory() -> str:
+    """Returns those remedies of docs/gpu.md for which the program has flags."""
+    if "config" in flags.FLAGS:
+        return (
+            "use --config.mesh.fsdp=N on several devices, or in a new run "
+            "--config.training.accumulation_steps=2; see docs/gpu.md"
+        )
+    sizes = [f"--{name}" for name in ("batch_size", "beam_size") if name in flags.FLAGS]
+    smaller = f"a smaller {' or '.join(sizes)}" if sizes else "shorter sentences"
+    return f"use {smaller}, or more devices; see docs/gpu.md"
 
 
 def _is_unanswered(error: Exception) -> bool:

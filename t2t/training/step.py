@@ -1,20 +1,32 @@
 """The jitted steps of training and of validation."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ModelConfig
+from t2t.config.variants import CHOICES
 from t2t.data.batch import DeviceBatch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
-from t2t.runtime.mesh import platform, reshard, shard_over_data, spec
+from t2t.runtime.mesh import (
+    keep_partial_gradient,
+    platform,
+    reshard,
+    reshard_like,
+    shard_over_data,
+    spec,
+    zero_gradient,
+)
+from t2t.training.muon import MATRICES
 from t2t.training.optimizer import Optimizer, apply_updates, update_average
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -59,7 +71,12 @@ def make_train_step(
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(state.key, state.step)
         (loss_sum, tokens), gradient_sum = accumulate(
-            sum_gradients, state.params, batch, key, config.training.accumulation_steps
+            sum_gradients,
+            state.params,
+            batch,
+            key,
+            config.training.accumulation_steps,
+            functools.partial(is_weight_of_products, config=config.model),
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
@@ -96,8 +113,13 @@ def accumulate(
     batch: DeviceBatch,
     key: jax.Array,
     parts: int,
+    is_partial: Callable[[Sequence[Any]], bool],
 ) -> tuple[Sums, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
+
+    Devices add up gradients once, after the last part, for parameters of which `is_partial` is True
+    at their path (`keep_partial_gradient`). Other gradients are added up, and sharded over `data`,
+    in every part.
 
     Memory holds the activations of only one part. Part i takes rows i, i + parts, ... A device
     holds a contiguous block of rows, so every part takes equally many rows from each device, and no
@@ -111,17 +133,34 @@ def accumulate(
         shape = (rows.shape[0] // parts, parts, *rows.shape[1:])
         return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
+    marked = tree_map_with_path(
+        lambda path, x: keep_partial_gradient(x) if is_partial(path) else x, params
+    )
+
+    def scatter(gradient: Params) -> Params:
+        scattered: Params = jax.tree.map(shard_over_data, gradient)
+        return scattered
+
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
     ) -> tuple[tuple[Sums, Params], None]:
         rows, number = part
-        sums = sum_gradients(params, rows, jax.random.fold_in(key, number))
-        return jax.tree.map(jnp.add, total, sums), None
+        sums, gradient = sum_gradients(marked, rows, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, total, (sums, scatter(gradient))), None
 
     zero = jnp.zeros(())
-    start = ((zero, zero), jax.tree.map(jnp.zeros_like, params))
-    total, _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
-    return total
+    start = ((zero, zero), scatter(jax.tree.map(zero_gradient, marked)))
+    (sums, gradient), _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
+    placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
+    return sums, placed
+
+
+def is_weight_of_products(path: Sequence[Any], config: ModelConfig) -> bool:
+    """Returns whether the parameter at this path enters products alone, as the model uses it."""
+    names = [part.key for part in path]
+    is_registered = config.feed_forward not in CHOICES["model.feed_forward"]
+    unknown = config.kind != "transformer" or (is_registered and "feed_forward" in names)
+    return names[-1] in MATRICES and not unknown
 
 
 def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:

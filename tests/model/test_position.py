@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,7 +9,8 @@ import pytest
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.position import Position, Relative, encode_sinusoidal, make_position
+from t2t.model.position import Position, Relative, encode_sinusoidal, make_position, rotate
+from t2t.ops import rotary
 from tests import reference
 from tests.model.small_models import POLICY, SMALL
 
@@ -83,6 +85,14 @@ def test_rotation_makes_products_depend_on_the_distance_alone() -> None:
 
     assert multiply(3, 5) == pytest.approx(multiply(40, 42), abs=1e-4)
     assert multiply(3, 5) != pytest.approx(multiply(3, 6), abs=1e-2)
+
+
+@pytest.mark.parametrize("function", [rotate, rotary.rotate])
+def test_rotation_rounds_its_result_alone(function: Callable[[Array, Array], Array]) -> None:
+    """So the place of a packed sentence in its row changes logits by no more than rounding."""
+    x, positions = draw(1, 64, 2, 16).astype(jnp.bfloat16), 224 + jnp.arange(64)
+    wanted = function(x.astype(jnp.float32), positions).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(function(x, positions), wanted)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -24,19 +24,34 @@ BATCH = Batch(SRC, TGT_IN, TGT_OUT, jnp.ones(TGT_OUT.shape))
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
 
 
-def list_products(jaxpr: Any) -> Iterator[tuple[set[str], Any]]:
-    """The operands' dtypes and the precision of each product, also within loops and kernels."""
+def list_equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations, also within loops and kernels."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            dtypes = {str(operand.aval.dtype) for operand in equation.invars}
-            yield dtypes, equation.params["precision"]
+        yield equation
         for inner in jax.tree.leaves(
             list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
         ):
             if hasattr(inner, "eqns"):
-                yield from list_products(inner)
+                yield from list_equations(inner)
             elif hasattr(inner, "jaxpr"):
-                yield from list_products(inner.jaxpr)
+                yield from list_equations(inner.jaxpr)
+
+
+def list_products(jaxpr: Any) -> Iterator[tuple[set[str], Any]]:
+    """The operands' dtypes and the precision of each product."""
+    for equation in list_equations(jaxpr):
+        if equation.primitive.name == "dot_general":
+            dtypes = {str(operand.aval.dtype) for operand in equation.invars}
+            yield dtypes, equation.params["precision"]
+
+
+def list_sums(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The dtype of each sum, and the sizes of the dimensions that it sums over."""
+    for equation in list_equations(jaxpr):
+        if equation.primitive.name in ("reduce_sum", "scatter-add"):
+            operand = equation.invars[0].aval
+            axes = equation.params.get("axes", range(operand.ndim))
+            yield str(operand.dtype), tuple(operand.shape[axis] for axis in axes)
 
 
 def trace(program: str, config: Config) -> Any:
@@ -91,6 +106,17 @@ def test_bfloat16_products_have_the_default_precision(program: str, variant: str
     narrow = [precision for dtypes, precision in products if "bfloat16" in dtypes]
     assert len(narrow) >= 4
     assert set(narrow) == {None}
+
+
+@pytest.mark.parametrize("kernels", ["textbook", "auto"])
+@pytest.mark.parametrize(
+    "variant", ["paper", "learned positions", "relative positions", "SwiGLU", "LSTM"]
+)
+def test_sums_over_positions_are_float32_in_a_bfloat16_model(variant: str, kernels: str) -> None:
+    model = dataclasses.replace(vary(variant), dtype="bfloat16", kernels=kernels)
+    sums = list(list_sums(trace("training", Config(model=model)).jaxpr))
+    assert len(sums) >= 10
+    assert all(dtype != "bfloat16" or set(sizes) <= {1} for dtype, sizes in sums)
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", HIGHEST), ("bfloat16", None)])

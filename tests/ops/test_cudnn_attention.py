@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import types
 from typing import Any
 
 import jax
@@ -40,6 +41,11 @@ def draw(groups: int, dtype: str = "float32") -> tuple[Array, KeyValue, Array]:
     mask = random.random((BATCH, 1, QUERIES, KEYS)) < 0.6
     mask[..., 0] = True  # every query sees a key
     return normal(BATCH, QUERIES, HEADS, WIDTH), memory, jnp.asarray(mask)
+
+
+def use_gpu(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = types.SimpleNamespace(platform="gpu", device_kind="X", compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [gpu])
 
 
 @pytest.fixture
@@ -96,6 +102,10 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"rate": 0.1}, False),
         ({"biased": True}, False),
         ({"platform": "cpu"}, False),
+        ({"capability": "8.0"}, True),
+        ({"capability": "10.3"}, True),
+        ({"capability": "7.5"}, False),
+        ({"capability": "gfx942"}, False),  # of ROCm
     ],
 )
 def test_supported_operands(
@@ -108,6 +118,7 @@ def test_supported_operands(
         "dtype": "bfloat16",
         "rate": 0.0,
     } | changes
+    use_gpu(own.get("capability", "9.0"), monkeypatch)
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
@@ -116,6 +127,16 @@ def test_supported_operands(
     bias = jnp.zeros((2, own["queries"], own["keys"])) if "biased" in own else None
     found = cudnn_attention.supports(query, KeyValue(keys, values), bias, own["rate"])
     assert found is supported
+
+
+@pytest.mark.parametrize(("capability", "supported"), [("9.0", True), ("7.0", False)])
+def test_records_name_what_computes_attention_on_this_gpu(
+    capability: str, supported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_gpu(capability, monkeypatch)
+    for module in (choose, cudnn_attention):
+        monkeypatch.setattr(module, "platform", lambda: "gpu")
+    assert ("cudnn" in choose.describe_choice(SMALL)["attention"]) is supported
 
 
 def test_nothing_uses_the_results_of_queries_that_see_no_key(

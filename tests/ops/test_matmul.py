@@ -55,15 +55,27 @@ def test_bfloat16_activations_give_bfloat16() -> None:
     assert result.dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize("subscripts", SHAPES)
+def test_gradients_of_weights_are_not_rounded_to_bfloat16(subscripts: str) -> None:
+    x, weights = (draw(*shape) for shape in SHAPES[subscripts])
+    narrow, dtype = x.astype(jnp.bfloat16), jnp.dtype("bfloat16")
+    result, pull = jax.vjp(lambda w: multiply(subscripts, narrow, w, dtype), weights)
+    upstream = draw(*result.shape).astype(jnp.bfloat16)
+    one, other, out = subscripts.replace("->", ",").split(",")
+    wanted = np.einsum(f"{one},{out}->{other}", *(widen(a, "mixed") for a in (narrow, upstream)))
+    np.testing.assert_allclose(pull(upstream)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.equality
-def test_a_mesh_changes_neither_results_nor_where_gradients_lie() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_mesh_changes_neither_results_nor_where_gradients_lie(dtype: str) -> None:
     """A sum over a dimension that is cut, as in the feed-forward's second product."""
-    x, weights = draw(4, 2, 16), draw(16, 8)
+    x, weights = draw(4, 2, 16).astype(dtype), draw(16, 8)
 
     def add_up(x: jax.Array, weights: jax.Array) -> jax.Array:
         names = spec("batch", None, None)
         product = multiply("BTF,FD->BTD", x, weights, jnp.dtype("bfloat16"), names)
-        return jnp.sum(product**2)
+        return jnp.sum(product.astype(jnp.float32))  # its gradient needs no rounding
 
     wanted = jax.grad(add_up, argnums=(0, 1))(x, weights)
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))

@@ -4,6 +4,7 @@ The tests run where a plugin of JAX for CUDA is installed (requirements-cuda.txt
 """
 
 import functools
+import re
 from typing import Any
 
 import jax
@@ -62,6 +63,15 @@ def test_train_step_compiles(mesh: Mesh, kind: str) -> None:
     assert not cost.remarks
     assert cost.num_kernels > 100
     assert bool(cost.collectives) == (mesh.size > 1)
+
+
+def test_devices_add_up_gradients_in_float32() -> None:
+    mesh = make_mesh(MeshConfig(), open_topology("h100:2").devices)
+    config = Config(model=KINDS["transformer"], tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
+    text = compile_step(config, mesh, ROWS, LENGTH, LENGTH).text
+    sums = re.findall(r"= (.*) (?:all-reduce|reduce-scatter)(?:-start)?\(", text)
+    assert sums
+    assert not [types for types in sums if "bf16" in types]
 
 
 @pytest.mark.parametrize("kind", KINDS)

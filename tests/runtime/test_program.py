@@ -1,10 +1,16 @@
 """Wrong command lines and input end programs with one message, a status and no traceback."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from t2t.runtime import program
@@ -26,6 +32,10 @@ class RunError(RuntimeError):
 
 def fail(error):
     raise error
+
+def exhaust(message):
+    """As JAX, which is not imported here."""
+    raise type("JaxRuntimeError", (RuntimeError,), {"__module__": "jax.errors"})(message)
 
 def lose():
     try:
@@ -63,6 +73,7 @@ ACTIONS = {
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
+    "device": lambda: exhaust("RESOURCE_EXHAUSTED: Out of memory allocating 25 bytes."),
     "fault": lambda: fail(ValueError("a fault")),
     "foreign": lambda: fail(RunError("a fault")),
     "no file": lambda: open("nowhere/file"),
@@ -87,6 +98,10 @@ program.define_workdir()
 program.run(main)
 '''
 
+REMEDIES = (
+    "use --config.mesh.fsdp=N on several devices, or in a new run "
+    "--config.training.accumulation_steps=2; see docs/gpu.md"
+)
 RECIPE = """
 from t2t.config.fields import Config, ConfigError
 
@@ -229,6 +244,7 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("data", 2, "a.en, line 3: not UTF-8\n"),
         ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
+        ("device", 2, f"out of memory (Out of memory allocating 25 bytes); {REMEDIES}\n"),
         ("nameless", 2, "something with the disk\n"),
         ("client", 2, "the bucket cannot be used: HttpError: 503\n"),
         ("SIGINT", INTERRUPTED, "interrupted\n"),
@@ -251,6 +267,26 @@ def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> 
     assert status == 1
     assert messages.startswith("Traceback")
     assert messages.endswith("Error: a fault\n")
+
+
+def test_memory_that_is_used_up_is_no_fault_of_the_program() -> None:
+    wanted: dict[Callable[[], Any], str] = {
+        allocate_on_a_device: r"out of memory \(Out of memory allocating \d+ bytes\); use ",
+        lambda: np.zeros(2**58): r"out of memory \(Unable to allocate 2.00 EiB .*\); use ",
+        lambda: bytearray(2**62): "out of memory; use ",
+    }
+    for allocate, message in wanted.items():
+        with pytest.raises((MemoryError, RuntimeError)) as caught:
+            allocate()
+        assert re.match(message, program._explain(caught.value) or "")
+    of_cuda = jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory\nat 1")
+    assert "\n" not in (program._explain(of_cuda) or "\n")
+    assert program._explain(jax.errors.JaxRuntimeError("INTERNAL: a fault")) is None
+    assert program._explain(RuntimeError("out of memory")) is None  # not of JAX
+
+
+def allocate_on_a_device() -> None:
+    jax.jit(lambda: jnp.zeros(2**45, jnp.uint8))().block_until_ready()
 
 
 def test_only_messages_of_t2t_and_warnings_are_shown(folder: Path) -> None:

@@ -12,11 +12,20 @@ import optax
 import pytest
 from flax import nnx
 
-from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
+from t2t.config.fields import (
+    Config,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batch_sharding import put_batch
 from t2t.model.build import merge
 from t2t.model.interface import EncoderDecoder
+from t2t.planning.compile_step import compile_step
+from t2t.planning.hlo_traffic import Rules, measure_cost
 from t2t.runtime.mesh import make_mesh, shard_over_data
 from t2t.training.optimizer import make_optimizer
 from t2t.training.schedule import noam
@@ -300,6 +309,27 @@ def test_any_mesh_trains_and_skips_as_one_device(sizes: MeshConfig, r_drop: floa
     leaves = jax.tree.leaves(run.state.params)
     are_cut = [leaf.sharding.shard_shape(leaf.shape) != leaf.shape for leaf in leaves]
     assert any(are_cut) == (sizes.fsdp > 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_devices_add_up_gradients_of_weights_once_for_all_parts(dtype: str) -> None:
+    parts, model = 4, dataclasses.replace(CONFIG.model, d_model=64, d_ff=128, dtype=dtype)
+    config = change(training={"accumulation_steps": parts})
+    config = dataclasses.replace(
+        config, model=model, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE)
+    )
+    mesh = make_mesh(MeshConfig(data=4), jax.devices()[:4])
+    program = compile_step(config, mesh, ROWS, LENGTH, LENGTH)
+    sums = [
+        one for one in measure_cost(program.text, Rules()).collectives if "gather" not in one.kind
+    ]
+    once, repeated = (
+        sum(one.num_bytes for one in sums if one.times == times) for times in (1, parts)
+    )
+    weights = 4 * 64 * (3 * 4 * 64 + 2 * 2 * 128)  # bytes of the matrices of both layers
+    assert once >= weights
+    assert repeated < 0.2 * weights  # of tables, norms and biases
 
 
 def find_specs(tree: Any) -> Any:
