@@ -94,8 +94,11 @@ class DataConfig:
     # are trained on; another split is that of text if its files are given, else that of the first
     # source that has it
     source: str = "phrasebook"
-    src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
-    tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
+    # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
+    # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
+    src_language: str = ""
+    # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
+    tgt_language: str = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
     directory: str = ""

@@ -75,7 +75,7 @@ def compare(
     number = len(test_set.references)
     lines = [
         f"{result['split']}, {number} sentences, {measure}: "
-        f"{result['measures'][measure]['definition']}",
+        f"{chosen.score(test_set.references, test_set.references).definition}",
         "",
         format_scores(systems, judgement.scores, measure),
         "",

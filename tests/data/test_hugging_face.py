@@ -115,7 +115,7 @@ def hub(tmp_path: Path) -> DataConfig:
     for split, count in (("train", 3), ("test", 2)):
         rows = [{"translation": {"en": f"{split} {n}", "de": f"d {n}"}} for n in range(count)]
         write_bytes(folder / f"{split}.jsonl", to_json(rows))
-    return DataConfig("hf", hf_name=str(folder), cache_directory=str(tmp_path / "cache"))
+    return make_config(tmp_path, hf_name=str(folder))
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -173,8 +173,9 @@ def test_large_files_are_prepared_before_training(
     ],
 )
 def test_config_names_a_data_set_or_files(fields: dict[str, Any], message: str) -> None:
+    data = DataConfig("hf", src_language="en", tgt_language="de", **fields)
     with pytest.raises(ConfigError, match=message):
-        validate(Config(data=dataclasses.replace(DataConfig("hf"), **fields)))
+        validate(Config(data=data))
 
 
 def test_killed_copy_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
