@@ -26,6 +26,7 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
+from t2t.storage.open_text import PACKED_SUFFIXES
 from t2t.storage.paths import make_path, measure_size
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
@@ -110,7 +111,7 @@ def _measure_text(data: DataConfig) -> int:
     match data.source:
         case "text":
             return sum(
-                measure_size(make_path(path)) * (3 if path.endswith(".gz") else 1)
+                measure_size(make_path(path)) * (3 if path.endswith(PACKED_SUFFIXES) else 1)
                 for path in (*data.train_src, *data.train_tgt)
             )
         case "hf":
