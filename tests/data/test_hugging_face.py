@@ -47,7 +47,7 @@ def test_rows_are_copied_once_and_again_when_a_file_changes(
     path = write_bytes(tmp_path / "a.tsv", to_tsv([("a", "b")]))
     assert [*open_train(tmp_path, path)] == [("a", "b")]
     with monkeypatch.context() as patch:
-        patch.setattr("datasets.load_dataset", None)
+        patch.setattr("t2t.data.hugging_face.read_sides", None)
         assert [*open_train(tmp_path, path)] == [("a", "b")]
     write_bytes(path, to_tsv([("a", "b"), ("c", "d")]))
     assert [*open_train(tmp_path, path)] == [("a", "b"), ("c", "d")]
@@ -148,9 +148,9 @@ def test_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_missing_package_names_its_requirements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS))
+    path = write_bytes(tmp_path / "a.parquet", b"PAR1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"needs the package datasets; .*requirements-hf\.txt"):
+    with pytest.raises(DataError, match=r"need the package datasets; .*requirements-hf\.txt"):
         open_train(tmp_path, path)
 
 
