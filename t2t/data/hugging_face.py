@@ -54,7 +54,7 @@ def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
     if data.hf_files:
         return tuple(dict.fromkeys(name.partition("=")[0] for name in data.hf_files))
     try:
-        return tuple(json.loads(_find_splits(data).read_text()))
+        return tuple(json.loads(_find_splits(data).read_text("utf-8")))
     except Exception as error:
         if is_storage_error(error) or isinstance(error, ValueError):
             raise _unprepared(data) from None

@@ -49,7 +49,7 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
         directory = workdir / "vocab"
         origin = directory / "text.sha256"
         if Vocabulary.is_saved(directory):
-            if origin.exists() and origin.read_text() != text:
+            if origin.exists() and origin.read_text("utf-8") != text:
                 raise VocabularyError(
                     f"{directory} was trained on another text; remove it, to train it again, or "
                     f"only {origin}, to keep it"

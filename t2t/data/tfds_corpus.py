@@ -94,7 +94,7 @@ def _remember(data: DataConfig, builder: Any) -> None:
 def _recall(data: DataConfig, builder: Any) -> dict[str, Any]:
     """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
     try:
-        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text())
+        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text("utf-8"))
     except (OSError, ValueError):
         raise DataError(
             f"data.tfds_name={data.tfds_name!r} is not prepared in {builder.data_dir}, nor in "

@@ -6,7 +6,6 @@ UTF-16 and UTF-32 are an error with the command that converts them.
 
 import bz2
 import gzip
-import importlib
 import io
 import lzma
 import stat
@@ -163,12 +162,13 @@ def _open_packed(stream: IO[bytes], kind: str, name: str) -> IO[bytes]:
 def _import_zstd(name: str) -> Any:
     """Returns the package zstandard, which t2t[hf] installs."""
     try:
-        return importlib.import_module("zstandard")
+        import zstandard  # here because only these files need it
     except ImportError:
         raise TextError(
             f"{name} is packed by zstd, which needs a package: pip install zstandard; or unpack "
             "it with zstd -d"
         ) from None
+    return zstandard
 
 
 class _ZstdFile(io.RawIOBase):

@@ -157,7 +157,7 @@ def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
 def _read(workdir: Path) -> dict[str, Any]:
     path = workdir / "sweep.json"
     try:
-        saved: dict[str, Any] = json.loads(path.read_text())
+        saved: dict[str, Any] = json.loads(path.read_text("utf-8"))
         _ = saved["runs"], saved["split"], saved["checkpoint"]
     except FileNotFoundError:
         raise RunError(f"{workdir} holds no sweep; leave out --report to start one") from None

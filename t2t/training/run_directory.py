@@ -133,7 +133,7 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
                 folder.mkdir(parents=True, exist_ok=True)
                 if (folder / "lock").is_dir():  # that of a bucket, from which the run was copied
                     remove_folder(folder / "lock")
-                file = held.enter_context((folder / "lock").open("w"))
+                file = held.enter_context((folder / "lock").open("w", encoding="utf-8"))
                 try:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 except BlockingIOError:
