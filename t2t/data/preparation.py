@@ -36,8 +36,12 @@ LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 _log = logging.getLogger(__name__)
 
 
-def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
+def make_vocabulary(
+    config: Config, workdir: Path, corpora: Sequence[Corpus], weights: Sequence[float]
+) -> Vocabulary:
     """Loads the run's vocabulary, or trains it on the training corpora in process 0.
+
+    `weights` are those of the corpora in an epoch.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
@@ -56,7 +60,8 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
                 )
             return Vocabulary.load(directory)
         _log.info("training the vocabulary")
-        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
+        tags = list_tags(config.data)
+        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags, weights)
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
