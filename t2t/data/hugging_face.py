@@ -42,7 +42,8 @@ from t2t.storage.paths import (
     measure_size,
 )
 
-_FORMAT = 4  # increase it when rows are read differently: caches keep copies
+# Increase one when rows are read differently: caches keep copies.
+_HUB_FORMAT, _FILE_FORMAT = 3, 4
 
 
 def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
@@ -113,7 +114,8 @@ def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
     """
     versions = [f"{path} {_find_version(path)}" for path in list_files(data, split)]
     columns = data.src_column, data.tgt_column, data.src_language, data.tgt_language
-    name = hash_strings("hf", str(_FORMAT), data.hf_name, split, *columns, *versions)[:32]
+    number = str(_HUB_FORMAT if data.hf_name else _FILE_FORMAT)
+    name = hash_strings("hf", number, data.hf_name, split, *columns, *versions)[:32]
     folder = make_path(data.cache_directory) / "hf" / name
     return folder / "src.txt", folder / "tgt.txt"
 

@@ -105,9 +105,12 @@ def _read_delimited(
 
 def _parse_rows(path: Path, file: IO[bytes], separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yields the line in which a row begins, and its cells; warns of rows of many lines."""
-    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-    lines = _read_lines(path, file)
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    reader = csv.reader(
+        _read_lines(path, file),
+        delimiter=separator,
+        quoting=csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE,
+        strict=True,
+    )
     csv.field_size_limit(sys.maxsize)  # by default 128 KiB
     long = []
     start = 1
