@@ -64,12 +64,14 @@ def is_text_without_spaces(text: str) -> bool:
 
 
 def fill_languages(data: DataConfig) -> DataConfig:
-    """Returns the config with the languages that its sources have if it names none.
+    """Returns the config with the languages that its sources have where it names none.
 
     The text of files has no default: its languages stay empty.
     """
     known = [_KNOWN_PAIRS[name] for name in data.source.split("+") if name in _KNOWN_PAIRS]
-    if data.src_language or data.tgt_language or not known:
+    if not known or (data.src_language and data.tgt_language):
         return data
     src, tgt = known[0]
-    return dataclasses.replace(data, src_language=src, tgt_language=tgt)
+    return dataclasses.replace(
+        data, src_language=data.src_language or src, tgt_language=data.tgt_language or tgt
+    )

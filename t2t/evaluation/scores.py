@@ -169,10 +169,16 @@ def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
 
     sacreBLEU's default tokeniser, 13a, takes a Chinese sentence for one word.
     """
+    language = normalize_language(tgt_language)
+    if tgt_language and not language:
+        _log.warning(
+            "%s is no language code of ISO 639: to the measures the language is unknown; write "
+            "one such as de, deu or zho_Hans",
+            tgt_language,
+        )
     sample = "".join(itertools.islice(references, 1000))
     if not is_text_without_spaces(sample):
         return writes_spaces(tgt_language)
-    language = normalize_language(tgt_language)
     if language not in OWN_TOKENIZERS:
         remedy = (
             f"sacreBLEU has no tokeniser for {language}: compare chrf"

@@ -8,6 +8,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import stat
 import zlib
 from collections.abc import Callable
@@ -20,7 +21,12 @@ from t2t.storage.staging import stage_file
 PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 HEAD = 4096  # bytes that tell what a file is
 _BLOCK = 1 << 17  # bytes read at once
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAGIC = {  # bzip2 has a block after its level, or ends: "BZh" alone may begin a sentence
+    re.compile(rb"\x1f\x8b"): "gzip",
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): "bzip2",
+    re.compile(rb"\xfd7zXZ\x00"): "xz",
+    re.compile(rb"\x28\xb5\x2f\xfd"): "zstd",
+}
 _MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -55,7 +61,7 @@ def unpack(stream: IO[bytes], name: str) -> IO[bytes]:
         TextError: as in `open_text`.
     """
     stream = stream if isinstance(stream, io.BufferedReader) else _buffer(stream)
-    kind = find_compression(stream.peek(len(max(_MAGIC, key=len))))
+    kind = find_compression(stream.peek(HEAD))
     if kind:
         opened = _open_packed(stream, kind, name)
         stream = io.BufferedReader(_Checked(stream, opened, kind, name), _BLOCK)
@@ -65,7 +71,7 @@ def unpack(stream: IO[bytes], name: str) -> IO[bytes]:
 
 def find_compression(head: bytes) -> str:
     """Returns gzip, bzip2, xz or zstd for the first bytes of a packed file, else ""."""
-    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    return next((kind for magic, kind in _MAGIC.items() if magic.match(head)), "")
 
 
 def pack(content: bytes, suffix: str) -> bytes:

@@ -46,6 +46,7 @@ def test_only_sources_that_know_their_languages_have_defaults() -> None:
         "text+multi30k": "de",
     }.items():
         assert fill_languages(DataConfig(source)).tgt_language == expected
+    assert fill_languages(DataConfig("multi30k", tgt_language="fr")).src_language == "en"
     given = DataConfig("multi30k", src_language="de", tgt_language="fr")
     assert fill_languages(given) == given
 

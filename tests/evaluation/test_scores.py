@@ -273,6 +273,9 @@ def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
     assert have_spaces("", ["Ein Hund bellt."])
     assert not have_spaces("zho", ["这是一只小狗。"])
     assert not caplog.records
+    assert have_spaces("german", ["Ein Hund bellt."])
+    assert "german is no language code" in caplog.messages.pop()
+    caplog.clear()
     for language, remedy in {"": "--tgt_language", "de": "--tgt_language", "tha": "chrf"}.items():
         assert not have_spaces(language, ["ภาษาไทยไม่มีช่องว่าง"])
         assert remedy in caplog.messages.pop()

@@ -11,6 +11,7 @@ from t2t.storage.open_text import (
     TextError,
     check_regular,
     describe_bad_bytes,
+    find_compression,
     find_encoding,
     open_text,
     pack,
@@ -57,6 +58,11 @@ def test_pipe_can_be_read_once() -> None:
 @pytest.mark.parametrize("text", ["Ein Hund läuft.\nHallo\n", "狗在 5 座山上爬山 hello\n"])
 def test_encodings_are_told_apart(encoding: str, name: str, text: str) -> None:
     assert find_encoding(text.encode(encoding)) == name
+
+
+def test_words_are_no_packed_text() -> None:
+    assert find_compression(b"BZh9 is a word\n") == ""
+    assert [find_compression(pack(b"", suffix)) for suffix in (".bz2", ".xz")] == ["bzip2", "xz"]
 
 
 def test_a_nul_character_is_text() -> None:
