@@ -1,4 +1,4 @@
-r"""Your own parallel text, in files with one sentence per line, plain or .gz.
+r"""Your own parallel text, in files with one sentence per line, plain or .gz, .bz2, .xz, .zst.
 
     python -m t2t.train --config=configs/text.py --workdir=runs/mine \
         --config.data.train_src=train.en --config.data.train_tgt=train.de \

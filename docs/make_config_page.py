@@ -34,7 +34,6 @@ plugin registers; see [extending.md](extending.md). """
 
 # Of fields that have no comment in the source; a comment there wins.
 _MEANINGS = {
-    "data.tgt_language": "likewise, of the target",
     "data.train_tgt": "text: their translations, line by line",
     "data.validation_src": "text: one file",
     "data.validation_tgt": "text: its translation",

@@ -139,6 +139,12 @@ def define_flags() -> None:
         "file and a hash of both texts.",
     )
     flags.DEFINE_string("ref", "", "The reference translations of --src, line by line.")
+    flags.DEFINE_string(
+        "tgt_language",
+        "",
+        "Language of the references, such as de, zh or zho_Hans, by which measures choose their "
+        "tokenisers; default: that of the run (data.tgt_language).",
+    )
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
         "save_params", "", "Save the evaluated parameters as this new run directory (one process)."

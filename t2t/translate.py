@@ -9,8 +9,8 @@ number of the input line and a tab; with --strategy=sampling --num_samples=3 the
 both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert." With --alignments a tab and the links of source and
 target words in Pharaoh format follow the text.
 
---input=FILES --output=DIR translates files, plain or .gz, in shards. A process that was killed goes
-on where it was if it is started again.
+--input=FILES --output=DIR translates files, plain or packed (.gz, .bz2, .xz, .zst), in shards. A
+process that was killed goes on where it was if it is started again.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
 from t2t.runtime import program
+from t2t.storage.open_text import open_text, unpack
 from t2t.storage.paths import is_bucket, make_path
 
 
@@ -92,11 +93,11 @@ def main() -> int:
         return 0
     interactive = sys.stdin.isatty()
     with contextlib.ExitStack() as stack:
-        prefixes = values.prefixes and stack.enter_context(make_path(values.prefixes).open("rb"))
+        prefixes = values.prefixes and stack.enter_context(open_text(make_path(values.prefixes)))
         translator = LineTranslator(request, options)
         translations = translate_lines(
             translator,
-            prompt_lines() if interactive else iter(sys.stdin.buffer),
+            prompt_lines() if interactive else unpack(sys.stdin.buffer, "standard input"),
             read_ahead=1 if interactive else values.read_ahead,
             prefixes=prefixes or None,
         )
@@ -121,7 +122,9 @@ def write(texts: Iterator[str]) -> int:
 
 def define_bulk() -> None:
     """Defines the flags of translation in bulk."""
-    flags.DEFINE_list("input", [], "Files to translate, plain or .gz; patterns such as 'in/*.gz'.")
+    flags.DEFINE_list(
+        "input", [], "Files to translate, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'."
+    )
     flags.DEFINE_string("output", "", "With --input: the folder of the translated files.")
     flags.DEFINE_integer(
         "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1

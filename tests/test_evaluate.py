@@ -14,10 +14,10 @@ import t2t
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, TokenizerConfig
-from t2t.config.measures import MEASURES
+from t2t.config.measures import MEASURES, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest
 from t2t.evaluation.minimum_bayes_risk import choose, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
@@ -96,7 +96,11 @@ def test_every_score_has_its_definition_and_those_of_text_an_interval(
     evaluation: tuple[dict[str, Any], Path],
 ) -> None:
     result, _ = evaluation
-    assert list(result["measures"]) == [*MEASURES, "perplexity", "perplexity_word"]
+    assert list(result["measures"]) == [
+        *list_measures("", spaces=True),
+        "perplexity",
+        "perplexity_word",
+    ]
     for name, score in result["measures"].items():
         assert score["definition"]
         if name in MEASURES:
@@ -142,6 +146,24 @@ def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) ->
     assert lines[0].startswith("test, checkpoint best-200, beam 4, alpha 0.6: 5 sentences in ")
     assert [line.split()[0] for line in lines[1:-1]] == list(result["measures"])
     assert lines[-1] == str(path)
+
+
+def test_language_of_the_references_can_be_named_afterwards(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    src, ref = tmp_path / "news.en", tmp_path / "news.zh"
+    src.write_text("Dogs climb.\nDogs climb.\n", "utf-8")
+    ref.write_text("狗在爬山。\n狗在爬。\n", "utf-8")
+    request = EvaluationRequest(run, src=str(src), ref=str(ref), decoding={"beam_size": 1})
+    unknown, _ = evaluate(request)
+    assert "--tgt_language" in caplog.text
+    chinese, _ = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
+    for result in (unknown, chinese):
+        assert list(result["measures"]) == [*list_measures("zh", spaces=False), "perplexity"]
+    assert ("tok:13a" in unknown["signature"], "tok:zh" in chinese["signature"]) == (True, True)
+    assert (unknown["tgt_language"], chinese["tgt_language"]) == ("", "zho_Hans")
+    with pytest.raises(ConfigError, match="--tgt_language=german is no language code"):
+        Evaluator(dataclasses.replace(request, tgt_language="german"))
 
 
 def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) -> None:

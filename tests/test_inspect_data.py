@@ -94,6 +94,35 @@ def test_byte_pieces_are_counted(report: DataReport) -> None:
     assert train.bytes["src"] == pytest.approx(6 / subwords)  # two characters of three bytes
 
 
+def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> None:
+    pairs = [
+        ("der Ba\u0308r", "der Bär"),  # not in NFC
+        ("12", "12"),
+        ("a\rb", "a\u2028b\x1cc\tc"),
+        ("a\tb", "ein Teil\x00"),
+    ]
+    for side in (0, 1):
+        (tmp_path / f"{side}").write_bytes("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    data = DataConfig(
+        "text",
+        train_src=(str(tmp_path / "0"),),
+        train_tgt=(str(tmp_path / "1"),),
+        cache_directory=str(tmp_path),
+    )
+    vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
+    report = inspect_data(Config(data=data), vocabulary)
+    split = report.splits["train"]
+    assert split.not_nfc == {"src": 1, "tgt": 0}
+    assert split.equal_sides == 1
+    assert split.control == {"src": 1, "tgt": 2}
+    assert split.lacking["src"] == {"\u0308": 1, "1": 1, "2": 1, "\r": 1, "\t": 1}
+    *_, last = format_report(report).splitlines()
+    assert "pairs of train with equal sides: 1; " in last
+    assert "sentences of train that are not in Unicode's NFC: 1; " in last
+    assert "sentences of train with control characters or line separators: 3; " in last
+    assert " U+2028 (1)" in last
+
+
 def test_words_are_those_between_spaces(report: DataReport) -> None:
     words = report.splits["train"].words["src"]
     lengths = [len(src.split()) for src, _ in TRAINING]
@@ -121,7 +150,8 @@ def test_report_is_printed_and_written(
     assert f"from 1 4 100.00% {'#' * 40}" in [" ".join(line.split()) for line in text.splitlines()]
     assert text.splitlines()[-1] == (
         "to look at: pairs of train repeated: 1; pairs of train left out of training: 3; "
-        "train has characters that the vocabulary lacks; pairs of test also in train: 1"
+        "train has characters that the vocabulary lacks: 日 U+65E5 (2), 本 U+672C (2); "
+        "pairs of test also in train: 1"
     )
     figures = json.loads((tmp_path / "report.json").read_text())
     assert figures["splits"]["test"]["in_training"]["pair"] == 1
@@ -143,7 +173,7 @@ def test_program_trains_a_vocabulary_if_none_is_named(config: Config, tmp_path: 
         text=True,
         check=True,
     )
-    assert result.stdout.startswith("vocabulary: 290 source, 290 target")
+    assert result.stdout.startswith("vocabulary: 290 for both sides")
     assert json.loads((tmp_path / "a.json").read_text())["vocab_size"]["tgt"] == 290
 
 

@@ -86,6 +86,13 @@ def test_formulas_are_plain() -> None:
     assert [path.name for path in formulas if tricks.search(path.read_text("utf-8"))] == []
 
 
+def test_files_of_text_are_utf8_in_every_locale() -> None:
+    """Python's default is the encoding of the locale."""
+    default = re.compile(r"""read_text\(\)|write_text\([^,()]*(\([^()]*\))?\)|open\("[wax]\+?"\)""")
+    found = [path.name for path in find_files("t2t") if default.search(path.read_text("utf-8"))]
+    assert found == []
+
+
 def test_every_file_directly_in_t2t_is_a_program() -> None:
     files = [path for path in (ROOT / "t2t").glob("*.py") if path.stem != "__init__"]
     assert [path.name for path in files if "__main__" not in path.read_text("utf-8")] == []

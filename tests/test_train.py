@@ -165,6 +165,7 @@ def test_stopped_run_goes_on_when_the_request_is_removed(
     [
         ({"data": {"train_src": ("no.en", "no.en")}}, DataError, "no.en does not exist"),
         ({"data": {"validation_src": "no.en"}}, DataError, "no.en does not exist"),
+        ({"data": {"test_src": "no.en", "test_tgt": "no.de"}}, DataError, "no.en does not exist"),
         ({"tokenizer": {"vocab_size": 9000}}, ConfigError, r"vocab_size=9000 is more than"),
         ({"data": {"max_length": 2}}, DataError, "none of 280 sentence pairs is left"),
         ({"mesh": {"data": 3}}, ConfigError, "does not cover 1 devices"),

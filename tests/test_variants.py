@@ -241,6 +241,7 @@ def write_json_lines(folder: Path) -> dict[str, Any]:
         lines = [json.dumps({"en": english, "de": german}) for english, german in pairs]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
     fields = {"source": "json_lines", "directory": str(folder), "train_weights": ()}
+    fields |= {"src_language": "en", "tgt_language": "de"}
     return {f"data.{name}": value for name, value in fields.items()}
 
 

@@ -91,11 +91,11 @@ def watch(
             f"keeps checkpoints.keep_last={keeping.keep_last}; average fewer"
         )
     measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
+    evaluator.check_measure(measure)
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
-    language = evaluator.config.data.tgt_language
-    following = Watch(request.workdir, folder, counts, measure, language, patience)
+    following = Watch(request.workdir, folder, counts, measure, evaluator.tgt_language, patience)
     finished = following.follow(evaluator, timeout)
     print(following.describe())
     if not finished:

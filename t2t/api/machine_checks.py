@@ -85,7 +85,7 @@ def find_untested_versions() -> Finding:
         return Finding(title, "unknown: launch/constraints/ exists only in the checkout")
     tested: dict[str, set[str]] = {}
     for path in CONSTRAINTS.glob(f"{python}*.txt"):
-        for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text(), re.MULTILINE):
+        for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text("utf-8"), re.MULTILINE):
             tested.setdefault(name, set()).add(version)
     if not tested:
         return Finding(title, f"all: launch/constraints/ has no file for {python}")
@@ -277,8 +277,8 @@ def find_shared_directory(workdir: Path) -> Finding:
     def look() -> str:
         with contextlib.suppress(OSError):  # find_disk reports a directory that is not writable
             if is_first():
-                path.write_text(str(word))
-            return path.read_text()
+                path.write_text(str(word), "utf-8")
+            return path.read_text("utf-8")
         return ""
 
     found = process_0_first(look)

@@ -40,7 +40,7 @@ def prepare_run(config: Config, workdir: Path) -> None:
     corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
     check_corpora(workdir, {"train": corpora}, ())
     open_run(workdir, config, list_measures(workdir))
-    vocabulary = make_vocabulary(config, workdir, corpora)
+    vocabulary = make_vocabulary(config, workdir, corpora, weights)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():
         tokenize(corpus, vocabulary, data)

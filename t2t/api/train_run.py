@@ -12,7 +12,12 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from t2t.config.fields import Config
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import list_splits, open_training, open_validation
+from t2t.data.corpus_sources import (
+    check_test_files,
+    list_splits,
+    open_training,
+    open_validation,
+)
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
@@ -66,6 +71,7 @@ def train(config: Config, workdir: Path) -> bool:
     opened = process_0_first(lambda: open_training(config.data))
     corpora, weights = zip(*opened, strict=True)
     validation = process_0_first(lambda: open_validation(config.data))
+    process_0_first(lambda: check_test_files(config.data))  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
         measures = list_measures(workdir)
         check_corpora(workdir, name_splits(corpora, validation), measures)
@@ -92,7 +98,7 @@ def train_on_mesh(
 
     The run directory is open and locked, and `mesh` is set.
     """
-    vocabulary = make_vocabulary(config, workdir, corpora)
+    vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size

@@ -4,6 +4,7 @@ import math
 import re
 
 from t2t.config.fields import DataConfig
+from t2t.config.languages import fill_languages
 from t2t.config.variants import CHOICES
 
 _FIELDS_OF_SOURCE = {
@@ -164,7 +165,14 @@ def _hf_problems(data: DataConfig) -> list[str]:
         if not re.fullmatch(r"\w+=.+", entry)
     ]
     names = [each.partition("-")[::2] for each in data.directions]
-    for src, tgt in names or [(data.src_language, data.tgt_language)]:
+    filled = fill_languages(data)
+    for src, tgt in names or [(filled.src_language, filled.tgt_language)]:
+        if not (data.src_column or src) or not (data.tgt_column or tgt):
+            problems.append(
+                f"data.src_language={src!r} and data.tgt_language={tgt!r}: data.source='hf' finds "
+                "its columns by them; set both, or data.src_column and data.tgt_column"
+            )
+            continue
         columns = [
             (column or language).replace("{src}", src).replace("{tgt}", tgt)
             for column, language in ((data.src_column, src), (data.tgt_column, tgt))

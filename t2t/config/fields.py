@@ -94,8 +94,11 @@ class DataConfig:
     # are trained on; another split is that of text if its files are given, else that of the first
     # source that has it
     source: str = "phrasebook"
-    src_language: str = "en"  # language code: the file suffix in multi30k, the feature in tfds
-    tgt_language: str = "de"  # language code: the file suffix in multi30k, the feature in tfds
+    # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
+    # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
+    src_language: str = ""
+    # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
+    tgt_language: str = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
     directory: str = ""
@@ -106,8 +109,8 @@ class DataConfig:
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
     # "@REVISION" at its end; empty: the files of hf_files
     hf_name: str = ""
-    # source="hf": files that hold both sides, each as "SPLIT=FILE": .tsv, .csv, .jsonl, .json or
-    # .parquet, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet, or .tsv, .csv, .jsonl
+    # or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: tuple[str, ...] = ()
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
@@ -117,7 +120,8 @@ class DataConfig:
     # language, in the column "translation" if there is one
     src_column: str = ""
     tgt_column: str = ""  # source="hf": column of their translations
-    # source="text": files of source sentences for training, one sentence per line, plain or .gz
+    # source="text": files of source sentences for training, one sentence per line, plain or packed
+    # by gzip, bzip2, xz or zstd
     train_src: tuple[str, ...] = ()
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),

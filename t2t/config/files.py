@@ -58,7 +58,7 @@ def load_config(path: Path) -> Config:
         ConfigError: the file is missing or no JSON, or a field is unknown or breaks a rule.
     """
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
     except ValueError as error:

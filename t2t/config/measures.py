@@ -1,4 +1,8 @@
-"""The names of the measures that `t2t.evaluation.scores` computes, and which one is used."""
+"""The names of the measures that `t2t.evaluation.scores` computes, and which are used."""
+
+from collections.abc import Collection
+
+from t2t.config.languages import normalize_language
 
 MEASURES = (
     "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
@@ -6,6 +10,28 @@ MEASURES = (
 )  # fmt: skip
 # These count lower-case outputs as errors.
 CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper")
+
+
+def list_measures(
+    tgt_language: str, sources: Collection[str] = (), *, spaces: bool, lowercase: bool = False
+) -> tuple[str, ...]:
+    """Returns the measures that mean something for a run, the main one first.
+
+    Args:
+        tgt_language: language of the references; bleu_paper needs a known one.
+        sources: names in `data.source`; bleu_multi30k is for runs of that data.
+        spaces: whether the references have spaces between words: ter and bleu_paper count words.
+        lowercase: `tokenizer.lowercase` of the run: measures without case come first.
+    """
+    left_out = set() if spaces else {"ter", "bleu_paper"}
+    if not normalize_language(tgt_language):
+        left_out.add("bleu_paper")
+    if "multi30k" not in sources:
+        left_out.add("bleu_multi30k")
+    names = [name for name in MEASURES if name not in left_out]
+    if lowercase:  # the sort is stable: bleu_lowercase is the first of those without case
+        names.sort(key=lambda name: not name.endswith("_lowercase"))
+    return tuple(names)
 
 
 def choose_measure(flag: str | None, *, lowercase: bool) -> str:

@@ -8,13 +8,11 @@ import abc
 import contextlib
 import errno
 import functools
-import gzip
 import hashlib
 import mmap
 import os
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +20,15 @@ import numpy as np
 
 from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
+from t2t.storage.open_text import (
+    HEAD,
+    TextError,
+    check_encoding,
+    check_regular,
+    describe_bad_bytes,
+    find_compression,
+    open_text,
+)
 from t2t.storage.paths import describe_error, find_version, is_bucket, is_storage_error, make_path
 from t2t.storage.staging import stage_file
 
@@ -29,7 +36,6 @@ Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
-_UNPACK = {".zst": "zstd -d", ".xz": "xz -d", ".bz2": "bzip2 -d"}
 _STRIDE = 64  # lines between two whose places are kept
 
 
@@ -68,7 +74,7 @@ class Corpus(abc.ABC):
 
 
 class TextFile:
-    """The lines of a UTF-8 file, plain or .gz, by index; the file is not read into memory.
+    """The lines of a UTF-8 file, plain or packed, by index; the file is not read into memory.
 
     Lines end with LF or CR LF only. `str.splitlines` would also split at U+2028 and similar
     characters, which occur inside sentences. The encoding of the whole file is checked when it is
@@ -99,9 +105,9 @@ class TextFile:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
-        if not self._is_copied:
-            self._check_version()
         first, begin, end = self._index.find(start, stop)
+        if not self._index.is_copied:
+            self._check_version()
         lines = self._index.text[begin:end].decode().split("\n")
         return [line.removesuffix("\r") for line in lines[start - first : stop - first]]
 
@@ -109,13 +115,9 @@ class TextFile:
         """SHA-256 of the uncompressed text."""
         return self._sha256
 
-    @property
-    def _is_copied(self) -> bool:
-        """True for a .gz file or one in a bucket: it is copied when it is opened."""
-        return is_bucket(self.path) or self.path.suffix == ".gz"
-
     def _find_version(self) -> str:
         with _explain_read_errors(self.path):
+            check_regular(self.path)
             return find_version(self.path)
 
     def _check_version(self) -> None:
@@ -126,12 +128,14 @@ class TextFile:
 
     @functools.cached_property
     def _index(self) -> "_LineIndex":
-        text = _map_text(self.path)
+        text, is_copied = _map_text(self.path)
         self._check_version()  # the facts may be of an earlier version than the copy
-        return _LineIndex(text)
+        return _LineIndex(text, is_copied)
 
     def _check_encoding(self) -> None:
         index = self._index
+        with _explain_read_errors(self.path):
+            check_encoding(index.text[:HEAD], str(self.path))
         for start in range(0, index.num_lines, _LINES):
             first, begin, end = index.find(start, min(start + _LINES, index.num_lines))
             text = index.text[begin:end]
@@ -139,22 +143,17 @@ class TextFile:
                 text.decode()
             except UnicodeDecodeError as error:
                 line = first + text[: error.start].count(b"\n") + 1
-                unpack = _UNPACK.get(self.path.suffix)
                 raise DataError(
-                    f"{self.path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8; "
-                    + (
-                        f"of compressed files only .gz can be read: unpack it with {unpack}"
-                        if unpack
-                        else "convert the file, for example with iconv -t UTF-8"
-                    )
+                    f"{self.path}, line {line}: {describe_bad_bytes(text, error.start)}"
                 ) from None
 
 
 class _LineIndex:
     """Where the lines of a text begin; of each `_STRIDE` lines only the first is kept."""
 
-    def __init__(self, text: mmap.mmap):
-        self.text = text
+    def __init__(self, text: mmap.mmap, is_copied: bool):
+        """`is_copied`: the text is no longer that of the file, so it cannot change."""
+        self.text, self.is_copied = text, is_copied
         codes = np.frombuffer(text, np.uint8)
         starts = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
         count = 0
@@ -172,18 +171,19 @@ class _LineIndex:
         return first * _STRIDE, int(self._starts[first]), int(end)
 
 
-def _map_text(path: Path) -> mmap.mmap:
-    """Memory-maps the text of a file; a .gz is first unpacked into an unnamed temporary file.
+def _map_text(path: Path) -> tuple[mmap.mmap, bool]:
+    """Memory-maps the text of a file; returns it, and whether it is a copy.
 
-    A file in a bucket is first copied to this host.
+    A packed file is first unpacked into an unnamed temporary file, and one in a bucket is copied to
+    this host.
     """
     with _explain_read_errors(path), stage_file(path).open("rb") as file:
-        if path.suffix != ".gz":
-            return _map_file(file.fileno(), path)
-        with gzip.open(file) as packed, tempfile.TemporaryFile() as unpacked:
+        if not find_compression(file.read(HEAD)):
+            return _map_file(file.fileno(), path), is_bucket(path)
+        with open_text(path) as packed, tempfile.TemporaryFile() as unpacked:
             shutil.copyfileobj(packed, unpacked, _BLOCK)
             unpacked.flush()
-            return _map_file(unpacked.fileno(), path)
+            return _map_file(unpacked.fileno(), path), True
 
 
 @contextlib.contextmanager
@@ -193,13 +193,13 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a complete gzip file: {error}") from None
+    except TextError as error:
+        raise DataError(str(error)) from None
     except Exception as error:
         if not is_storage_error(error):
             raise
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        remedy = "; a .gz is unpacked into TMPDIR" if full else ""
+        remedy = "; packed files are unpacked into TMPDIR" if full else ""
         raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None
 
 

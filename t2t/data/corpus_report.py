@@ -4,8 +4,11 @@ import dataclasses
 import hashlib
 import json
 import logging
+import re
 import tempfile
+import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,9 @@ RATIO_EDGES = (0, 1 / 3, 1 / 2, 2 / 3, 4 / 5, 5 / 4, 3 / 2, 2, 3)
 BAR_WIDTH = 40  # characters of the fullest bin
 NUM_EXAMPLES = 3  # pairs shown of those that a filter drops
 EXAMPLE_WIDTH = 60  # characters shown of each side
+NUM_CHARACTERS = 10  # shown of those that the vocabulary lacks
+# Control characters without the tab, and Unicode's separators of lines and paragraphs.
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 Hashes = UInt64[np.ndarray, "n"]
 
@@ -60,6 +66,12 @@ class SplitReport:
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
     bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
+    lacking: dict[
+        str, dict[str, int]
+    ]  # these characters, the most frequent first, and their counts
+    equal_sides: int  # pairs whose target is their source
+    not_nfc: dict[str, int]  # sentences with characters in parts, such as "a" and a diaeresis
+    control: dict[str, int]  # sentences with control characters or line separators
     dropped: dict[str, int]  # filter -> pairs that it drops; empty except for "train"
     examples: dict[str, list[Pair]]  # filter -> the first pairs that it drops
 
@@ -69,6 +81,7 @@ class DataReport:
     """The figures of all splits of a config, with one vocabulary."""
 
     vocab_size: dict[str, int]
+    shared: bool  # one vocabulary for both sides
     splits: dict[str, SplitReport]
 
 
@@ -91,7 +104,7 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
         tagged = tag_sources(vocabulary, corpus.tag)
         tokenized = tokenize_corpus(corpus, tagged, make_path(data.cache_directory))
-        words, hashes = _read_text(corpus)
+        words, hashes, characters = _read_text(corpus)
         if split == "train":
             training = hashes
         lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
@@ -113,11 +126,15 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
             },
             unknown=unknown,
             bytes=byte_pieces,
+            lacking=_find_lacking(characters.counts, vocabulary),
+            equal_sides=int((hashes["src"] == hashes["tgt"]).sum()),
+            not_nfc=characters.not_nfc,
+            control=characters.control,
             dropped=dropped,
             examples=examples,
         )
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
-    return DataReport(sizes, splits)
+    return DataReport(sizes, vocabulary.shared, splits)
 
 
 def _count_dropped(
@@ -154,16 +171,49 @@ def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Hi
     )
 
 
-def _read_text(corpus: Corpus) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes]]:
-    """Returns the number of words of each sentence, and 64-bit hashes of sentences and pairs."""
+@dataclasses.dataclass
+class Characters:
+    """What the characters of a split are, by side."""
+
+    counts: dict[str, Counter[str]]
+    not_nfc: dict[str, int]
+    control: dict[str, int]
+
+
+def _read_text(
+    corpus: Corpus,
+) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes], Characters]:
+    """Returns the words of each sentence, 64-bit hashes of sentences and pairs, and characters."""
     words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}
     hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
+    found = Characters(
+        {side: Counter() for side in SIDES}, *(dict.fromkeys(SIDES, 0) for _ in "ab")
+    )
     for index, pair in enumerate(corpus):
         for side, text in zip(SIDES, pair, strict=True):
             words[side][index] = len(text.split())
             hashes[side][index] = _hash_text(text)
+            found.counts[side].update(text)
+            found.not_nfc[side] += not unicodedata.is_normalized("NFC", text)
+            found.control[side] += CONTROL.search(text) is not None
         hashes["pair"][index] = _hash_text("\0".join(pair))
-    return words, hashes
+    return words, hashes, found
+
+
+def _find_lacking(
+    counts: Mapping[str, Counter[str]], vocabulary: Vocabulary
+) -> dict[str, dict[str, int]]:
+    """Returns the characters of each side that are unknown or spelt as bytes."""
+    found = {}
+    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
+        ordered = counts[side].most_common()
+        ids = tokenizer.encode([character for character, _ in ordered])
+        found[side] = {
+            character: count
+            for (character, count), row in zip(ordered, ids, strict=True)
+            if any(token == UNK_ID or tokenizer.is_byte(token) for token in row)
+        }
+    return found
 
 
 def _hash_text(text: str) -> int:
@@ -185,8 +235,11 @@ def _measure_unknown(
 
 def format_report(report: DataReport) -> str:
     """Formats the report as plain text."""
+    sizes = report.vocab_size
     lines = [
-        f"vocabulary: {report.vocab_size['src']:,} source, {report.vocab_size['tgt']:,} target"
+        f"vocabulary: {sizes['src']:,} for both sides"
+        if report.shared
+        else f"vocabulary: {sizes['src']:,} source, {sizes['tgt']:,} target"
     ]
     for name, split in report.splits.items():
         lines += ["", f"== {name}: {split.pairs:,} pairs"]
@@ -208,30 +261,58 @@ def format_report(report: DataReport) -> str:
         for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]
+        lines += [
+            f"characters that the vocabulary lacks, {side}: {_format_characters(counts)}"
+            for side, counts in split.lacking.items()
+            if counts
+        ]
+        lines += [
+            f"pairs with equal sides: {split.equal_sides:,}",
+            _format_counts("sentences that are not in Unicode's NFC", split.not_nfc, split.pairs),
+            _format_counts("sentences with control characters", split.control, split.pairs),
+        ]
     return "\n".join([*lines, "", summarize(report)])
 
 
 def summarize(report: DataReport) -> str:
-    """Names in a line what may need attention: repeated, shared and dropped pairs, rare characters.
-
-    A character is rare if the vocabulary lacks it, so that it is unknown or spelt as bytes.
-    """
+    """Names in a line what may need attention: pairs, forms of text, characters."""
     found = []
     for name, split in report.splits.items():
         counts = {
             "repeated": split.repeated["pair"],
             "also in train": split.in_training.get("pair", 0),
             "left out of training": sum(split.dropped.values()),
+            "with equal sides": split.equal_sides,
         }
         found += [f"pairs of {name} {what}: {count:,}" for what, count in counts.items() if count]
-        if any((*split.unknown.values(), *split.bytes.values())):
-            found.append(f"{name} has characters that the vocabulary lacks")
+        counts = {
+            "that are not in Unicode's NFC": sum(split.not_nfc.values()),
+            "with control characters or line separators": sum(split.control.values()),
+        }
+        found += [f"sentences of {name} {what}: {n:,}" for what, n in counts.items() if n]
+        if any(split.lacking.values()):
+            lacking = sum(map(Counter, split.lacking.values()), Counter[str]())
+            found.append(
+                f"{name} has characters that the vocabulary lacks: {_format_characters(lacking)}"
+            )
     if found:
         return "to look at: " + "; ".join(found)
     return (
-        "nothing unusual: no pair is repeated, in train and another split, or left out of "
-        "training, and the vocabulary has all characters"
+        "nothing unusual: no pair is repeated, in train and another split, left out of training or "
+        "equal on both sides; all sentences are in NFC, without control characters; and the "
+        "vocabulary has all characters"
     )
+
+
+def _format_characters(counts: Mapping[str, int]) -> str:
+    """Lists characters like "猫 U+732B (12)"; those that cannot be seen by their number alone."""
+    ordered = sorted(counts, key=lambda character: -counts[character])
+    shown = [
+        f"{each if each.isprintable() else ''} U+{ord(each):04X} ({counts[each]:,})".strip()
+        for each in ordered[:NUM_CHARACTERS]
+    ]
+    left = len(ordered) - len(shown)
+    return ", ".join([*shown, f"{left:,} more"] if left else shown)
 
 
 def _shorten(sentence: str) -> str:
@@ -273,11 +354,10 @@ def report_data(config: Config, vocabulary_path: Path | None, output: Path | Non
         vocabulary = Vocabulary.load(vocabulary_path)
     else:
         _log.info("training the vocabulary")
-        corpora = [corpus for corpus, _ in open_training(config.data)]
+        corpora, weights = zip(*open_training(config.data), strict=True)
+        tags = list_tags(config.data)
         with tempfile.TemporaryDirectory() as directory:
-            vocabulary = train_vocabulary(
-                corpora, config.tokenizer, Path(directory), list_tags(config.data)
-            )
+            vocabulary = train_vocabulary(corpora, config.tokenizer, Path(directory), tags, weights)
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:

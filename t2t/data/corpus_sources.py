@@ -135,6 +135,18 @@ def open_validation(data: DataConfig) -> dict[str, Corpus]:
     }
 
 
+def check_test_files(data: DataConfig) -> None:
+    """Opens the files of held-out splits other than validation, which training does not read.
+
+    Raises:
+        DataError: A file is missing or invalid.
+    """
+    for part in list_parts(data):
+        if part.source == "text" or part.hf_files:
+            for split in set(_list_splits(part)) - {"train", "validation"}:
+                _find_split(part, split)
+
+
 def _tag(corpus: Corpus, data: DataConfig) -> Corpus:
     """The corpus with the tag of its direction, if the config has directions."""
     if not (tag := find_tag(data)):

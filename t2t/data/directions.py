@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.languages import fill_languages
 from t2t.data.batch import UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError
 
@@ -24,8 +25,9 @@ _NAMES = """
 def list_directions(data: DataConfig) -> list[DataConfig]:
     """The config of each of data.directions; without them the config itself is the only one.
 
-    Its languages are those of the direction, also in names: "train.{src}" becomes "train.en", and
-    {pair} the two languages in alphabetical order, "de-en".
+    Languages that it does not name are those of its source (`fill_languages`). With directions they
+    are those of the direction, also in names: "train.{src}" becomes "train.en", and {pair} the two
+    languages in alphabetical order, "de-en".
     """
     found = []
     count = len(data.train_weights) // max(len(data.directions), 1)  # weights of each direction
@@ -36,7 +38,7 @@ def list_directions(data: DataConfig) -> list[DataConfig]:
         own["train_weights"] = data.train_weights[number * count : (number + 1) * count]
         own |= {"src_language": src, "tgt_language": tgt, "directions": (direction,)}
         found.append(dataclasses.replace(data, **own))
-    return found or [data]
+    return found or [fill_languages(data)]
 
 
 def _replace(value: Any, languages: dict[str, str]) -> Any:

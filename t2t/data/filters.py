@@ -216,7 +216,7 @@ def filter_corpora(
 def _read_counts(summary: Path) -> list[dict[str, int]] | None:
     """The number of pairs that each filter drops from each corpus; None if that is not known."""
     try:
-        counts: list[dict[str, int]] = json.loads(summary.read_text())
+        counts: list[dict[str, int]] = json.loads(summary.read_text("utf-8"))
     except (OSError, ValueError):  # not there, or damaged
         return None
     return counts

@@ -1,4 +1,4 @@
-"""Data sets read by Hugging Face `datasets`: on its Hub, or files (TSV, CSV, JSON lines, Parquet).
+"""Data sets of Hugging Face's Hub, and files of both sides (TSV, CSV, JSON lines, Parquet).
 
 Each split is read once, row by row, and its two columns are copied to the cache directory as two
 text files, which then serve as a `TextCorpus`: random access, and a fingerprint of the text. The
@@ -19,7 +19,6 @@ import tqdm
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import Corpus, DataError, TextCorpus, facts_folder, hash_strings
 from t2t.data.hugging_face_rows import (
-    COMPRESSED,
     explain_errors,
     import_datasets,
     open_rows,
@@ -33,6 +32,7 @@ from t2t.storage.atomic_files import (
     remove_folder,
     write_file,
 )
+from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import (
     find_version,
     is_bucket,
@@ -42,7 +42,8 @@ from t2t.storage.paths import (
     measure_size,
 )
 
-_FORMAT = 3  # increase it when rows are read differently: caches keep copies
+# Increase one when rows are read differently: caches keep copies.
+_HUB_FORMAT, _FILE_FORMAT = 3, 4
 
 
 def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
     if data.hf_files:
         return tuple(dict.fromkeys(name.partition("=")[0] for name in data.hf_files))
     try:
-        return tuple(json.loads(_find_splits(data).read_text()))
+        return tuple(json.loads(_find_splits(data).read_text("utf-8")))
     except Exception as error:
         if is_storage_error(error) or isinstance(error, ValueError):
             raise _unprepared(data) from None
@@ -113,7 +114,8 @@ def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
     """
     versions = [f"{path} {_find_version(path)}" for path in list_files(data, split)]
     columns = data.src_column, data.tgt_column, data.src_language, data.tgt_language
-    name = hash_strings("hf", str(_FORMAT), data.hf_name, split, *columns, *versions)[:32]
+    number = str(_HUB_FORMAT if data.hf_name else _FILE_FORMAT)
+    name = hash_strings("hf", number, data.hf_name, split, *columns, *versions)[:32]
     folder = make_path(data.cache_directory) / "hf" / name
     return folder / "src.txt", folder / "tgt.txt"
 
@@ -121,16 +123,19 @@ def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
 def measure_text(data: DataConfig) -> int:
     """Bytes of the training text, estimated for files that are compressed; 0: not known yet."""
     return sum(
-        measure_size(path) * (3 if path.suffix in (*COMPRESSED, ".parquet") else 1)
+        measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
         for path in list_files(data, "train") or find_copy(data, "train")
     )
 
 
 def _find_version(path: Path) -> str:
     try:
+        check_regular(path)
         return find_version(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; data.hf_files names it") from None
+    except TextError as error:
+        raise DataError(str(error)) from None
 
 
 def _find_splits(data: DataConfig) -> Path:

@@ -26,6 +26,7 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
+from t2t.storage.open_text import PACKED_SUFFIXES
 from t2t.storage.paths import make_path, measure_size
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
@@ -35,8 +36,12 @@ LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 _log = logging.getLogger(__name__)
 
 
-def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
+def make_vocabulary(
+    config: Config, workdir: Path, corpora: Sequence[Corpus], weights: Sequence[float]
+) -> Vocabulary:
     """Loads the run's vocabulary, or trains it on the training corpora in process 0.
+
+    `weights` are those of the corpora in an epoch.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
@@ -48,14 +53,15 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
         directory = workdir / "vocab"
         origin = directory / "text.sha256"
         if Vocabulary.is_saved(directory):
-            if origin.exists() and origin.read_text() != text:
+            if origin.exists() and origin.read_text("utf-8") != text:
                 raise VocabularyError(
                     f"{directory} was trained on another text; remove it, to train it again, or "
                     f"only {origin}, to keep it"
                 )
             return Vocabulary.load(directory)
         _log.info("training the vocabulary")
-        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, list_tags(config.data))
+        tags = list_tags(config.data)
+        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags, weights)
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
@@ -110,7 +116,7 @@ def _measure_text(data: DataConfig) -> int:
     match data.source:
         case "text":
             return sum(
-                measure_size(make_path(path)) * (3 if path.endswith(".gz") else 1)
+                measure_size(make_path(path)) * (3 if path.endswith(PACKED_SUFFIXES) else 1)
                 for path in (*data.train_src, *data.train_tgt)
             )
         case "hf":

@@ -72,7 +72,7 @@ class SampledEpochs:
         known = {}
         if path.exists():
             with contextlib.suppress(ValueError):  # damaged: the epochs are counted again
-                known = json.loads(path.read_text())
+                known = json.loads(path.read_text("utf-8"))
         # Counts of another config, possible until the first checkpoint, are ignored.
         self._batch_counts: list[int] = known["batches"] if known.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
@@ -148,7 +148,8 @@ class SampledEpochs:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,  # Ctrl-C is for this process, which ends the other one
         )
         try:

@@ -117,7 +117,7 @@ def _remember(data: DataConfig, builder: Any) -> None:
 def _recall(data: DataConfig, split: str, builder: Any) -> dict[str, Any]:
     """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
     try:
-        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text())
+        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text("utf-8"))
     except (OSError, ValueError):
         field, name = _choose_dataset(data, split)
         raise DataError(

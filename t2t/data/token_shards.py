@@ -216,7 +216,7 @@ def _write(
                 writers[f"{side}.lengths"].append(map(len, rows))
             advance(len(chunk))
         index = {name: writer.finish() for name, writer in writers.items()}
-    with (folder / _INDEX).open("w") as text:
+    with (folder / _INDEX).open("w", encoding="utf-8") as text:
         json.dump(index, text, indent=2)
         _flush(text)
 
@@ -227,7 +227,7 @@ def _open(folder: Path) -> Shard:
     The checksums are computed only if a file has changed since they were last found right.
     """
     try:
-        index = json.loads((folder / _INDEX).read_text())
+        index = json.loads((folder / _INDEX).read_text("utf-8"))
         versions = {name: find_version(folder / name) for name in index}
         is_checked = _read_versions(folder) == versions
         arrays = {
@@ -246,7 +246,7 @@ def _open(folder: Path) -> Shard:
 def _read_versions(folder: Path) -> object:
     """Returns the versions of the files whose checksums were right, or None."""
     try:
-        return json.loads((folder / _CHECKED).read_text())
+        return json.loads((folder / _CHECKED).read_text("utf-8"))
     except (OSError, ValueError):
         return None
 

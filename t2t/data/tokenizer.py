@@ -23,7 +23,7 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus
+from t2t.data.corpus import Corpus, Pair
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import describe_error
 
@@ -184,38 +184,58 @@ class Vocabulary:
 
 
 def train_vocabulary(
-    corpora: Sequence[Corpus], config: TokenizerConfig, directory: Path, tags: Sequence[str] = ()
+    corpora: Sequence[Corpus],
+    config: TokenizerConfig,
+    directory: Path,
+    tags: Sequence[str] = (),
+    weights: Sequence[float] = (),
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    `tags` become control symbols: pieces that stand for no text (`directions`). The result is
-    deterministic. If there are more than five million pairs, every second, third, ...
-    pair is used, and a warning says so.
+    `tags` become control symbols: pieces that stand for no text (`directions`). `weights` say how
+    often the pairs of each corpus are read, as in an epoch of training; empty: once. The result is
+    deterministic. If there are more than five million pairs, every second, third, ... is used, and
+    a warning says so.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
     """
+
+    def train(text: str, *sides: int) -> Tokenizer:
+        return _train(text, _read_sides(corpora, weights, sides), config, tags)
+
     if config.shared:
-        joint = _train("training text", _read_sides(corpora, (0, 1)), config, tags)
+        joint = train("training text", 0, 1)
         vocabulary = Vocabulary(joint, joint)
     else:
-        src = _train("training text's source side", _read_sides(corpora, (0,)), config, tags)
-        tgt = _train("training text's target side", _read_sides(corpora, (1,)), config, tags)
-        vocabulary = Vocabulary(src, tgt)
+        src = train("training text's source side", 0)
+        vocabulary = Vocabulary(src, train("training text's target side", 1))
     vocabulary.save(directory)
     return vocabulary
 
 
-def _read_sides(corpora: Sequence[Corpus], sides: Sequence[int]) -> Iterator[str]:
+def _read_sides(
+    corpora: Sequence[Corpus], weights: Sequence[float], sides: Sequence[int]
+) -> Iterator[str]:
     """Yields the sentences of one language or of both."""
-    total = sum(map(len, corpora))
-    step = math.ceil(total / _MAX_TRAINING_PAIRS)
-    if step > 1:
-        logging.warning("the vocabulary is trained on one of every %d of %d pairs", step, total)
-    for pair in itertools.islice(itertools.chain.from_iterable(corpora), 0, None, step):
+    for pair in _read_pairs(corpora, weights or [1.0] * len(corpora)):
         for side in sides:
             # SentencePiece silently skips sentences with this character, its mark of unknown text.
             yield pair[side].replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
+
+
+def _read_pairs(corpora: Sequence[Corpus], weights: Sequence[float]) -> Iterator[Pair]:
+    """Yields each pair as often as its corpus's weight says, fractions spread evenly."""
+    total = sum(len(corpus) * weight for corpus, weight in zip(corpora, weights, strict=True))
+    step = math.ceil(total / _MAX_TRAINING_PAIRS)
+    if step > 1:
+        logging.warning("the vocabulary is trained on one of every %d of %d pairs", step, total)
+    first = 0.0  # sum of the weights of all pairs before this corpus
+    for corpus, weight in zip(corpora, weights, strict=True):
+        for index, pair in enumerate(corpus):
+            begin, end = (math.ceil((first + n * weight) / step) for n in (index, index + 1))
+            yield from itertools.repeat(pair, end - begin)
+        first += len(corpus) * weight
 
 
 def _train(

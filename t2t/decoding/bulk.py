@@ -9,7 +9,6 @@ interrupted.
 
 import contextlib
 import fcntl
-import gzip
 import hashlib
 import itertools
 import json
@@ -17,7 +16,6 @@ import logging
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
+from t2t.storage.open_text import TextError, check_regular, pack, unpack
 from t2t.storage.paths import find_version
 
 _log = logging.getLogger(__name__)
@@ -96,6 +95,11 @@ def find_inputs(patterns: Sequence[str], output: Path) -> dict[Path, Path]:
     inputs: dict[Path, Path] = {}
     for pattern in patterns:
         path = Path(pattern).expanduser()
+        if path.exists():
+            try:
+                check_regular(path)
+            except TextError as error:
+                raise ConfigError(f"--input: {error}; or use standard input") from None
         found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
         found = [each for each in found if each.is_file()]
         if not found:
@@ -236,9 +240,7 @@ def _translate_shards(
         if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
-        content = translate(lines, number * shard_lines).encode()
-        if target.suffix == ".gz":
-            content = gzip.compress(content, mtime=0)  # parts of a .gz may follow each other
+        content = pack(translate(lines, number * shard_lines).encode(), target.suffix)
         try:
             with explain_write_errors(ConfigError, shard):
                 write_file(shard, content)
@@ -251,19 +253,16 @@ def _translate_shards(
 
 def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], int]]:
     """Yields the lines of each shard and the byte of the file up to which was read."""
-    with path.open("rb") as raw, contextlib.ExitStack() as stack:
-        lines: Iterator[bytes] = raw
-        if path.suffix == ".gz":
-            lines = iter(stack.enter_context(gzip.open(raw)))
-        try:
+    try:
+        with path.open("rb") as raw, unpack(raw, f"--input: {path}") as lines:
             shard = list(itertools.islice(lines, shard_lines))
             while True:
                 yield shard, raw.tell()
                 shard = list(itertools.islice(lines, shard_lines))
                 if not shard:
                     return
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ConfigError(f"{path} is not a complete gzip file: {error}") from None
+    except TextError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _join_shards(target: Path, count: int) -> None:

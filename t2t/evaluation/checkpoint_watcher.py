@@ -313,5 +313,5 @@ def _write_link(link: Path, label: str) -> None:
 def _read_link(link: Path) -> str | None:
     """Returns the name that a link leads to; None if there is no link."""
     if is_bucket(link):
-        return link.read_text() if link.exists() else None
+        return link.read_text("utf-8") if link.exists() else None
     return str(link.readlink()) if link.is_symlink() else None

@@ -8,7 +8,7 @@ import numpy as np
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.plots import check_format, plot_by_length
-from t2t.evaluation.scores import format_interval, make_measure
+from t2t.evaluation.scores import format_interval, have_spaces, make_measure
 from t2t.evaluation.scores_by_length import Bucket, score_by_length
 from t2t.evaluation.significance import (
     Judgement,
@@ -63,6 +63,7 @@ def compare(
         )
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
+    have_spaces(result["tgt_language"], test_set.references)  # warns
     statistics = {
         system.name: collect_statistics(chosen, system.hypotheses, test_set.references)
         for system in systems
@@ -75,7 +76,7 @@ def compare(
     number = len(test_set.references)
     lines = [
         f"{result['split']}, {number} sentences, {measure}: "
-        f"{result['measures'][measure]['definition']}",
+        f"{chosen.score(test_set.references, test_set.references).definition}",
         "",
         format_scores(systems, judgement.scores, measure),
         "",

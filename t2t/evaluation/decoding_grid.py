@@ -34,6 +34,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     """
     evaluator = Evaluator(request)
     measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
+    evaluator.check_measure(measure)
     most = max(counts)
     steps = find_average_steps(request.workdir, most)
     saved = evaluator.list_saved(measure)
@@ -86,6 +87,8 @@ def scan_search(
         )
         for size in sorted(set(beam_sizes)) or [config.decoding.beam_size]
     }
+    [first, *_] = evaluators.values()
+    first.check_measure(measure)
     params, label = restore_params(request.workdir, request.checkpoint)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in evaluators.items():
@@ -94,10 +97,8 @@ def scan_search(
         new = evaluator.evaluate(params, label, missing) if missing else []
         scored = saved | dict(zip(missing, new, strict=True))
         found |= {(size, alpha): each for alpha, each in scored.items() if each}
-    [first, *_] = evaluators.values()
     title = f"{first.split}, checkpoint {label}, {measure} by beam size and alpha"
-    language = first.config.data.tgt_language
-    return f"{title}\n{_format_grid(found, measure, language)}"
+    return f"{title}\n{_format_grid(found, measure, first.tgt_language)}"
 
 
 def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:

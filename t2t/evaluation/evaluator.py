@@ -14,7 +14,8 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import override, overrides
-from t2t.config.measures import MEASURES
+from t2t.config.languages import normalize_language
+from t2t.config.measures import list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
@@ -30,7 +31,14 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.scores import INTERVAL_DEFINITION, RESAMPLES, Score, make_measure, score_corpus
+from t2t.evaluation.scores import (
+    INTERVAL_DEFINITION,
+    RESAMPLES,
+    Score,
+    have_spaces,
+    make_measure,
+    score_corpus,
+)
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
@@ -62,6 +70,7 @@ class EvaluationRequest:
     weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
     mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
     direction: str = ""  # such as en-de; may be empty if the run has only one
+    tgt_language: str = ""  # of the references, for the measures; empty: data.tgt_language
 
     @property
     def models(self) -> ModelRequest:
@@ -87,14 +96,26 @@ class Evaluator:
                 f"decoding.num_samples={count}, but an evaluation scores one translation of each "
                 "sentence; leave it at 1, or set decoding.mbr"
             )
-        for name in MEASURES:  # an error before the search if a tokeniser is not installed
-            make_measure(name, self.config.data.tgt_language)
+        if request.tgt_language and not normalize_language(request.tgt_language):
+            raise ConfigError(
+                f"--tgt_language={request.tgt_language} is no language code; write one of ISO 639, "
+                "such as de, zh or zho_Hans"
+            )
+        self.tgt_language = request.tgt_language or self.config.data.tgt_language
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
+        make_measure("bleu", self.tgt_language)  # an error before the search without its tokeniser
         self._translator = make_translator(
             request.backend, request.compute_type, self.config, self._vocabulary, self._members
         )
         self.split, self._corpus = open_corpus(self.config, request)
+        self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
+        self._measures = list_measures(
+            self.tgt_language,
+            self.config.data.source.split("+"),
+            spaces=self._spaces,
+            lowercase=self.config.tokenizer.lowercase,
+        )
         self._mesh = make_mesh(MeshConfig())
 
     def restore(self) -> tuple[Params, str]:
@@ -166,6 +187,14 @@ class Evaluator:
             check_writable(path.parent)
         return path
 
+    def check_measure(self, measure: str) -> None:
+        """Raises `ConfigError` if the measure means nothing for this run and its references."""
+        if measure not in self._measures:
+            raise ConfigError(
+                f"--measure={measure} means nothing for this run with --tgt_language="
+                f"{self.tgt_language}; use one of {', '.join(self._measures)}"
+            )
+
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
@@ -173,13 +202,12 @@ class Evaluator:
         that no later start of training can have overwritten.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        language = config.data.tgt_language
-        definition = make_measure(measure, language).score(["a"], ["a"]).definition
+        definition = make_measure(measure, self.tgt_language).score(["a"], ["a"]).definition
         backend = identify_backend(self._translator.describe())
         expected = {
             "split": self.split,
             "corpus": self._corpus.fingerprint(),
-            "tgt_language": language,
+            "tgt_language": self.tgt_language,
             # Rounding depends on batch shapes and devices, and may decide between two hypotheses of
             # nearly equal probability, mostly in bfloat16.
             **dataclasses.asdict(config.decoding),
@@ -215,7 +243,7 @@ class Evaluator:
         if self.config.decoding.mbr == "none":
             found = translator.translate_with_alphas(params, sentences, alphas, progress)
         elif len(alphas) == 1:
-            language = self.config.data.tgt_language
+            language = self.tgt_language
             found = [translate_by_utility(translator, params, sentences, language, progress)]
         else:
             raise ConfigError(
@@ -258,7 +286,9 @@ class Evaluator:
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
         perplexities, losses = reference_scores
-        scores = score_corpus(hypotheses, references, config.data.tgt_language, RESAMPLES)
+        scores = score_corpus(hypotheses, references, self.tgt_language, RESAMPLES, self._measures)
+        if not self._spaces:
+            perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
         workdir, corpus = self._request.workdir, self._corpus.fingerprint()
         result = {
             "bleu": scores["bleu"].value,
@@ -280,8 +310,10 @@ class Evaluator:
             "checkpoint": label,
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
-            "direction": f"{config.data.src_language}-{config.data.tgt_language}",
-            "tgt_language": config.data.tgt_language,
+            "direction": "-".join(
+                filter(None, (config.data.src_language, config.data.tgt_language))
+            ),
+            "tgt_language": self.tgt_language,
             "corpus": corpus,
             "texts": name_texts(output, self.split, corpus),
             "date": now(),

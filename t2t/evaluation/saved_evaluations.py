@@ -131,7 +131,7 @@ def load_evaluation(path: Path) -> Evaluation:
         EvaluationError: the file does not exist or is not an evaluation.
     """
     try:
-        result = json.loads(path.read_text())
+        result = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise EvaluationError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:

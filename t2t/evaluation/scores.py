@@ -7,8 +7,10 @@ literature on Multi30k. All measures take raw text.
 
 import dataclasses
 import functools
+import itertools
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
@@ -16,8 +18,16 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER, TERScore
 
+from t2t.config.languages import (
+    OWN_TOKENIZERS,
+    is_text_without_spaces,
+    normalize_language,
+    writes_spaces,
+)
 from t2t.config.measures import MEASURES
 from t2t.evaluation.exact_match import ExactMatch
+
+_log = logging.getLogger(__name__)
 
 RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
 INTERVAL_DEFINITION = (
@@ -108,12 +118,16 @@ class FloatTER(TER):
 def make_measure(name: str, tgt_language: str) -> Measure:
     """Returns the measure of this name in `MEASURES` for hypotheses in this language.
 
+    `tgt_language` is a code that `normalize_language` takes; "": unknown.
+
     Raises:
         MeasureError: sacreBLEU tokenises this language with a package that is not installed.
     """
+    language = normalize_language(tgt_language)
+    words = language or "en"  # whose abbreviations Moses takes where it has none
     match name:
         case "bleu" | "bleu_lowercase":
-            return Measure(_make_bleu(tgt_language, lowercase=name.endswith("lowercase")))
+            return Measure(_make_bleu(language, lowercase=name.endswith("lowercase")))
         case "chrf" | "chrf_lowercase":
             return Measure(FloatCHRF(lowercase=name.endswith("lowercase")))
         case "ter":  # lower-cases by definition
@@ -122,30 +136,62 @@ def make_measure(name: str, tgt_language: str) -> Measure:
             return Measure(ExactMatch(lowercase=name.endswith("lowercase")))
         case "bleu_multi30k":
             preprocessing = "lower-cased, Moses punctuation normalised and Moses tokenised"
-            tokenise = _make_multi30k_tokeniser(tgt_language)
-            return Measure(_make_plain_bleu(), f"{preprocessing} ({tgt_language})", tokenise)
+            tokenise = _make_multi30k_tokeniser(words)
+            return Measure(_make_plain_bleu(), f"{preprocessing} ({words})", tokenise)
         case "bleu_paper":
-            preprocessing = (
-                f"both sides: Unicode punctuation replaced, Moses tokenised ({tgt_language})"
-            )
-            preprocessing += ", compounds split at hyphens" if tgt_language == "de" else ""
-            return Measure(_make_plain_bleu(), preprocessing, _make_paper_tokeniser(tgt_language))
+            preprocessing = f"both sides: Unicode punctuation replaced, Moses tokenised ({words})"
+            preprocessing += ", compounds split at hyphens" if words == "de" else ""
+            return Measure(_make_plain_bleu(), preprocessing, _make_paper_tokeniser(words))
         case _:
             raise ValueError(f"measure {name!r} is unknown; use one of {', '.join(MEASURES)}")
 
 
 def score_corpus(
-    hypotheses: Sequence[str], references: Sequence[str], tgt_language: str, resamples: int = 0
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tgt_language: str,
+    resamples: int = 0,
+    names: Sequence[str] = MEASURES,
 ) -> dict[str, Score]:
-    """Scores a corpus by all `MEASURES`, with intervals if `resamples` is not 0.
+    """Scores a corpus by the measures `names`, with intervals if `resamples` is not 0.
 
     Raises:
         ValueError: there is not one hypothesis for each reference, or none at all.
     """
     return {
         name: make_measure(name, tgt_language).score(hypotheses, references, resamples)
-        for name in MEASURES
+        for name in names
     }
+
+
+def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
+    """Returns whether references have spaces between words; warns where BLEU needs them in vain.
+
+    sacreBLEU's default tokeniser, 13a, takes a Chinese sentence for one word.
+    """
+    language = normalize_language(tgt_language)
+    if tgt_language and not language:
+        _log.warning(
+            "%s is no language code of ISO 639: to the measures the language is unknown; write "
+            "one such as de, deu or zho_Hans",
+            tgt_language,
+        )
+    sample = "".join(itertools.islice(references, 1000))
+    if not is_text_without_spaces(sample):
+        return writes_spaces(tgt_language)
+    if language not in OWN_TOKENIZERS:
+        remedy = (
+            f"sacreBLEU has no tokeniser for {language}: compare chrf"
+            if language and not writes_spaces(language)
+            else "name their language by data.tgt_language, or --tgt_language of t2t.evaluate, "
+            "such as zh or ja; for others compare chrf"
+        )
+        _log.warning(
+            "the references have no spaces between words, and with data.tgt_language=%r BLEU takes "
+            "words to be what spaces separate (tokeniser 13a): it means nothing; %s",
+            tgt_language, remedy,
+        )  # fmt: skip
+    return False
 
 
 def score_bleu(
@@ -166,14 +212,13 @@ def score_bleu(
     }
 
 
-def _make_bleu(tgt_language: str, *, lowercase: bool) -> BLEU:
-    """BLEU with sacreBLEU's tokeniser for the language; "zh_TW" uses that of "zh"."""
-    language = re.split("[-_]", tgt_language.lower())[0]
+def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
+    """BLEU with sacreBLEU's tokeniser for the language."""
     try:
         return BLEU(lowercase=lowercase, trg_lang=language)
     except (ImportError, RuntimeError):
         raise MeasureError(
-            f"BLEU of data.tgt_language={tgt_language} needs a package that tokenises it: "
+            f"BLEU of data.tgt_language={language} needs a package that tokenises it: "
             f"pip install 'sacrebleu[{language}]'"
         ) from None
 

@@ -12,7 +12,7 @@ from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import make_measure, score_bleu
+from t2t.evaluation.scores import have_spaces, make_measure, score_bleu
 from t2t.model.interface import Params
 from t2t.training.validation import CorpusLoss, CorpusScorer
 
@@ -55,6 +55,7 @@ class Validation:
         self._translators: dict[str, Translator] = {}
         for name in self._pairs:
             make_measure("bleu", self._languages[name])  # a missing package is an error
+            have_spaces(self._languages[name], self._pairs[name][1])  # warns
             tagged = tag_sources(vocabulary, corpora[name].tag)
             first = next(iter(self._translators.values()), None)
             self._translators[name] = (

@@ -61,7 +61,7 @@ def find_cores(available: int | None = None) -> Finding:
     cores = float(len(os.sched_getaffinity(0)) if available is None else available)
     limit = Path("/sys/fs/cgroup/cpu.max")
     if available is None and limit.is_file():
-        quota, _, period = limit.read_text().partition(" ")
+        quota, _, period = limit.read_text("utf-8").partition(" ")
         cores = min(cores, int(quota) / int(period)) if quota.isdigit() else cores
     needed = 1 if jax.default_backend() == "cpu" else _CORES
     problem = (

@@ -1,6 +1,7 @@
 """Shared by all programs: flags, logging, signals, and errors without a traceback."""
 
 import difflib
+import io
 import logging
 import os
 import re
@@ -173,6 +174,7 @@ def run(
     and keeps its traceback, with status 1. One of several processes ends `LEAVING` seconds later at
     the latest, whatever the others do.
     """
+    _write_utf8()
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
@@ -210,6 +212,16 @@ def run(
             raise
 
     app.run(call, flags_parser=_parse)
+
+
+def _write_utf8() -> None:
+    """Makes the standard streams UTF-8 in every locale: what is written to files is read as UTF-8.
+
+    PYTHONIOENCODING is overruled, too. Names of files that are no UTF-8 are written as they are.
+    """
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def _leave_in_time(status: int) -> None:

@@ -75,9 +75,9 @@ def _open_local(folder: Path) -> IO[str]:
     path = FOLDER.expanduser() / "locks" / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a+")
+        return path.open("a+", encoding="utf-8")
     except OSError:
-        return tempfile.TemporaryFile("w+")
+        return tempfile.TemporaryFile("w+", encoding="utf-8")
 
 
 def _lock_locally(file: IO[str], shared: bool) -> str | None:

@@ -16,7 +16,7 @@ from t2t.storage.paths import find_version, is_storage_error, make_absolute
 def recall(folder: Path, path: Path) -> dict[str, Any] | None:
     """Returns what `remember` was told about a file, or None if the file has changed since."""
     try:
-        entry = json.loads(_find_entry(folder, path).read_text())
+        entry = json.loads(_find_entry(folder, path).read_text("utf-8"))
         facts: dict[str, Any] = entry["facts"]
         return facts if entry["version"] == find_version(path) else None
     except Exception as error:

@@ -18,7 +18,8 @@ from typing import Any
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config
-from t2t.config.measures import CASED_MEASURES
+from t2t.config.languages import writes_spaces
+from t2t.config.measures import CASED_MEASURES, list_measures
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
@@ -58,7 +59,15 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
                     f"{run.name}: checkpoint {each!r} needs training.ema_decay; set it, for "
                     "example to 0.999, or score another checkpoint"
                 )
-        choose_direction(run.config.data, protocol.direction)
+        data = choose_direction(run.config.data, protocol.direction)
+        spaces = writes_spaces(data.tgt_language)
+        possible = list_measures(data.tgt_language, data.source.split("+"), spaces=spaces)
+        if protocol.measure not in possible:
+            raise ConfigError(
+                f"{run.name}: --measure={protocol.measure} means nothing for data.source="
+                f"{data.source!r} and data.tgt_language={data.tgt_language!r}; use one of "
+                f"{', '.join(possible)}"
+            )
         if run.config.tokenizer.lowercase and protocol.measure in CASED_MEASURES:
             raise ConfigError(
                 f"{run.name}: tokenizer.lowercase makes outputs lower-case, and --measure="
@@ -148,7 +157,7 @@ def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
 def _read(workdir: Path) -> dict[str, Any]:
     path = workdir / "sweep.json"
     try:
-        saved: dict[str, Any] = json.loads(path.read_text())
+        saved: dict[str, Any] = json.loads(path.read_text("utf-8"))
         _ = saved["runs"], saved["split"], saved["checkpoint"]
     except FileNotFoundError:
         raise RunError(f"{workdir} holds no sweep; leave out --report to start one") from None

@@ -107,4 +107,8 @@ class Progress:
         bar = self._bars[run.name]
         bar.n = run.config.training.steps
         measures = load_evaluation(find_score(self._workdir, run)).result["measures"]
-        self.report(run, f"finished, {self._measure} {measures[self._measure]['value']:.2f}")
+        if self._measure in measures:
+            score = f", {self._measure} {measures[self._measure]['value']:.2f}"
+        else:  # the references turned out to be without spaces
+            score = ""
+        self.report(run, f"finished{score}")

@@ -151,7 +151,7 @@ def find_state(workdir: Path, run: Run) -> str:
     """Describes the state of a run that has no evaluation yet."""
     failure = find_failure(workdir, run)
     if failure.exists():
-        return failure.read_text().strip()
+        return failure.read_text("utf-8").strip()
     metrics = read_metrics(workdir / run.name)
     if not metrics:
         return "not started"

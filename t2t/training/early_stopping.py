@@ -44,7 +44,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
     """
     path = find_stop_file(workdir)
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
         return StopRequest(**json.loads(text)) if text.strip() else StopRequest("no reason given")
     except FileNotFoundError:
         return None

@@ -182,7 +182,7 @@ class Report:
         safe = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
         with _writing(self._workdir):
-            with (self._files.local / "metrics.jsonl").open("a") as lines:
+            with (self._files.local / "metrics.jsonl").open("a", encoding="utf-8") as lines:
                 lines.write(line)
             for name, value in scalars.items():
                 self._events.write_event(
@@ -219,7 +219,7 @@ def _drop_lines_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), start=1):
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(f"{line}\n")

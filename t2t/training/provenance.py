@@ -258,7 +258,7 @@ def _read_shipped_revision() -> dict[str, Any]:
     """Returns what the file REVISION says: {"revision"}, and {"changed"} from launch/pack.py."""
     for path in (SOURCE_ROOT / "t2t" / "REVISION", SOURCE_ROOT / "REVISION"):
         # In a checkout the file holds git's placeholder "$Format:%H$" instead of a commit.
-        if path.exists() and not (text := path.read_text().strip()).startswith("$"):
+        if path.exists() and not (text := path.read_text("utf-8").strip()).startswith("$"):
             shipped: dict[str, Any] = (
                 json.loads(text) if text.startswith("{") else {"revision": text or None}
             )
@@ -271,7 +271,9 @@ def _git(*arguments: str) -> str | None:
     trusted = f"safe.directory={SOURCE_ROOT}"
     command = ["git", "--no-optional-locks", "-c", trusted, "-C", str(SOURCE_ROOT), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.rstrip("\n")

@@ -17,6 +17,7 @@ from typing import Any
 
 from t2t.config.fields import Config, DecodingConfig, TrainingConfig
 from t2t.config.files import differences, load_config, save_config
+from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.runtime.distributed import is_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, make_folder, remove_folder
@@ -82,6 +83,9 @@ _VOCABULARY_FIELDS = (
 )
 
 
+_LANGUAGES = ("data.src_language", "data.tgt_language")
+
+
 class RunError(RuntimeError):
     """Raised if a run directory cannot be used; the message has the reason and a remedy."""
 
@@ -129,7 +133,7 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
                 folder.mkdir(parents=True, exist_ok=True)
                 if (folder / "lock").is_dir():  # that of a bucket, from which the run was copied
                     remove_folder(folder / "lock")
-                file = held.enter_context((folder / "lock").open("w"))
+                file = held.enter_context((folder / "lock").open("w", encoding="utf-8"))
                 try:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -173,7 +177,9 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
         )
     if path.exists() and ((workdir / "vocab").exists() or last):
         saved = load_config(path)
-        changed = differences(saved, config)
+        changed = differences(_fill(saved), _fill(config))
+        if _has_free_languages(saved, config, measures):
+            changed = [line for line in changed if not line.startswith(_LANGUAGES)]
         if last:
             changeable = _list_changeable(saved.training, config.training, last)
             fixed = _BLEU_FIELDS if "bleu" in measures else ()
@@ -198,6 +204,21 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     with explain_write_errors(RunError, workdir):
         make_folder(workdir / "checkpoints")
         save_config(config, path)
+
+
+def _fill(config: Config) -> Config:
+    return dataclasses.replace(config, data=fill_languages(config.data))
+
+
+def _has_free_languages(saved: Config, new: Config, measures: Collection[str]) -> bool:
+    """Returns whether languages may change: files of text are read alike whatever they are called.
+
+    Where checkpoints have BLEU scores, its tokeniser has to stay.
+    """
+    if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
+        return False
+    targets = {normalize_language(each.data.tgt_language) for each in (saved, new)}
+    return "bleu" not in measures or len(targets) == 1 or not targets & OWN_TOKENIZERS
 
 
 def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:

@@ -124,8 +124,20 @@ COMBINATIONS = {
         "data.train_src=('a.en',) is not used by data.source='multi30k'; "
         "choose data.source='text', or leave it empty",
     ),
+    "columns are found by languages": (
+        {"data": {"source": "hf", "hf_files": ("train=a.tsv",), "src_language": "en"}},
+        "data.src_language='en' and data.tgt_language='': data.source='hf' finds its columns by "
+        "them; set both, or data.src_column and data.tgt_column",
+    ),
     "a misspelt split is no training split": (
-        {"data": {"source": "hf", "hf_files": ("trian=a.tsv",)}},
+        {
+            "data": {
+                "source": "hf",
+                "hf_files": ("trian=a.tsv",),
+                "src_column": "0",
+                "tgt_column": "1",
+            }
+        },
         "data.hf_files has files for trian only; name the training files as train=FILE",
     ),
     "Muon does not know the matrices of a recurrent model": (

@@ -40,6 +40,7 @@ def to_json(rows: list[Any]) -> bytes:
 def make_config(folder: Path, *files: Path | str, **fields: Any) -> DataConfig:
     names = tuple(file if isinstance(file, str) else f"train={file}" for file in files)
     cache = str(folder / "cache")
+    fields = {"src_language": "en", "tgt_language": "de"} | fields
     return DataConfig("hf", hf_files=names, cache_directory=cache, **fields)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t.data.corpus import ConcatenatedCorpus, DataError, ListCorpus, TextCorpus, TextFile
+from t2t.storage.open_text import pack
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -70,14 +71,32 @@ def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
         TextFile(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"a\n" * 10_000)[:-20]], ids=["text", "cut off"]
-)
-def test_broken_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "text.en.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"text\.en\.gz is not a complete gzip file"):
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz", "text.GZ"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ""])
+def test_packed_text_is_known_by_its_first_bytes(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(pack("ä\n日本\n".encode(), suffix))
+    assert TextFile(path).read(0, 2) == ["ä", "日本"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_other_encoding_is_named_with_its_conversion(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "text.en"
+    path.write_bytes(gzip.compress("ein Hund\nläuft\n".encode(encoding)))
+    with pytest.raises(DataError, match=rf"(?i)iconv -f {encoding.replace('-le', 'le')[:6]}"):
         TextFile(path)
+
+
+def test_lone_surrogate_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.en", b"a\nb \xed\xa0\xbd c\n")
+    with pytest.raises(DataError, match=r"a\.en, line 2: .*U\+D83D.* surrogate.* iconv -c"):
+        TextFile(path)
+
+
+def test_pipe_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe is a pipe .* write the text to a file"):
+        TextFile(tmp_path / "pipe")
 
 
 def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:

@@ -111,8 +111,10 @@ def test_names_hold_the_languages_of_a_direction() -> None:
     assert second.test_tgt == "t.en"
     assert list_directions(first) == [first]
     assert [find_tag(each) for each in (first, second)] == list_tags(data) == ["<2de>", "<2en>"]
-    plain = DataConfig(tfds_name="{pair}")
+    plain = DataConfig("text", tfds_name="{pair}")
     assert list_directions(plain) == [plain]
+    [filled] = list_directions(DataConfig("multi30k+text"))
+    assert (filled.src_language, filled.tgt_language) == ("en", "de")
     assert (find_tag(plain), list_tags(plain)) == ("", [])
 
 
@@ -123,7 +125,7 @@ def test_direction_is_named_if_there_are_several() -> None:
         choose_direction(data)
     with pytest.raises(ConfigError, match="--direction=de-en: this run translates en-de, en-fr;"):
         choose_direction(data, "de-en")
-    plain = DataConfig()
+    plain = DataConfig(src_language="en", tgt_language="de")
     assert choose_direction(plain) == choose_direction(plain, "en-de") == plain
     with pytest.raises(ConfigError, match="--direction=en-fr: this run translates en-de; name"):
         choose_direction(plain, "en-fr")
@@ -218,7 +220,12 @@ TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt"
             "data.src_column='0' and data.tgt_column='1' are the same in each of data.directions",
         ),
         (
-            {"source": "hf", "hf_files": ("train=a.tsv",), "src_column": "de"},
+            {
+                "source": "hf",
+                "hf_files": ("train=a.tsv",),
+                "src_column": "de",
+                "tgt_language": "de",
+            },
             "data.src_column='de' and data.tgt_column='' both mean the column 'de'",
         ),
         (

@@ -47,7 +47,7 @@ def test_rows_are_copied_once_and_again_when_a_file_changes(
     path = write_bytes(tmp_path / "a.tsv", to_tsv([("a", "b")]))
     assert [*open_train(tmp_path, path)] == [("a", "b")]
     with monkeypatch.context() as patch:
-        patch.setattr("datasets.load_dataset", None)
+        patch.setattr("t2t.data.hugging_face.read_sides", None)
         assert [*open_train(tmp_path, path)] == [("a", "b")]
     write_bytes(path, to_tsv([("a", "b"), ("c", "d")]))
     assert [*open_train(tmp_path, path)] == [("a", "b"), ("c", "d")]
@@ -115,7 +115,7 @@ def hub(tmp_path: Path) -> DataConfig:
     for split, count in (("train", 3), ("test", 2)):
         rows = [{"translation": {"en": f"{split} {n}", "de": f"d {n}"}} for n in range(count)]
         write_bytes(folder / f"{split}.jsonl", to_json(rows))
-    return DataConfig("hf", hf_name=str(folder), cache_directory=str(tmp_path / "cache"))
+    return make_config(tmp_path, hf_name=str(folder))
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -148,9 +148,9 @@ def test_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_missing_package_names_its_requirements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS))
+    path = write_bytes(tmp_path / "a.parquet", b"PAR1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"needs the package datasets; .*requirements-hf\.txt"):
+    with pytest.raises(DataError, match=r"need the package datasets; .*requirements-hf\.txt"):
         open_train(tmp_path, path)
 
 
@@ -173,8 +173,9 @@ def test_large_files_are_prepared_before_training(
     ],
 )
 def test_config_names_a_data_set_or_files(fields: dict[str, Any], message: str) -> None:
+    data = DataConfig("hf", src_language="en", tgt_language="de", **fields)
     with pytest.raises(ConfigError, match=message):
-        validate(Config(data=dataclasses.replace(DataConfig("hf"), **fields)))
+        validate(Config(data=data))
 
 
 def test_killed_copy_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:

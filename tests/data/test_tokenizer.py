@@ -155,6 +155,18 @@ def test_separate_vocabularies_see_their_own_language(tmp_path: Path) -> None:
     assert not any(map(vocabulary.tgt.is_byte, vocabulary.tgt.encode(["ü"])[0]))
 
 
+def test_weights_say_how_often_the_vocabulary_reads_a_pair(tmp_path: Path) -> None:
+    first, second = ListCorpus("a", PAIRS[:7]), ListCorpus("b", PAIRS[7:])
+    weighted = train_vocabulary([first, second], CONFIG, tmp_path, weights=(3.0, 0.5))
+    pairs = [pair for pair in PAIRS[:7] for _ in range(3)] + PAIRS[7::2]
+    repeated = [*train_vocabulary([ListCorpus("c", pairs)], CONFIG, tmp_path).src.list_pieces()]
+    assert [*weighted.src.list_pieces()] == repeated
+    plain = train_vocabulary([first, second], CONFIG, tmp_path)
+    assert plain.fingerprint() != weighted.fingerprint()
+    once = train_vocabulary([first, second], CONFIG, tmp_path, weights=(1.0, 1.0))
+    assert plain.fingerprint() == once.fingerprint()
+
+
 def test_large_corpora_are_sampled_evenly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

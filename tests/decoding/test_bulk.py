@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
 from t2t.decoding.bulk import Part, find_inputs, translate_files
 from t2t.storage.atomic_files import write_file
+from t2t.storage.open_text import open_text, pack
 
 LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
 
@@ -284,6 +286,26 @@ def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"out/a\.txt exists, and is no translation of --input"):
         run(tmp_path)
     assert (tmp_path / "out" / "a.txt").read_text() == "of value"
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zst", ".GZ"])
+def test_packed_files_are_unpacked_and_packed_again(
+    tmp_path: Path, expected: dict[str, bytes], suffix: str
+) -> None:
+    name = f"a.txt{suffix}"
+    (tmp_path / name).write_bytes(pack(b"".join(LINES), suffix))
+    run(tmp_path)
+    with open_text(tmp_path / "out" / name) as file:
+        assert file.read() == expected["a.txt"]
+
+
+def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(ConfigError, match=r"pipe\.txt is a pipe .* or use standard input"):
+        find_inputs([str(tmp_path / "pipe.txt")], tmp_path / "out")
+    (tmp_path / "b.txt").write_bytes("Hund\n".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"):
+        run(tmp_path)
 
 
 def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:

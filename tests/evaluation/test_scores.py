@@ -13,6 +13,7 @@ import pytest
 from t2t.config.measures import MEASURES
 from t2t.evaluation.scores import (
     MeasureError,
+    have_spaces,
     make_measure,
     score_bleu,
     score_corpus,
@@ -249,3 +250,33 @@ def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
     score = make_measure("chrf", "de").score(["e a", "", "e e e", ""], ["a b c"] * 4, 1000)
     assert score.interval is not None
     assert score.interval[0] < score.value < score.interval[1]
+
+
+@pytest.mark.parametrize("language", ["zho", "zho_Hans", "cmn", "yue", "zh_TW", "ZH"])
+def test_chinese_has_its_tokeniser_whatever_form_the_code_has(language: str) -> None:
+    score = make_measure("bleu", language).score(["这是一只小狗。"], ["这是一只小猫。"])
+    assert "tok:zh" in score.definition
+    assert score.value > 50
+
+
+@pytest.mark.parametrize("language", ["deu", "de-DE", "DE"])
+def test_german_compounds_are_split_whatever_form_the_code_has(language: str) -> None:
+    texts = ["ein rot-weißes Haus"], ["ein rot-gelbes Haus"]
+    scores = [make_measure("bleu_paper", each).score(*texts) for each in (language, "de")]
+    assert scores[0] == scores[1]
+    assert "compounds split" in scores[0].definition
+
+
+def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert have_spaces("", ["Ein Hund bellt."])
+    assert not have_spaces("zho", ["这是一只小狗。"])
+    assert not caplog.records
+    assert have_spaces("german", ["Ein Hund bellt."])
+    assert "german is no language code" in caplog.messages.pop()
+    caplog.clear()
+    for language, remedy in {"": "--tgt_language", "de": "--tgt_language", "tha": "chrf"}.items():
+        assert not have_spaces(language, ["ภาษาไทยไม่มีช่องว่าง"])
+        assert remedy in caplog.messages.pop()
+        caplog.clear()

@@ -84,6 +84,7 @@ ACTIONS = {
     "SIGTERM in a callback": collect,
     "SIGTERM in an import": replace,
     "thread": complain,
+    "words": lambda: print("Bär 熊…") or fail(DataError("Bär 熊")),
 }
 
 def main():
@@ -119,7 +120,7 @@ def get_config(kind=""):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "program.py").write_text(PROGRAM)
+    (folder / "program.py").write_text(PROGRAM, "utf-8")
     (folder / "recipe.py").write_text(RECIPE)
     return folder
 
@@ -141,6 +142,18 @@ def call_python(folder: Path, *arguments: str) -> tuple[int, str, str]:
         timeout=60,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_output_is_utf8_in_every_locale(folder: Path, encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "program.py", "--config=recipe.py", "--workdir=words"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+    assert done.stdout.decode() == "Bär 熊…\n"
+    assert done.stderr.decode().endswith("Bär 熊\n")
 
 
 def test_flags_reach_the_program(folder: Path) -> None:

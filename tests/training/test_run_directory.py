@@ -162,6 +162,29 @@ def test_files_of_the_training_text_may_move(run: Path) -> None:
         open_again(run, moved)
 
 
+def test_languages_of_text_serve_measures_and_may_change(run: Path) -> None:
+    files = {"source": "text", "train_src": ("a",), "train_tgt": ("b",)}
+    save_config(change(data={"tgt_language": "de", **files}), run / "config.json")
+    for language in ("", "zho_Hans"):
+        open_again(run, change(data={"tgt_language": language, **files}))
+    write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
+    save_config(change(data={"tgt_language": "zho_Hans", **files}), run / "config.json")
+    with pytest.raises(RunError, match=r"data\.tgt_language: 'zho_Hans' -> ''"):
+        open_again(run, change(data=files))
+
+
+def test_languages_that_a_source_knows_need_no_name(run: Path) -> None:
+    for languages in ({"src_language": "en", "tgt_language": "de"}, {}):
+        config = change(data={"source": "multi30k", **languages})
+        if languages:
+            save_config(config, run / "config.json")
+        open_again(run, config)
+    with pytest.raises(RunError, match=r"data\.tgt_language: 'de' -> 'fr'"):
+        open_again(
+            run, change(data={"source": "multi30k", "src_language": "en", "tgt_language": "fr"})
+        )
+
+
 @pytest.mark.parametrize("decays", [(0.0, 0.9), (0.9, 0.0)])
 def test_moving_average_is_not_switched_on_or_off(run: Path, decays: tuple[float, float]) -> None:
     before, after = (change(training={"ema_decay": decay}) for decay in decays)

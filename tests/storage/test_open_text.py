@@ -1,0 +1,82 @@
+"""What a file of text is, by its first bytes."""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.storage.open_text import (
+    TextError,
+    check_regular,
+    describe_bad_bytes,
+    find_compression,
+    find_encoding,
+    open_text,
+    pack,
+    unpack,
+)
+
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+TEXT = "".join(f"{os.urandom(20).hex()} ü\n" for _ in range(3000)).encode()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_packed_parts_are_read_one_after_the_other(suffix: str) -> None:
+    packed = pack(TEXT[:999], suffix) + pack(TEXT[999:], suffix)
+    assert [*unpack(io.BytesIO(packed), "x")] == TEXT.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_packed_text_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(pack(TEXT, suffix)[:-20])
+    with pytest.raises(TextError, match=r"text is not a complete .* fetch it"):  # noqa: SIM117
+        with open_text(path) as file:
+            file.read()
+
+
+def test_pipe_can_be_read_once() -> None:
+    read, write = os.pipe()
+    os.write(write, pack(b"a\nb\n", ".gz"))
+    os.close(write)
+    with pytest.raises(TextError, match="is a pipe"):
+        check_regular(Path(f"/dev/fd/{read}"))
+    with os.fdopen(read, "rb") as file:
+        assert unpack(file, "standard input").read() == b"a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE"),
+        ("utf-32", "UTF-32"), ("utf-32-le", "UTF-32LE"), ("utf-32-be", "UTF-32BE"),
+        ("utf-8", ""), ("utf-8-sig", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["Ein Hund läuft.\nHallo\n", "狗在 5 座山上爬山 hello\n"])
+def test_encodings_are_told_apart(encoding: str, name: str, text: str) -> None:
+    assert find_encoding(text.encode(encoding)) == name
+
+
+def test_words_are_no_packed_text() -> None:
+    assert find_compression(b"BZh9 is a word\n") == ""
+    assert [find_compression(pack(b"", suffix)) for suffix in (".bz2", ".xz")] == ["bzip2", "xz"]
+
+
+def test_a_nul_character_is_text() -> None:
+    assert find_encoding(b"a\0b and more\n") == find_encoding(b"") == find_encoding(b"a") == ""
+
+
+def test_bad_bytes_have_a_conversion() -> None:
+    assert "iconv -f ENCODING -t UTF-8" in describe_bad_bytes(b"sch\xf6n", 3)
+    assert "U+D800" in describe_bad_bytes(b"\xed\xa0\x80", 0)
+    assert "0xed is not UTF-8" in describe_bad_bytes(b"\xed", 0)
+
+
+def test_missing_package_of_zstd_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = pack(b"a\n", ".zst")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(TextError, match="pip install zstandard; or unpack it with zstd -d"):
+        unpack(io.BytesIO(packed), "a.zst")
