@@ -18,6 +18,7 @@ from t2t.data.corpus import Corpus, DataError, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions, list_tags, tag_sources
 from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.sentences import clean_sentence
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.text_tables import format_table
@@ -160,7 +161,7 @@ def _read_text(corpus: Corpus) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[st
     hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
     for index, pair in enumerate(corpus):
         for side, text in zip(SIDES, pair, strict=True):
-            words[side][index] = len(text.split())
+            words[side][index] = len(clean_sentence(text).split())
             hashes[side][index] = _hash_text(text)
         hashes["pair"][index] = _hash_text("\0".join(pair))
     return words, hashes

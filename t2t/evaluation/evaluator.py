@@ -18,6 +18,7 @@ from t2t.config.measures import MEASURES
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
@@ -240,7 +241,7 @@ class Evaluator:
     def _reference_scorer(self) -> ReferenceScorer:
         return ReferenceScorer(
             self.config, self._members, self._vocabulary, self._corpus, self._mesh,
-            self._translator.max_source_length,
+            find_limit(self.config, self._members.position_limit),
         )  # fmt: skip
 
     def _save(
@@ -270,7 +271,12 @@ class Evaluator:
             },
             "interval": INTERVAL_DEFINITION,
             "num_sentences": len(hypotheses),
+            # Sentences that were translated in pieces, and those whose translation was ended by the
+            # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+            "num_at_limit": sum(translation.at_limit for translation in translations),
+            "longest_piece": self._translator.max_source_length,  # sub-words with EOS
+            "splits_sentences": self._translator.splits_sentences,
             "backend": self._translator.describe(),
             **timing,
             **dataclasses.asdict(config.decoding),
