@@ -173,7 +173,7 @@ class Run:
         given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
         return texts, starts, self._find_translator(override(self.config, given))
 
-    def score(self, pairs: Iterable[Sequence[str]]) -> Float[np.ndarray, "n"]:
+    def score(self, pairs: Iterable[Iterable[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
 
         Computes in float32 under teacher forcing, like the program `t2t.evaluate`. A pair is scored
@@ -186,7 +186,7 @@ class Run:
         tokens = self.score_tokens(pairs)
         return np.array([np.sum(each, dtype=np.float64) for each in tokens])
 
-    def score_tokens(self, pairs: Iterable[Sequence[str]]) -> list[Float[np.ndarray, "T"]]:
+    def score_tokens(self, pairs: Iterable[Iterable[str]]) -> list[Float[np.ndarray, "T"]]:
         """Computes the log-probability of each sub-word of the targets, EOS included, in nats.
 
         Raises:
@@ -265,7 +265,7 @@ class Run:
         return array.astype(np.int32)
 
 
-def read_texts(name: str, texts: Iterable[str]) -> list[str]:
+def read_texts(name: str, texts: object) -> list[str]:
     """Returns the texts of an argument as a list.
 
     Raises:
@@ -280,7 +280,7 @@ def read_texts(name: str, texts: Iterable[str]) -> list[str]:
     return found
 
 
-def read_pairs(pairs: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
+def read_pairs(pairs: object) -> list[tuple[str, str]]:
     """Returns pairs (source, target) as a list; raises as `read_texts`."""
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
         raise DataError(f"pairs is {_describe(pairs)}; give a list of pairs (source, target)")
