@@ -86,6 +86,7 @@ class LineTranslator:
             "vocabulary": vocabulary.fingerprint(),
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
+            **self._translator.describe_pieces(),
             "n_best": options.n_best,
             "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),

@@ -264,7 +264,7 @@ class DecodingConfig:
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
     max_source_length: int = 0
-    # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 1% of
+    # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
     split_sentences: str = "auto"
     max_extra_length: int = 50  # an output has at most source length + this many sub-words

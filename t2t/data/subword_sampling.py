@@ -119,7 +119,7 @@ class Sampler(abc.ABC):
         for place, ids in zip(places.tolist(), sampled, strict=True):
             segmented[place] = ids
         unknown = np.flatnonzero(~is_known).tolist()
-        encoded = self._tokenizer.encode([words[number] for number in unknown])
+        encoded = self._tokenizer.encode_words([words[number] for number in unknown])
         ids_of = dict(zip(unknown, encoded, strict=True))
         for place in np.flatnonzero(~is_known[numbers]).tolist():
             segmented[place] = ids_of[int(numbers[place])][:-1]

@@ -90,8 +90,11 @@ class Tokenizer:
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, ending in EOS; an empty sentence is EOS alone."""
-        cleaned = [*map(clean_sentence, sentences)]
-        ids: list[list[int]] = self._processor.encode(cleaned, add_eos=True)
+        return self.encode_words([*map(clean_sentence, sentences)])
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Ids of each text as it is, ending in EOS, also if no character of it is visible."""
+        ids: list[list[int]] = self._processor.encode(list(words), add_eos=True)
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

@@ -34,7 +34,9 @@ from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
 
-SEVERAL = 0.01  # least share of training's lines with several sentences that are not split
+SEVERAL = (
+    0.1  # with this share of lines of several sentences in training, lines stay whole (`auto`)
+)
 
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 
@@ -255,6 +257,13 @@ class Translator:
             "version": jax.__version__,
             "compute_type": dtype,
             "products": policy.describe_products(),
+        }
+
+    def describe_pieces(self) -> dict[str, int | bool]:
+        """How lines are cut, as evaluations record it, with what `config` leaves to training."""
+        return {
+            "longest_piece": self.max_source_length,  # sub-words with EOS
+            "splits_sentences": self.splits_sentences,
         }
 
     def _cut(self, ids: list[int]) -> list[list[int]]:

@@ -184,6 +184,7 @@ class Evaluator:
             # Rounding depends on batch shapes and devices, and may decide between two hypotheses of
             # nearly equal probability, mostly in bfloat16.
             **dataclasses.asdict(config.decoding),
+            **self._translator.describe_pieces(),
             "devices": [device.device_kind for device in jax.devices()],
         }
         # Of fields that the version which wrote an evaluation did not have.
@@ -275,8 +276,7 @@ class Evaluator:
             # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),
             "num_at_limit": sum(translation.at_limit for translation in translations),
-            "longest_piece": self._translator.max_source_length,  # sub-words with EOS
-            "splits_sentences": self._translator.splits_sentences,
+            **self._translator.describe_pieces(),
             "backend": self._translator.describe(),
             **timing,
             **dataclasses.asdict(config.decoding),

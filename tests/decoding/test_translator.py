@@ -179,7 +179,7 @@ LINES = ["Dogs run. A girl climbs. Dogs run?", "Dogs run.", ""]
 
 @pytest.mark.parametrize(
     ("choice", "share", "pieces"),
-    [("auto", 0.0, 3), ("auto", 0.02, 1), ("auto", None, 1), ("yes", 0.5, 3), ("no", 0.0, 1)],
+    [("auto", 0.09, 3), ("auto", 0.1, 1), ("auto", None, 1), ("yes", 0.5, 3), ("no", 0.0, 1)],
 )
 def test_sentences_of_a_line_are_translated_singly_if_training_had_single_ones(
     vocabulary: Vocabulary,
