@@ -13,7 +13,7 @@ import pytest
 import t2t
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
-from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measures import MEASURES, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
@@ -41,6 +41,9 @@ def test_every_sentence_counts_in_its_order(evaluation: tuple[dict[str, Any], Pa
     hypotheses = path.with_suffix(".txt").read_text("utf-8").split("\n")
     assert len(hypotheses) == len(PAIRS) + 1
     assert result["num_sentences"] == len(PAIRS)
+    assert (result["num_cut"], result["splits_sentences"]) == (0, True)
+    assert 0 <= result["num_at_limit"] <= len(PAIRS)
+    assert result["longest_piece"] == DataConfig().max_length
     assert hypotheses[3] == ""  # the empty source
     assert all(hypotheses[i] for i in (0, 1, 2, 4))
 

@@ -117,6 +117,18 @@ def test_standard_input_has_the_lines_that_a_file_has(tmp_path: Path, text: str)
     assert [*decode_lines(io.BytesIO(text.encode()))] == file.read(0, len(file))
 
 
+def test_what_happened_to_long_lines_is_said_once(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = LineTranslator(ModelRequest((run,)))
+    lines = [b"Dogs climb. Two dogs run.\n", b"Dogs climb.\n", b"\xe2\x80\x8b\n", b"\t \n"]
+    found = [best for [best] in translate_lines(translator, iter(lines), read_ahead=1)]
+    assert [each.num_pieces for each in found] == [2, 1, 1, 1]
+    assert [bool(each.text) for each in found] == [True, True, False, False]
+    assert caplog.text.count("1 of 4 lines hold several sentences") == 1
+    assert caplog.text.count("lines hold several sentences") == 1
+
+
 def test_lists_carry_the_number_of_the_line_and_the_score() -> None:
     found = [Translation("Hunde klettern.", -0.5, -1.0, 4), Translation("Hunde", -1.25, -2.0, 2)]
     assert format_lines(7, found[:1], numbered=False, scored=False) == "Hunde klettern.\n"

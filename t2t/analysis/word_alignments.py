@@ -17,7 +17,7 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.translator import MAX_SOURCE_LENGTH
+from t2t.decoding.scoring import find_limit
 from t2t.model.build import describe_model, merge
 from t2t.model.interface import Params
 from t2t.model.transformer import Transformer
@@ -42,7 +42,8 @@ class WordAligner:
             raise ConfigError(f"--alignment_layer={layer} does not exist; use 1 to {depth}")
         self.layer = max(depth - 1, 1) if layer is None else layer
         self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
-        self._limit = min(MAX_SOURCE_LENGTH, model.position_limit or MAX_SOURCE_LENGTH)
+        self._limit = find_limit(config, model.position_limit)
+        self.num_too_long = 0  # pairs without links, of all calls
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         structure, _ = describe_model(model, *sizes)
 
@@ -63,6 +64,7 @@ class WordAligner:
         links: list[Links] = [set() for _ in pairs]
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         fits = [n for n, length in enumerate(lengths) if length <= self._limit]
+        self.num_too_long += len(pairs) - len(fits)
         batches = group_by_length([lengths[n] for n in fits], self._limit, self._batch_size)
         for length, rows, indices in batches:
             chosen = [fits[index] for index in indices]

@@ -71,6 +71,7 @@ class LineTranslator:
         self._translator = make_translator(
             options.backend, options.compute_type, config, vocabulary, members
         )
+        self._translator.logs_lengths = False  # `log_lengths` does it once for all lines
         self._restored, labels = restore_models(request, members)
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
@@ -85,6 +86,7 @@ class LineTranslator:
             "vocabulary": vocabulary.fingerprint(),
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
+            **self._translator.describe_pieces(),
             "n_best": options.n_best,
             "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),
@@ -96,6 +98,16 @@ class LineTranslator:
         for leaf in jax.tree.leaves(self._restored):
             digest.update(np.asarray(leaf).tobytes())
         return self._settings | {"parameters": digest.hexdigest()}
+
+    def log_lengths(self) -> None:
+        """Warns of the lines that were translated in pieces, reached a limit or failed."""
+        self._translator.length_report.log()
+        if self._aligner and self._aligner.num_too_long:
+            _log.warning(
+                "%d translations have no alignment: they or their sources are too long",
+                self._aligner.num_too_long,
+            )
+            self._aligner.num_too_long = 0
 
     @property
     def is_numbered(self) -> bool:
@@ -176,12 +188,15 @@ def translate_lines(
     """
     text, first = decode_lines(lines), 0
     starts = None if prefixes is None else decode_lines(prefixes)
-    while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
-        given = None if starts is None else list(itertools.islice(starts, len(chunk)))
-        if given is not None and len(given) < len(chunk):
-            raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
-        yield from translator.translate(chunk, given, first)
-        first += len(chunk)
+    try:
+        while chunk := list(itertools.islice(text, read_ahead or translator.chunk_size)):
+            given = None if starts is None else list(itertools.islice(starts, len(chunk)))
+            if given is not None and len(given) < len(chunk):
+                raise DataError(f"{first + len(given)} prefixes, but more lines; give one for each")
+            yield from translator.translate(chunk, given, first)
+            first += len(chunk)
+    finally:  # also if the reader of the translations stops early
+        translator.log_lengths()
     if starts is not None and next(starts, None) is not None:
         raise DataError(f"more prefixes than the {first} lines; give one for each line")
 
@@ -208,3 +223,4 @@ def translate_bulk(
 
     settings = translator.describe_settings() | {"scores": scored}
     translate_files(inputs, settings, translate, shard_lines, part)
+    translator.log_lengths()

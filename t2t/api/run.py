@@ -1,7 +1,7 @@
 """`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from t2t.config.files import override
 from t2t.data.batch import PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.decoding.scoring import DTYPE, PairScorer
+from t2t.decoding.scoring import DTYPE, PairScorer, warn_of_long_pairs
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
@@ -96,17 +96,19 @@ class Run:
 
     def translate(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         beam_size: int | None = None,
         alpha: float | None = None,
         *,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Iterable[str] | None = None,
         **decoding: float | str | None,
     ) -> list[str]:
         """Translates each sentence, like `t2t.translate`, whose --checkpoint is "best" by default.
 
         Args:
-            sentences: raw text.
+            sentences: raw text, in a list or anything that can be iterated over. White space at
+                both ends is no part of a sentence, and a line break within is a space. A sentence
+                without a visible character has an empty translation.
             beam_size: by default the config's; 1 is greedy search.
             alpha: exponent of the length penalty; by default the config's.
             prefixes: text with which each translation begins, "" for none.
@@ -115,10 +117,11 @@ class Run:
         Raises:
             ConfigError: a field of `config.decoding` is unknown or out of range, or a prefix is too
                 long.
-            DataError: `sentences` is a single string, or there are not as many prefixes.
+            DataError: `sentences` is a single string, an element is no text, or there are not as
+                many prefixes.
         """
         decoding |= {"beam_size": beam_size, "alpha": alpha}
-        translator = self._prepare(sentences, prefixes, decoding)
+        texts, starts, translator = self._prepare(sentences, prefixes, decoding)
         if (count := translator.config.num_samples) > 1 and translator.config.mbr == "none":
             raise ConfigError(
                 f"num_samples={count}, but one translation is returned; use translate_n_best, or "
@@ -126,20 +129,20 @@ class Run:
             )
         with jax.set_mesh(self._mesh):
             if translator.config.mbr == "none":
-                found = translator.translate_n_best(self._placed, sentences, 1, prefixes=prefixes)
+                found = translator.translate_n_best(self._placed, texts, 1, prefixes=starts)
                 return [best.text for best, *_ in found]
             language = self.config.data.tgt_language
             chosen = translate_by_utility(
-                translator, self._placed, sentences, language, prefixes=prefixes
+                translator, self._placed, texts, language, prefixes=starts
             )
         return [translation.text for translation in chosen]
 
     def translate_n_best(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         n_best: int,
         *,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Iterable[str] | None = None,
         **decoding: float | str | None,
     ) -> list[list[Translation]]:
         """Finds `n_best` translations of each sentence, best first, with scores and lengths.
@@ -147,52 +150,54 @@ class Run:
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
         other arguments and errors see `translate`; `mbr`, which chooses one, is refused.
         """
-        translator = self._prepare(sentences, prefixes, decoding)
+        texts, starts, translator = self._prepare(sentences, prefixes, decoding)
         if (mbr := translator.config.mbr) != "none":
             raise ConfigError(f"mbr={mbr!r} chooses one translation; use translate, or mbr='none'")
         with jax.set_mesh(self._mesh):
-            return translator.translate_n_best(self._placed, sentences, n_best, prefixes=prefixes)
+            return translator.translate_n_best(self._placed, texts, n_best, prefixes=starts)
 
     def _prepare(
         self,
-        sentences: Sequence[str],
-        prefixes: Sequence[str] | None,
+        sentences: Iterable[str],
+        prefixes: Iterable[str] | None,
         decoding: Mapping[str, float | str | None],
-    ) -> Translator:
-        """Checks the arguments of a translation, and returns the translator for these options."""
-        if isinstance(sentences, str):  # it would be treated as a list of characters
-            raise DataError(f"sentences is one string, {sentences[:40]!r}; give a list of them")
-        if prefixes is not None and len(prefixes) != len(sentences):
+    ) -> tuple[list[str], list[str] | None, Translator]:
+        """Checks the arguments of a translation; returns texts, prefixes and the translator."""
+        texts = read_texts("sentences", sentences)
+        starts = None if prefixes is None else read_texts("prefixes", prefixes)
+        if starts is not None and len(starts) != len(texts):
             raise DataError(
-                f"{len(prefixes)} prefixes for {len(sentences)} sentences; give one for each, or "
+                f"{len(starts)} prefixes for {len(texts)} sentences; give one for each, or "
                 '"" for none'
             )
         given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
-        return self._find_translator(override(self.config, given))
+        return texts, starts, self._find_translator(override(self.config, given))
 
-    def score(self, pairs: Sequence[Sequence[str]]) -> Float[np.ndarray, "n"]:
+    def score(self, pairs: Iterable[Iterable[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
 
-        Computes in float32 under teacher forcing, like the program `t2t.evaluate`.
+        Computes in float32 under teacher forcing, like the program `t2t.evaluate`. A pair is scored
+        whole, even if it is longer than those of training.
 
         Raises:
-            DataError: an element is not a pair, or a sentence has more sub-words than the model
-                has positions.
+            DataError: an element is not a pair of strings, or a sentence has more sub-words than
+                the model has positions.
         """
         tokens = self.score_tokens(pairs)
         return np.array([np.sum(each, dtype=np.float64) for each in tokens])
 
-    def score_tokens(self, pairs: Sequence[Sequence[str]]) -> list[Float[np.ndarray, "T"]]:
+    def score_tokens(self, pairs: Iterable[Iterable[str]]) -> list[Float[np.ndarray, "T"]]:
         """Computes the log-probability of each sub-word of the targets, EOS included, in nats.
 
         Raises:
             DataError: as in `score`.
         """
-        for pair in pairs:
-            if isinstance(pair, str) or len(pair) != 2:
-                raise DataError(f"{pair!r} is not a pair (source, target) of sentences")
-        src = self._encode(self.vocabulary.src, [src for src, _ in pairs])
-        tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in pairs])
+        texts = read_pairs(pairs)
+        src = self._encode(self.vocabulary.src, [src for src, _ in texts])
+        tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in texts])
+        longest = self.config.data.max_length
+        longer = sum(max(map(len, pair)) > longest for pair in zip(src, tgt, strict=True))
+        warn_of_long_pairs(longer, len(texts), longest)
         with jax.set_mesh(self._mesh):
             return self._scorer.score(self._placed, list(zip(src, tgt, strict=True)))
 
@@ -258,3 +263,58 @@ class Run:
                 f"0 to {tokenizer.vocab_size - 1}"
             )
         return array.astype(np.int32)
+
+
+def read_texts(name: str, texts: object) -> list[str]:
+    """Returns the texts of an argument as a list.
+
+    Raises:
+        DataError: it cannot be iterated over or is a single string, or an element is no text; the
+            message has the name of the argument and the element's index.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise DataError(f"{name} is {_describe(texts)}; give a list of strings")
+    found = list(texts)
+    for index, text in enumerate(found):
+        _check_text(f"{name}[{index}]", text)
+    return found
+
+
+def read_pairs(pairs: object) -> list[tuple[str, str]]:
+    """Returns pairs (source, target) as a list; raises as `read_texts`."""
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise DataError(f"pairs is {_describe(pairs)}; give a list of pairs (source, target)")
+    found = []
+    for index, pair in enumerate(pairs):
+        if isinstance(pair, str | bytes) or not isinstance(pair, Iterable):
+            sides = []
+        else:
+            sides = list(pair)
+        if len(sides) != 2:
+            raise DataError(
+                f"pairs[{index}] is {_describe(pair)}, not a pair (source, target) of sentences"
+            )
+        for side, text in enumerate(sides):
+            _check_text(f"pairs[{index}][{side}]", text)
+        found.append((sides[0], sides[1]))
+    return found
+
+
+def _check_text(place: str, text: object) -> None:
+    if not isinstance(text, str):
+        remedy = "decode it" if isinstance(text, bytes) else 'leave it out, or give ""'
+        raise DataError(f"{place} is {_describe(text)}, not a string; {remedy}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{place} holds the lone surrogate U+{ord(text[error.start]):04X} at character "
+            f"{error.start}, which is half of a character; decode the text again, for example with "
+            "errors='replace'"
+        ) from None
+
+
+def _describe(value: object) -> str:
+    """The type of a value and its beginning, for an error message."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -14,9 +14,8 @@ from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.n_best_list import read_list
-from t2t.decoding.scoring import PairScorer
+from t2t.decoding.scoring import PairScorer, find_limit, warn_of_long_pairs
 from t2t.decoding.translation import Translation, clean_line
-from t2t.decoding.translator import MAX_SOURCE_LENGTH
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.runtime.mesh import make_mesh
 
@@ -38,7 +37,9 @@ class TextScorer:
         config, self.vocabulary, members = describe_models(request, decoding)
         self.penalty = LengthPenalty(config.decoding.length_penalty, config.decoding.alpha)
         size = config.decoding.batch_size
-        self._scorer = PairScorer(members, self.vocabulary, size, MAX_SOURCE_LENGTH)
+        limit = find_limit(config, members.position_limit)
+        self._scorer = PairScorer(members, self.vocabulary, size, limit)
+        self._longest = config.data.max_length
         params, _ = restore_models(request, members)
         self._mesh = make_mesh(MeshConfig())
         with jax.set_mesh(self._mesh):
@@ -48,14 +49,20 @@ class TextScorer:
         self, pairs: Iterator[tuple[str, str]]
     ) -> Iterator[tuple[tuple[str, str], list[int], Scores]]:
         """Yields each pair with the target's ids and their log-probabilities."""
-        too_long = 0
+        total = too_long = longer = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
             src = self.vocabulary.src.encode([src for src, _ in chunk])
             tgt = self.vocabulary.tgt.encode([tgt for _, tgt in chunk])
             with jax.set_mesh(self._mesh):
                 scores = self._scorer.score(self._params, list(zip(src, tgt, strict=True)))
+            total += len(chunk)
             too_long += sum(bool(np.isnan(score).any()) for score in scores)
+            longer += sum(
+                self._longest < max(map(len, pair)) <= self._scorer.limit
+                for pair in zip(src, tgt, strict=True)
+            )
             yield from zip(chunk, tgt, scores, strict=True)
+        warn_of_long_pairs(longer, total, self._longest)
         if too_long:
             _log.warning(
                 "%d pairs have the score nan: a side exceeds %d sub-words with EOS, or the model's "

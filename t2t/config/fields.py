@@ -274,6 +274,13 @@ class DecodingConfig:
     # mean log P per sub-word if alpha is 1) | none (log P alone)
     length_penalty: str = "gnmt"
     min_length: int = 0  # least number of sub-words of an output, without EOS
+    # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
+    # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
+    # positions if they are fewer
+    max_source_length: int = 0
+    # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
+    # training's source lines hold several sentences); not with a forced prefix
+    split_sentences: str = "auto"
     max_extra_length: int = 50  # an output has at most source length + this many sub-words
     num_samples: int = 1  # strategy="sampling": samples per sentence
     temperature: float = 1.0  # strategy="sampling": divides the logits
@@ -298,7 +305,8 @@ class DecodingConfig:
         else:
             parts, names = [f"beam{self.beam_size}", f"alpha{self.alpha:g}"], ["length_penalty"]
         default = DecodingConfig()
-        for name in [*names, "min_length", "max_extra_length"]:
+        names += ["min_length", "max_source_length", "split_sentences", "max_extra_length"]
+        for name in names:
             if (value := getattr(self, name)) != getattr(default, name):
                 parts.append(f"{name}{value:g}" if isinstance(value, float) else f"{name}{value}")
         if self.mbr != "none":

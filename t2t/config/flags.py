@@ -99,6 +99,18 @@ def define_decoding() -> None:
     flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
     flags.DEFINE_integer("min_length", None, "Least number of sub-words of an output.")
     flags.DEFINE_integer(
+        "max_source_length",
+        None,
+        "Longer sources are translated in pieces of at most this many sub-words, EOS included. "
+        "Default: the config's, which is data.max_length if it is 0.",
+    )
+    flags.DEFINE_enum(
+        "split_sentences",
+        None,
+        CHOICES["decoding.split_sentences"],
+        "Translate each sentence of a line by itself; auto: if training had one a line.",
+    )
+    flags.DEFINE_integer(
         "max_extra_length", None, "An output has at most source length + this many sub-words."
     )
     flags.DEFINE_integer("num_samples", None, "With --strategy=sampling: samples per sentence.")

@@ -37,8 +37,8 @@ _POSITIVE = """
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
     training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha decoding.min_length decoding.top_k decoding.sampling_seed
-    data.packed_length data.temperature seed
+    checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
+    decoding.top_k decoding.sampling_seed data.packed_length data.temperature seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -202,6 +202,11 @@ def _decoding_problems(decoding: DecodingConfig) -> list[str]:
         for name in _SAMPLING_FIELDS
         if decoding.strategy == "beam" and getattr(decoding, name) != getattr(default, name)
     ]
+    if 0 < decoding.max_source_length < 3:
+        problems.append(
+            f"decoding.max_source_length={decoding.max_source_length} leaves no room for a sub-word"
+            " between a tag and EOS; raise it to 3 or more, or set 0 for data.max_length"
+        )
     if decoding.min_length > decoding.max_extra_length:
         problems.append(
             f"decoding.min_length={decoding.min_length} is more than decoding.max_extra_length="
@@ -244,6 +249,7 @@ def _combination_problems(config: Config) -> list[str]:
         ("data.max_length", data.max_length),
         ("data.packed_length", data.packed_length),
         ("decoding.min_length + EOS", config.decoding.min_length + 1),
+        ("decoding.max_source_length", config.decoding.max_source_length),
     ):
         if model.position_limit is not None and model.position_limit < length:
             problems.append(

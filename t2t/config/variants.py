@@ -37,6 +37,7 @@ CHOICES = {
     "decoding.strategy": ("beam", "sampling"),
     "decoding.mbr": ("none", "chrf", "bleu"),
     "decoding.length_penalty": ("gnmt", "length", "none"),
+    "decoding.split_sentences": ("auto", "yes", "no"),
 }
 
 # Fields that accept registered variants, with the signature that the function must have.

@@ -21,6 +21,7 @@ from t2t.data.corpus import Corpus, DataError, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions, list_tags, tag_sources
 from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.sentences import clean_sentence
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.text_tables import format_table
@@ -191,7 +192,7 @@ def _read_text(
     )
     for index, pair in enumerate(corpus):
         for side, text in zip(SIDES, pair, strict=True):
-            words[side][index] = len(text.split())
+            words[side][index] = len(clean_sentence(text).split())
             hashes[side][index] = _hash_text(text)
             found.counts[side].update(text)
             found.not_nfc[side] += not unicodedata.is_normalized("NFC", text)

@@ -9,6 +9,7 @@ Sentences are segmented word by word, since no sub-word spans two words.
 """
 
 import abc
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -46,7 +47,7 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
             stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
             tag = side == "src" and bool(data.directions)  # one more sub-word
             sides[side] = SampledTokenizer(plain, make_sampler, stream, data.max_length - tag)
-    return Vocabulary(**sides)
+    return dataclasses.replace(vocabulary, **sides)
 
 
 class SampledTokenizer(Tokenizer):
@@ -119,7 +120,7 @@ class Sampler(abc.ABC):
         for place, ids in zip(places.tolist(), sampled, strict=True):
             segmented[place] = ids
         unknown = np.flatnonzero(~is_known).tolist()
-        encoded = self._tokenizer.encode([words[number] for number in unknown])
+        encoded = self._tokenizer.encode_words([words[number] for number in unknown])
         ids_of = dict(zip(unknown, encoded, strict=True))
         for place in np.flatnonzero(~is_known[numbers]).tolist():
             segmented[place] = ids_of[int(numbers[place])][:-1]

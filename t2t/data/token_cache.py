@@ -20,7 +20,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
 SHARD = 1 << 20  # pairs
-_FORMAT = 1  # increase it when the layout of the files or the tokenisation changes
+_FORMAT = 2  # increase it when the layout of the files or the tokenisation changes
 
 
 class TokenizedCorpus:

@@ -2,8 +2,9 @@
 
 Text is not normalised ("identity", instead of SentencePiece's default "nmt_nfkc"): NFKC turns "½"
 into "1/2" and "…" into "...", so a model trained on such targets could never produce the text of
-the references. Only spaces change: leading, trailing and repeated spaces are dropped, and "▁"
-(U+2581), SentencePiece's own symbol for a space, becomes a space. With `tokenizer.lowercase` the
+the references. Only spaces change: white space at both ends and repeated spaces are dropped, line
+breaks and "▁" (U+2581), SentencePiece's own symbol for a space, become spaces, and a sentence
+without a visible character is empty (`sentences`). With `tokenizer.lowercase` the
 model file itself holds the rules that lower-case text, so every reader of the file applies them.
 """
 
@@ -11,6 +12,7 @@ import dataclasses
 import hashlib
 import io
 import itertools
+import json
 import logging
 import math
 import re
@@ -24,12 +26,15 @@ import sentencepiece
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus, Pair
+from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import describe_error
 
 SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
+_SAMPLED_LINES, _BLOCK = 20_000, 100  # lines whose sentences are counted, and those read together
 _FILES = {"joint.model", "src.model", "tgt.model"}
+_LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -85,7 +90,11 @@ class Tokenizer:
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, ending in EOS; an empty sentence is EOS alone."""
-        ids: list[list[int]] = self._processor.encode(list(sentences), add_eos=True)
+        return self.encode_words([*map(clean_sentence, sentences)])
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Ids of each text as it is, ending in EOS, also if no character of it is visible."""
+        ids: list[list[int]] = self._processor.encode(list(words), add_eos=True)
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -94,7 +103,7 @@ class Tokenizer:
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
-        normalized: list[str] = self._processor.normalize(list(sentences))
+        normalized: list[str] = self._processor.normalize([*map(clean_sentence, sentences)])
         return [[*filter(None, text.split(SPACE))] for text in normalized]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -126,10 +135,15 @@ def _strip_special(row: Sequence[int]) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of a run; a shared one is the same object in both fields."""
+    """The tokenizers of a run; a shared one is the same object in both fields.
+
+    `several_sentences` is the share of training's source lines that hold several sentences; None if
+    it is not known, as in runs of earlier versions.
+    """
 
     src: Tokenizer
     tgt: Tokenizer
+    several_sentences: float | None = None
 
     @property
     def shared(self) -> bool:
@@ -142,16 +156,17 @@ class Vocabulary:
         return hashlib.sha256(b"".join(side.identity for side in sides)).hexdigest()
 
     def save(self, directory: Path) -> None:
-        """Writes `joint.model`, or `src.model` and `tgt.model`, each file atomically.
+        """Writes `joint.model`, or `src.model` and `tgt.model`, and `lines.json`; atomically each.
 
         Raises:
             VocabularyError: The folder cannot be written.
         """
         with explain_write_errors(VocabularyError, directory):
             make_folder(directory)
-            for name, model in self._files():
-                write_file(directory / name, model)
-            for stale in _FILES - {name for name, _ in self._files()}:
+            files = self._files()
+            for name, content in files.items():
+                write_file(directory / name, content)
+            for stale in {*_FILES, _LINES} - files.keys():
                 (directory / stale).unlink(missing_ok=True)
 
     @classmethod
@@ -163,13 +178,14 @@ class Vocabulary:
         """
         if (joint := directory / "joint.model").exists():
             tokenizer = Tokenizer.load(joint)
-            return cls(tokenizer, tokenizer)
+            return cls(tokenizer, tokenizer, _read_share(directory / _LINES))
         if not cls.is_saved(directory):
             raise VocabularyError(
                 f"{directory} holds no vocabulary: neither joint.model, nor both of src.model and "
                 "tgt.model; is its parent a run directory?"
             )
-        return cls(Tokenizer.load(directory / "src.model"), Tokenizer.load(directory / "tgt.model"))
+        src, tgt = (Tokenizer.load(directory / f"{side}.model") for side in ("src", "tgt"))
+        return cls(src, tgt, _read_share(directory / _LINES))
 
     @staticmethod
     def is_saved(directory: Path) -> bool:
@@ -177,10 +193,32 @@ class Vocabulary:
         names = {path.name for path in directory.glob("*.model")}
         return "joint.model" in names or {"src.model", "tgt.model"} <= names
 
-    def _files(self) -> list[tuple[str, bytes]]:
+    def _files(self) -> dict[str, bytes]:
+        """The content of each file; models are last, since with them a vocabulary is complete."""
+        files = {}
+        if self.several_sentences is not None:
+            facts = {"several_sentences": self.several_sentences}
+            files[_LINES] = json.dumps(facts).encode() + b"\n"
         if self.shared:
-            return [("joint.model", self.src.model)]
-        return [("src.model", self.src.model), ("tgt.model", self.tgt.model)]
+            return {**files, "joint.model": self.src.model}
+        return {**files, "src.model": self.src.model, "tgt.model": self.tgt.model}
+
+
+def _read_share(path: Path) -> float | None:
+    """Reads `Vocabulary.several_sentences`; None if it was not saved.
+
+    Raises:
+        VocabularyError: the file is damaged.
+    """
+    try:
+        return float(json.loads(path.read_text())["several_sentences"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise VocabularyError(
+            f"{path} cannot be read: {describe_error(error)}; remove it, and lines are no longer "
+            "split into sentences unless decoding.split_sentences says so"
+        ) from None
 
 
 def train_vocabulary(
@@ -204,14 +242,27 @@ def train_vocabulary(
     def train(text: str, *sides: int) -> Tokenizer:
         return _train(text, _read_sides(corpora, weights, sides), config, tags)
 
+    share = _measure_several(corpora)
     if config.shared:
         joint = train("training text", 0, 1)
-        vocabulary = Vocabulary(joint, joint)
+        vocabulary = Vocabulary(joint, joint, share)
     else:
         src = train("training text's source side", 0)
-        vocabulary = Vocabulary(src, train("training text's target side", 1))
+        vocabulary = Vocabulary(src, train("training text's target side", 1), share)
     vocabulary.save(directory)
     return vocabulary
+
+
+def _measure_several(corpora: Sequence[Corpus]) -> float:
+    """Measures the share of source lines with several sentences on a sample of all corpora."""
+    stride = max(1, sum(map(len, corpora)) // _SAMPLED_LINES) * _BLOCK
+    lines = several = 0
+    for corpus in corpora:
+        for start in range(0, len(corpus), stride):
+            for src, _ in corpus.read(start, min(start + _BLOCK, len(corpus))):
+                lines += 1
+                several += len(split_sentences(src)) > 1
+    return several / max(lines, 1)
 
 
 def _read_sides(
@@ -221,7 +272,8 @@ def _read_sides(
     for pair in _read_pairs(corpora, weights or [1.0] * len(corpora)):
         for side in sides:
             # SentencePiece silently skips sentences with this character, its mark of unknown text.
-            yield pair[side].replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
+            text = clean_sentence(pair[side])
+            yield text.replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
 
 
 def _read_pairs(corpora: Sequence[Corpus], weights: Sequence[float]) -> Iterator[Pair]:

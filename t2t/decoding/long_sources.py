@@ -1,25 +1,15 @@
-"""Cuts sources that are too long for the model, at sentence ends or else between words."""
+"""Cuts sources that are longer than those of training: between sentences, clauses or words."""
 
 import codecs
 import itertools
 import re
 from collections.abc import Sequence
 
-# Unspaced characters: those of Chinese and Japanese, which put no spaces between words, and their
-# punctuation.
-_UNSPACED = "\u2e80-\u312f\u31f0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
-# Marks that end a sentence if a space follows: ASCII, Greek, Arabic, Indic, Ethiopic, Burmese and
-# Khmer.
-_END = ".!?;\u037e\u061b\u061f\u06d4\u0964\u0965\u1362\u104b\u17d4"
-_UNSPACED_END = "。！？；｡"  # noqa: RUF001  # end a sentence whatever follows
-_CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
-_SENTENCE_END = re.compile(
-    rf"[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
-    # Beside an unspaced character, ! ? ; need no space. A full stop does: numbers contain it, too.
-    rf"|(?<=[{_UNSPACED}])[!?;]+{_CLOSING}|[!?;]+{_CLOSING}(?=[{_UNSPACED}])"
-)
-_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
-_CLAUSE_MARKS = "、，：,:"  # noqa: RUF001
+from t2t.data.sentences import UNSPACED, find_sentence_ends
+
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
+_CLAUSE_MARKS = ",;:\u060c\u061b\u1363\u1364\u1365"  # with a space after them
+_UNSPACED_CLAUSE_MARKS = "、，；：､"  # noqa: RUF001
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -28,9 +18,10 @@ def cut(subwords: Sequence[str], size: int) -> list[range]:
 
     Possible cuts have these kinds, best first:
 
-    1. after the end of a sentence
-    2. before a space
-    3. after a comma or colon that follows an unspaced character (Chinese or Japanese)
+    1. after the end of a sentence (`find_sentence_ends`)
+    2. after the end of a clause: a comma, semicolon or colon before a space, or one that follows
+       an unspaced character (Chinese or Japanese)
+    3. before a space
     4. before a letter or digit, if an unspaced character is beside the cut
     5. between sub-words that are not bytes of one character
     6. anywhere
@@ -71,15 +62,18 @@ def _grade_cuts(subwords: Sequence[str]) -> list[int]:
         else:
             decoder.reset()
             text += subword.replace("▁", " ")
-    ends = {match.end() for match in _SENTENCE_END.finditer(text)}
+    ends = {*find_sentence_ends(text)}
 
     def grade(offset: int) -> int:
         before, after = text[offset - 1 : offset], text[offset : offset + 1]
         if offset in ends:
             return 5
-        if after.isspace():
+        follows_unspaced = bool(_UNSPACED_CHARACTER.match(text[offset - 2 : offset - 1]))
+        if before and before in _CLAUSE_MARKS and (after.isspace() or follows_unspaced):
             return 4
-        if before in _CLAUSE_MARKS and _UNSPACED_CHARACTER.match(text[offset - 2 : offset - 1]):
+        if before and before in _UNSPACED_CLAUSE_MARKS:
+            return 4
+        if after.isspace():
             return 3
         beside = any(map(_UNSPACED_CHARACTER.match, (before, after)))
         return 2 if beside and after.isalnum() else 1

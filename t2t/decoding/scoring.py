@@ -1,6 +1,7 @@
 """Scoring: log-probabilities of given translations under teacher forcing."""
 
 import functools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from t2t.config.fields import Config
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_batching import group_by_length
@@ -17,9 +19,28 @@ from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like, reshard, spec
 
+_log = logging.getLogger(__name__)
+
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices
+_MAX_LENGTH = 1024  # of a side in sub-words with EOS, unless training had longer ones
 _MAX_LOGITS = 2**26  # elements of a batch's logits: 256 MiB
 _LENGTH = 64  # padded length up to which batches have all their rows
+
+
+def find_limit(config: Config, position_limit: int | None) -> int:
+    """Returns the longest side of a pair that is scored, in sub-words with EOS."""
+    longest = max(_MAX_LENGTH, config.data.max_length)
+    return longest if position_limit is None else min(longest, position_limit)
+
+
+def warn_of_long_pairs(count: int, total: int, longest: int) -> None:
+    """Warns of pairs that are scored whole though training had none of their length."""
+    if count:
+        _log.warning(
+            "%d of %d pairs have a side of more than data.max_length=%d sub-words with EOS; they "
+            "are scored whole, though training had none as long",
+            count, total, longest,
+        )  # fmt: skip
 
 
 class PairScorer:

@@ -1,13 +1,17 @@
 """`Translation`, one result of a search, and how those of a sentence's pieces are joined."""
 
 import dataclasses
+import logging
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.long_sources import join_translations
+
+_log = logging.getLogger(__name__)
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and line separators
 
@@ -20,17 +24,20 @@ class Translation:
     score: float  # log_prob / length penalty, by which beam search ranks translations
     log_prob: float  # natural logarithm of the model's probability
     length: int  # sub-words, EOS included
-    num_pieces: int = 1  # number of pieces into which the sentence was cut for translation
+    num_pieces: int = 1  # number of pieces in which the source was translated
+    is_cut: bool = False  # a sentence of the source was longer than a piece may be
+    at_limit: bool = False  # a piece has as many sub-words as an output may have
     alignment: str | None = None  # links of words as "0-0 1-2", if they were asked for
 
 
 class Piece(NamedTuple):
-    """A sentence, or a part of a sentence that is too long for the model."""
+    """A line, a sentence of it, or a part of a sentence that is too long."""
 
     ids: list[int]  # ends in EOS; at most `max_source_length`
     prefix: Sequence[int] = ()  # the first tokens of its translations
     sentence: int = 0  # number of the sentence in the whole input
     number: int = 0  # of the piece in the sentence
+    is_cut: bool = False  # it is a part of a sentence that is too long
 
 
 def join_pieces(
@@ -47,8 +54,51 @@ def join_pieces(
         log_prob, length = sum(x.log_prob for x in ranked), sum(x.length for x in ranked)
         score = log_prob / float(penalty(length))
         text = join_translations([x.text for x in ranked])
-        joined.append(Translation(text, score, log_prob, length, len(ranked)))
+        is_cut, at_limit = any(x.is_cut for x in ranked), any(x.at_limit for x in ranked)
+        joined.append(Translation(text, score, log_prob, length, len(ranked), is_cut, at_limit))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
+
+
+class LengthReport:
+    """Counts the lines whose length had an effect on their translation, and those that failed."""
+
+    def __init__(self, max_source_length: int, max_extra_length: int):
+        """The limits of a piece and, beyond the piece's length, of its translation."""
+        self._max_source_length, self._max_extra_length = max_source_length, max_extra_length
+        self._counts = Counter[str]()
+
+    def add(self, translations: Iterable[Translation]) -> None:
+        """Counts lines by the best translation of each."""
+        for best in translations:
+            self._counts["lines"] += 1
+            self._counts["cut"] += best.is_cut
+            self._counts["split"] += best.num_pieces > 1 and not best.is_cut
+            self._counts["at_limit"] += best.at_limit
+            self._counts["failed"] += best.score == -math.inf
+
+    def log(self) -> None:
+        """Logs a warning for each kind of line that occurred, and begins to count anew."""
+        counts, self._counts = self._counts, Counter()
+        for kind, effect in (
+            (
+                "cut",
+                f"have more than {self._max_source_length} sub-words with EOS "
+                "(decoding.max_source_length) and were translated in pieces",
+            ),
+            (
+                "split",
+                "hold several sentences, each of which was translated by itself "
+                "(decoding.split_sentences)",
+            ),
+            (
+                "at_limit",
+                "have a translation that may be incomplete: it has as many sub-words as it may "
+                f"have, decoding.max_extra_length={self._max_extra_length} more than its source",
+            ),
+            ("failed", "have no translation: the model's output is not finite"),
+        ):
+            if counts[kind]:
+                _log.warning("%d of %d lines %s", counts[kind], counts["lines"], effect)
 
 
 def clean_line(text: str) -> str:

@@ -1,10 +1,9 @@
 """Translates text: tokenises, groups by length, searches, detokenises and restores the order."""
 
 import copy
+import dataclasses
 import functools
 import itertools
-import logging
-import math
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -13,6 +12,7 @@ import tqdm
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID, pad_sentences
+from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Hypotheses
 from t2t.decoding.constraints import Constraints
@@ -21,16 +21,22 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.long_sources import cut
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
-from t2t.decoding.translation import Piece, Translation, clean_line, join_pieces
+from t2t.decoding.translation import (
+    LengthReport,
+    Piece,
+    Translation,
+    clean_line,
+    join_pieces,
+)
 from t2t.model.build import check_params
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
 
-_log = logging.getLogger(__name__)
-
-MAX_SOURCE_LENGTH = 1024  # sub-words with EOS; a longer sentence is translated in pieces
+SEVERAL = (
+    0.1  # with this share of lines of several sentences in training, lines stay whole (`auto`)
+)
 
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 
@@ -38,13 +44,15 @@ _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 class Translator:
     """Translates sentences; compiles the search once per batch shape and stage.
 
-    A sentence that is too long for the model is cut into pieces, which are translated separately
-    and joined. `CTranslate2Translator` overrides `search`, `describe` and `compile_seconds`;
-    everything else is the same for both engines, JAX and CTranslate2.
+    A line is translated in pieces, which are joined, if it is longer than the sources of training
+    (`config.decoding.max_source_length`) or holds several sentences and those of training did not
+    (`config.decoding.split_sentences`). `length_report` counts such lines. `CTranslate2Translator`
+    overrides `search`, `describe` and `compile_seconds`; everything else is the same for both
+    engines, JAX and CTranslate2.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
-        """`config.model` and `vocabulary` are those of training; `members` form an ensemble."""
+        """`config` and `vocabulary` are those of training; `members` form an ensemble."""
         self.config = config.decoding
         self.vocabulary = vocabulary
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
@@ -53,7 +61,8 @@ class Translator:
         self.structure, self._expected = self._describe_model()
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
-        self.max_source_length = MAX_SOURCE_LENGTH  # of a source, in sub-words with EOS
+        # Of a piece, in sub-words with EOS.
+        self.max_source_length = config.decoding.max_source_length or config.data.max_length
         self._max_hypothesis_length = 2**30  # of a hypothesis, in sub-words with EOS
         if (longest := members.position_limit) is not None:
             if config.decoding.min_length + 1 > longest:
@@ -63,6 +72,14 @@ class Translator:
                 )
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
+        match config.decoding.split_sentences:
+            case "auto":
+                share = vocabulary.several_sentences
+                self.splits_sentences = share is not None and share < SEVERAL
+            case choice:
+                self.splits_sentences = choice == "yes"
+        self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
+        self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> "Translator":
         """This translator for another direction of the model, with the same compiled functions."""
@@ -88,8 +105,7 @@ class Translator:
         stages that these batches did not reach.
         """
         check_params(self._expected, params)
-        sources = self.vocabulary.src.encode(sentences)
-        pieces = [Piece(ids) for source in sources for ids in self._cut(source)]
+        pieces = [*itertools.chain.from_iterable(self._cut_all(sentences, None, 0))]
         by_shape: dict[tuple[int, int], list[int]] = {}
         for length, rows, indices in self._group([piece.ids for piece in pieces]):
             by_shape.setdefault((length, rows), indices)
@@ -108,9 +124,9 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, best first, or that many samples in order.
+        """The `n_best` translations of each line, best first, or that many samples in order.
 
-        A sentence may have fewer than `n_best`, but has at least one. The only translation of an
+        A line may have fewer than `n_best`, but has at least one. The only translation of an
         empty sentence is its prefix.
 
         Args:
@@ -140,7 +156,7 @@ class Translator:
         ]
         if self.config.strategy == "beam":  # pieces are joined by rank, which may change the order
             translations = [sorted(each, key=lambda x: -x.score) for each in translations]
-        self._warn(translations)
+        self._report([best for best, *_ in translations])
         return translations
 
     def translate_with_alphas(
@@ -159,18 +175,28 @@ class Translator:
             # A piece's list holds one translation for each penalty: the best by that penalty.
             best = [[ranked[number : number + 1] for ranked in each] for each in found]
             by_alpha.append([join_pieces(each, penalty) for each in best])
-        self._warn(by_alpha[0])
+        self._report([best for best, *_ in by_alpha[0]])
         return [[first for first, *_ in translations] for translations in by_alpha]
 
     def _cut_all(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
     ) -> list[list[Piece]]:
-        """The pieces of each sentence; a prefix belongs to the first piece."""
-        sources = self.vocabulary.src.encode(sentences)
-        given = self.vocabulary.tgt.encode(prefixes or [""] * len(sentences))
-        cut_sentences = []
-        for number, (ids, prefix) in enumerate(zip(sources, given, strict=True), start=first):
-            pieces = [Piece(part, (), number, n) for n, part in enumerate(self._cut(ids))]
+        """The pieces of each line; a prefix belongs to the first piece.
+
+        A line with a prefix is not split into sentences: the prefix may hold several of them.
+        """
+        texts = prefixes or [""] * len(sentences)
+        given = self.vocabulary.tgt.encode(texts)
+        parts = [
+            split_sentences(line) if self.splits_sentences and prefix == [EOS_ID] else [line]
+            for line, prefix in zip(sentences, given, strict=True)
+        ]
+        encoded = iter(self.vocabulary.src.encode([*itertools.chain.from_iterable(parts)]))
+        cut_lines = []
+        for number, (own, prefix) in enumerate(zip(parts, given, strict=True), start=first):
+            cuts = [self._cut(next(encoded)) for _ in own]
+            flat = [(ids, len(each) > 1) for each in cuts for ids in each]
+            pieces = [Piece(ids, (), number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
                 raise ConfigError(
                     f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
@@ -180,8 +206,8 @@ class Translator:
                 )
             if pieces:
                 pieces[0] = pieces[0]._replace(prefix=prefix[:-1])  # without EOS
-            cut_sentences.append(pieces)
-        return cut_sentences
+            cut_lines.append(pieces)
+        return cut_lines
 
     def _search_all(
         self,
@@ -194,8 +220,19 @@ class Translator:
         """The translations that `search` finds for each piece of each sentence."""
         check_params(self._expected, params)
         flat = [piece for parts in pieces for piece in parts]
-        found = iter(self.search(params, flat, n_best, penalties, progress))
+        searched = self.search(params, flat, n_best, penalties, progress)
+        found = map(self._mark, flat, searched)
         return [[next(found) for _ in parts] for parts in pieces]
+
+    def _mark(self, piece: Piece, translations: list[Translation]) -> list[Translation]:
+        """Marks the translations of a part of a sentence, and those that cannot be longer."""
+        limit = self._find_max_tokens(piece.ids)
+        return [
+            dataclasses.replace(each, is_cut=piece.is_cut, at_limit=each.length >= limit)
+            if piece.is_cut or each.length >= limit
+            else each
+            for each in translations
+        ]
 
     def _penalty(self, alpha: float) -> LengthPenalty:
         return LengthPenalty(self.config.length_penalty, alpha)
@@ -220,6 +257,13 @@ class Translator:
             "version": jax.__version__,
             "compute_type": dtype,
             "products": policy.describe_products(),
+        }
+
+    def describe_pieces(self) -> dict[str, int | bool]:
+        """How lines are cut, as evaluations record it, with what `config` leaves to training."""
+        return {
+            "longest_piece": self.max_source_length,  # sub-words with EOS
+            "splits_sentences": self.splits_sentences,
         }
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
@@ -316,15 +360,8 @@ class Translator:
         [text] = self.vocabulary.tgt.decode([ids])
         return clean_line(text)
 
-    def _warn(self, translations: list[list[Translation]]) -> None:
-        """Logs how many sentences were cut or could not be translated."""
-        if cut := sum(best.num_pieces > 1 for best, *_ in translations):
-            _log.warning(
-                "%d of %d sentences exceed %d sub-words with EOS; they are translated in pieces",
-                cut, len(translations), self.max_source_length,
-            )  # fmt: skip
-        if failed := sum(best.score == -math.inf for best, *_ in translations):
-            _log.warning(
-                "%d of %d sentences have no translation: the model's output is not finite",
-                failed, len(translations),
-            )  # fmt: skip
+    def _report(self, translations: Sequence[Translation]) -> None:
+        """Counts lines by the best translation of each, and logs the counts if it is to."""
+        self.length_report.add(translations)
+        if self.logs_lengths:
+            self.length_report.log()

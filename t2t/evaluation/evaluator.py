@@ -19,6 +19,7 @@ from t2t.config.measures import list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
+from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
@@ -211,6 +212,7 @@ class Evaluator:
             # Rounding depends on batch shapes and devices, and may decide between two hypotheses of
             # nearly equal probability, mostly in bfloat16.
             **dataclasses.asdict(config.decoding),
+            **self._translator.describe_pieces(),
             "devices": [device.device_kind for device in jax.devices()],
         }
         # Of fields that the version which wrote an evaluation did not have.
@@ -268,7 +270,7 @@ class Evaluator:
     def _reference_scorer(self) -> ReferenceScorer:
         return ReferenceScorer(
             self.config, self._members, self._vocabulary, self._corpus, self._mesh,
-            self._translator.max_source_length,
+            find_limit(self.config, self._members.position_limit),
         )  # fmt: skip
 
     def _save(
@@ -300,7 +302,11 @@ class Evaluator:
             },
             "interval": INTERVAL_DEFINITION,
             "num_sentences": len(hypotheses),
+            # Sentences that were translated in pieces, and those whose translation was ended by the
+            # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+            "num_at_limit": sum(translation.at_limit for translation in translations),
+            **self._translator.describe_pieces(),
             "backend": self._translator.describe(),
             **timing,
             **dataclasses.asdict(config.decoding),

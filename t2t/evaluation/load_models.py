@@ -53,7 +53,9 @@ class ModelRequest:
 class ModelDescription(NamedTuple):
     """Everything about the models of a request except their parameters."""
 
-    config: Config  # of the first run, with the languages of the direction
+    # Of the first run, with the languages of the direction. In an ensemble, sources are cut at the
+    # shortest data.max_length, unless decoding.max_source_length says where.
+    config: Config
     vocabulary: Vocabulary  # puts the direction's tag in front of sources
     members: Members
 
@@ -84,6 +86,10 @@ def describe_models(
             f"an ensemble needs models of the same data.directions, but their tags are {tags}"
         )
     config = dataclasses.replace(config, data=data[0])
+    shortest = min(each.max_length for each in data)
+    if shortest < config.data.max_length and not config.decoding.max_source_length:
+        search = dataclasses.replace(config.decoding, max_source_length=shortest)
+        config = dataclasses.replace(config, decoding=search)
     weights = request.weights or (1.0,) * len(folders)
     shares = tuple(weight / sum(weights) for weight in weights)
     models = tuple(each.model for each in configs)

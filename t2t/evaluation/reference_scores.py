@@ -13,7 +13,7 @@ from t2t.config.fields import Config
 from t2t.data.corpus import Corpus
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.scoring import PairScorer
+from t2t.decoding.scoring import PairScorer, warn_of_long_pairs
 from t2t.evaluation.scores import Score
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
@@ -39,7 +39,9 @@ class ReferenceScorer:
         self._num_pairs = len(corpus)
         with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             tokenized = tokenize_corpus(corpus, vocabulary, Path(folder), progress=False)
-        fits = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths) <= limit
+        lengths = np.maximum(tokenized.src_lengths, tokenized.tgt_lengths)
+        fits, longest = lengths <= limit, config.data.max_length
+        warn_of_long_pairs(int(((lengths > longest) & fits).sum()), len(corpus), longest)
         pairs = zip(corpus, fits, strict=True)
         self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
         self._num_skipped = int((~fits).sum())

@@ -1,7 +1,9 @@
 """`t2t.load` gives notebooks the results of the programs."""
 
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from numpy.typing import ArrayLike
 
 import t2t
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
-from t2t.api.run import Run
+from t2t.api.run import Run, read_pairs, read_texts
+from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
@@ -204,10 +207,87 @@ def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
 def test_values_out_of_range_are_refused(run: Run) -> None:
     with pytest.raises(ConfigError, match=r"decoding\.beam_size=0"):
         run.translate(["Dogs climb."], beam_size=0)
-    with pytest.raises(DataError, match="one string, 'Dogs climb'; give a list"):
-        run.translate("Dogs climb")
-    with pytest.raises(DataError, match=r"'A' is not a pair \(source, target\)"):
-        run.score(["A"])
+
+
+def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
+    src, tgt = (list(side) for side in zip(*PAIRS[:2], strict=True))
+    expected = run.score(PAIRS[:2])
+    assert len(expected) == 2
+    for pairs in (zip(src, tgt, strict=True), map(list, PAIRS[:2]), np.array(PAIRS[:2])):
+        np.testing.assert_array_equal(run.score(pairs), expected)
+    found = run.translate(src, prefixes=["", "Ein"])
+    # Lines as a file or a table has them: white space at the ends is no part of a sentence.
+    lines = (f"\ufeff\t{each}\u3000\r\n" for each in src)
+    assert run.translate(lines, prefixes=map(str, ["\n", "Ein\n"])) == found
+    np.testing.assert_array_equal(
+        run.score([(f" {s}\n", f"{t}\n") for s, t in PAIRS[:2]]), expected
+    )
+
+
+def test_a_sentence_without_a_visible_character_has_an_empty_translation(run: Run) -> None:
+    assert run.translate(["\t", "\u200b", "\xa0\u2800\n"]) == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("Dogs climb", " is str 'Dogs climb'; give a list"),
+        (None, " is NoneType None; give a list"),
+        (["Dogs", None], r"\[1\] is NoneType None, not a string; leave it out"),
+        ((math.nan,), r"\[0\] is float nan, not a string; leave it out"),
+        (["a", b"b"], r"\[1\] is bytes b'b', not a string; decode it"),
+        (["a", "b", "c \ud83d"], r"\[2\] holds the lone surrogate U\+D83D at character 2"),
+    ],
+)
+def test_an_element_that_is_no_text_is_named(sentences: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f"^sentences{message}"):
+        read_texts("sentences", sentences)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("AB", "pairs is str 'AB'; give a list"),
+        (None, "pairs is NoneType None; give a list"),
+        (["AB"], r"pairs\[0\] is str 'AB', not a pair \(source, target\)"),
+        ([("a", "b"), ("a",)], r"pairs\[1\] is tuple \('a',\), not a pair"),
+        ([("a", "b"), None], r"pairs\[1\] is NoneType None, not a pair"),
+        ([("a", "c"), ("b", None)], r"pairs\[1\]\[1\] is NoneType None, not a string"),
+        ([("\udc80", "b")], r"pairs\[0\]\[0\] holds the lone surrogate U\+DC80 at character 0"),
+    ],
+)
+def test_a_pair_that_is_no_pair_of_text_is_named(pairs: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_pairs(pairs)
+
+
+def test_every_function_that_takes_text_names_the_wrong_element(run: Run) -> None:
+    """Through iterators, into which the type checks of the tests do not look."""
+    wrong: list[Any] = ["a", None]
+    calls: list[Callable[[], object]] = [
+        lambda: run.translate(iter(wrong)),
+        lambda: run.translate_n_best(iter(wrong), 2),
+        lambda: run.translate(["a", "b"], prefixes=iter(wrong)),
+        lambda: run.score(zip(wrong, wrong, strict=True)),
+        lambda: run.score_tokens(zip(wrong, wrong, strict=True)),
+    ]
+    for call in calls:
+        with pytest.raises(DataError, match=r"\[1\].* is NoneType None"):
+            call()
+
+
+def test_pairs_longer_than_those_of_training_are_scored_whole_and_counted(
+    workdir: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    longest = run.config.data.max_length
+    long = ("Dogs climb. " * longest, "Hunde.")
+    [tokens] = run.score_tokens([long])
+    assert np.isfinite(tokens).all()
+    message = f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words"
+    assert message in caplog.text
+    caplog.clear()
+    [*_] = TextScorer(ModelRequest((workdir,))).score(iter([long]))
+    assert message in caplog.text
 
 
 def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data import tokenizer
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import ListCorpus
+from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS
 
@@ -46,12 +47,15 @@ def squeeze(text: str) -> str:
 @example("\ufeff \ufffd \ue000 \U0010ffff")
 @example("x" * 20_000)
 def test_any_text_survives_but_for_spaces(vocabulary: Vocabulary, text: str) -> None:
-    """Those at the ends and the second of two, that is; ▁ is SentencePiece's sign for a space."""
+    """Those at the ends and the second of two, that is; ▁ is SentencePiece's sign for a space.
+
+    Nothing is left of a text without a visible character.
+    """
     (ids,) = vocabulary.src.encode([text])
     assert ids.index(EOS_ID) == len(ids) - 1
     assert not {PAD_ID, BOS_ID, UNK_ID} & set(ids)
     (found,) = vocabulary.src.decode([ids])
-    assert squeeze(found) == squeeze(text)
+    assert squeeze(found) == squeeze(clean_sentence(text))
     assert found == squeeze(found) or "▁" in text
 
 
@@ -63,7 +67,7 @@ def test_any_ids_give_text_that_is_valid(vocabulary: Vocabulary, ids: list[int])
 
 
 def test_empty_sentence_is_its_end_mark(vocabulary: Vocabulary) -> None:
-    assert vocabulary.src.encode(["", " "]) == [[EOS_ID], [EOS_ID]]
+    assert vocabulary.src.encode(["", " ", "\t\u200b\u2800\n"]) == [[EOS_ID]] * 3
     assert vocabulary.src.encode([]) == []
     assert vocabulary.src.decode([[EOS_ID], []]) == ["", ""]
     assert vocabulary.src.decode([]) == []
@@ -114,7 +118,8 @@ def test_training_is_reproducible_and_saved(tmp_path: Path, kind: str, shared: b
     second = train_vocabulary([CORPUS], config, tmp_path / "second")
     assert first.shared == shared
     names = ["joint.model"] if shared else ["src.model", "tgt.model"]
-    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == names
+    names.append("lines.json")
+    assert {path.name for path in (tmp_path / "first").iterdir()} == {*names}
     for name in names:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
     loaded = Vocabulary.load(tmp_path / "first")
@@ -197,10 +202,21 @@ def test_too_small_a_vocabulary_names_the_field(tmp_path: Path, size: int) -> No
 
 
 def test_text_without_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot train on the training text"):
-        train_vocabulary([ListCorpus("blank", [("", " ")])], CONFIG, tmp_path)
-    with pytest.raises(ConfigError, match="the training text has only empty lines; name other"):
-        train_vocabulary([ListCorpus("empty", [("", "")])], CONFIG, tmp_path)
+    for blank in ("", " \u200b"):
+        with pytest.raises(ConfigError, match="the training text has only empty lines; name other"):
+            train_vocabulary([ListCorpus("empty", [("", blank)])], CONFIG, tmp_path)
+
+
+def test_vocabulary_knows_how_many_lines_of_its_text_hold_several_sentences(tmp_path: Path) -> None:
+    several = ListCorpus("several", [("The dog runs. It sleeps.", "x")] * 3)
+    known = train_vocabulary([CORPUS, several], CONFIG, tmp_path)
+    assert known.several_sentences == 3 / (len(CORPUS) + 3)
+    assert Vocabulary.load(tmp_path).several_sentences == known.several_sentences
+    (tmp_path / "lines.json").unlink()  # as in runs of earlier versions
+    assert Vocabulary.load(tmp_path).several_sentences is None
+    (tmp_path / "lines.json").write_text("{}")
+    with pytest.raises(VocabularyError, match=r"lines\.json .*remove it"):
+        Vocabulary.load(tmp_path)
 
 
 def test_sentence_with_the_mark_of_unknown_text_is_trained_on(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from t2t.config.fields import Config, DecodingConfig, ModelConfig, TokenizerConf
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
+from t2t.data.sentences import find_sentence_ends
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.long_sources import cut, join_translations
@@ -73,6 +74,11 @@ def test_each_piece_of_a_long_source_begins_with_the_tag(tmp_path: Path) -> None
         ("▁a ▁b . ▁c ▁d ▁e", 5, [" a b.", " c d e"]),  # behind a sentence
         ('▁a ! ▁b ? ) " ▁c ▁d', 7, [" a! b?)\"", " c d"]),  # the last of them, with what closes it
         ("▁a ▁b b b ▁c", 3, [" a", " bbb", " c"]),  # before a word
+        ("▁a , ▁b ▁c ▁d ▁e", 4, [" a,", " b c d e"]),  # behind a clause
+        ("▁a ; ▁b : ▁c ▁d", 5, [" a; b:", " c d"]),
+        ("▁a ▁3 , 5 ▁b ▁c", 5, [" a 3,5 b", " c"]),  # a comma without a blank ends nothing
+        ("▁Dr . ▁Who ▁came . ▁Yes", 5, [" Dr. Who came.", " Yes"]),
+        ("▁Dr . ▁Who ▁came ▁at", 4, [" Dr. Who came", " at"]),  # an abbreviation ends nothing
         ("▁a ▁3 . 5 ▁b", 4, [" a 3.5", " b"]),  # a stop without a blank ends nothing
         ("▁a ▁b b b b b ▁c", 3, [" a", " bbb", "bb c"]),  # a word that is too long
         ("▁你 好 。 我 们 走", 5, [" 你好。", "我们走"]),
@@ -122,21 +128,23 @@ def test_any_source_is_cut_into_parts_that_fit_and_join_to_it(
 
 
 def check_cut(pieces: list[str], part: range, size: int) -> None:
-    """Behind a sentence if the part holds the end of one, else between words if it can be."""
+    """Behind the last sentence that ends in reach, else behind a clause or between words."""
     window = range(part.start + 1, part.start + size + 1)
+    found = find_sentence_ends(read(pieces))
+    ends = [place for place in window if len(read(pieces[:place])) in found]
     words = [place for place in window if read(pieces[place:])[:1].isspace()]
-    ends = [place for place in words if read(pieces[:place])[-1] in ".!?;。"]
     if ends:
-        assert part.stop >= max(ends)
-    if part.stop not in words and words:
-        assert read(pieces[part.start : part.stop])[-1] in "!?;。！？；」"  # noqa: RUF001
+        assert part.stop == max(ends)
+    elif part.stop not in words and words:
+        assert read(pieces[part.start : part.stop])[-1] in ",;:，；"  # noqa: RUF001
 
 
 def test_engines_cut_alike(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelConfig(
         num_layers=1, d_model=16, d_ff=32, num_heads=2, position="learned", max_positions=12
     )
-    config = Config(model=model, decoding=DecodingConfig(max_extra_length=6))
+    decoding = DecodingConfig(max_extra_length=6, split_sentences="no")
+    config = Config(model=model, decoding=decoding)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     _, params = init_model(model, *sizes, jax.random.key(0))
     sentences = ["A girl climbs.", ENGLISH, CHINESE, ""]

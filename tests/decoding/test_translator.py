@@ -1,7 +1,6 @@
 """Sentences through the whole translator, with small random models."""
 
 import dataclasses
-import logging
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from t2t.decoding import length_batching
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.decoding.translation import Translation
+from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
 from t2t.model.build import init_model
 from t2t.model.interface import Params
@@ -144,7 +143,7 @@ def test_control_characters_in_the_output_become_spaces(
 def test_long_sentence_is_translated_in_pieces_and_reported(
     vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make_config()
+    config = make_config(split_sentences="no")
     config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
     params = make_params(config, vocabulary)
     translator = Translator(config, vocabulary)
@@ -155,9 +154,91 @@ def test_long_sentence_is_translated_in_pieces_and_reported(
     assert found[1].score == pytest.approx(
         found[1].log_prob / ((5 + found[1].length) / 6) ** config.decoding.alpha
     )
-    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "1 of 2 sentences exceed 12 sub-words with EOS; they are translated in pieces"
-    ]
+    assert [x.is_cut for x in found] == [False, True]
+    assert "1 of 2 lines have more than 12 sub-words" in caplog.text
+
+
+def make_echo(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lets the search return its source in upper case; the list receives what is searched for."""
+    searched: list[str] = []
+
+    def search(_: object, pieces: list[Piece], *__: object) -> list[list[Translation]]:
+        texts = translator.vocabulary.src.decode([piece.ids for piece in pieces])
+        searched.extend(texts)
+        return [
+            [Translation(text.upper(), -1.0, -1.0, len(piece.ids) + 50 * text.startswith("A"))]
+            for piece, text in zip(pieces, texts, strict=True)
+        ]
+
+    monkeypatch.setattr(translator, "search", search)
+    return searched
+
+
+LINES = ["Dogs run. A girl climbs. Dogs run?", "Dogs run.", ""]
+
+
+@pytest.mark.parametrize(
+    ("choice", "share", "pieces"),
+    [("auto", 0.09, 3), ("auto", 0.1, 1), ("auto", None, 1), ("yes", 0.5, 3), ("no", 0.0, 1)],
+)
+def test_sentences_of_a_line_are_translated_singly_if_training_had_single_ones(
+    vocabulary: Vocabulary,
+    params: Params,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: str,
+    share: float | None,
+    pieces: int,
+) -> None:
+    known = dataclasses.replace(vocabulary, several_sentences=share)
+    translator = Translator(make_config(split_sentences=choice), known)
+    searched = make_echo(translator, monkeypatch)
+    found = translator.translate(params, LINES)
+    assert [x.num_pieces for x in found] == [pieces, 1, 1]
+    assert [x.text for x in found] == [line.upper() for line in LINES]
+    assert len(searched) == pieces + 1
+    searched.clear()
+    translator.translate_n_best(params, LINES[:1], 1, prefixes=["Hunde"])
+    assert searched == LINES[:1]  # the prefix may hold several sentences
+
+
+def test_a_source_longer_than_those_of_training_is_cut_and_every_loss_is_counted_once(
+    vocabulary: Vocabulary,
+    params: Params,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = make_config(split_sentences="no")
+    [ids] = vocabulary.src.encode([LINES[0]])
+    config.data = dataclasses.replace(config.data, max_length=len(ids) - 1)
+    translator = Translator(config, vocabulary)
+    translator.logs_lengths = False
+    make_echo(translator, monkeypatch)
+    found = [*translator.translate(params, LINES), *translator.translate(params, LINES)]
+    assert [x.num_pieces for x in found] == [2, 1, 1] * 2
+    assert [x.is_cut for x in found] == [True, False, False] * 2
+    assert found[0].text == LINES[0].upper()
+    assert not caplog.records
+    translator.length_report.log()
+    translator.length_report.log()
+    messages = [record.message.split(" lines ")[0] for record in caplog.records]
+    assert messages == ["2 of 6"]
+    config.decoding.max_source_length = len(ids)
+    translator = Translator(config, vocabulary)
+    make_echo(translator, monkeypatch)
+    assert [x.num_pieces for x in translator.translate(params, LINES)] == [1, 1, 1]
+
+
+def test_a_translation_at_the_limit_of_its_length_is_counted(
+    vocabulary: Vocabulary,
+    params: Params,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    translator = Translator(make_config(max_extra_length=50), vocabulary)
+    make_echo(translator, monkeypatch)
+    found = translator.translate(params, ["A girl climbs.", "Dogs run."])
+    assert [x.at_limit for x in found] == [True, False]
+    assert "1 of 2 lines have a translation that may be incomplete" in caplog.text
 
 
 def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
@@ -228,4 +309,4 @@ def test_a_model_without_finite_output_is_reported(
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
     found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
     assert [x.text for x in found] == ["", ""]
-    assert "1 of 2 sentences have no translation" in caplog.text
+    assert "1 of 2 lines have no translation" in caplog.text

@@ -85,7 +85,7 @@ def test_sample_of_the_most_probable_token_is_greedy(
 
 
 def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabulary) -> None:
-    config = make_config(**SAMPLING)
+    config = make_config(**SAMPLING, split_sentences="no")
     config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
     translator = Translator(config, vocabulary)
     [[found]] = translator.translate_n_best(
