@@ -91,6 +91,7 @@ def main() -> int:
     models = program.read_models()
     workdir, *others = models.pop("workdirs")
     given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
+    given["measures"] = tuple(values["measures"] or ())
     given |= {name: values[name] for name in fields - given.keys()}
     given["split"] = given["split"] or ("validation" if selected else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
@@ -139,6 +140,12 @@ def define_flags() -> None:
         "file and a hash of both texts.",
     )
     flags.DEFINE_string("ref", "", "The reference translations of --src, line by line.")
+    flags.DEFINE_list(
+        "measures",
+        None,
+        f"The measures of the text, of {', '.join(MEASURES)}; default: all but ter, which takes "
+        "about ten times as long as all the others together.",
+    )
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
         "save_params", "", "Save the evaluated parameters as this new run directory (one process)."

@@ -14,8 +14,11 @@ from t2t.evaluation.saved_evaluations import (
 )
 from t2t.evaluation.scores import score_corpus
 
-SOURCES = [f"{'a ' * (3 * number)}dog ." for number in range(1, 25)]
-REFERENCES = [f"Der {'große ' * number}Hund {number} läuft am Strand ." for number in range(1, 25)]
+SIZES = [1 + number % 24 for number in range(48)]  # more sentences than an interval needs
+SOURCES = [f"{'a ' * (3 * size)}dog ." for size in SIZES]
+REFERENCES = [
+    f"Der {'große ' * size}Hund {number} läuft am Strand ." for number, size in enumerate(SIZES)
+]
 
 
 def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:
