@@ -143,8 +143,8 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "measures",
         None,
-        f"The measures of the text, of {', '.join(MEASURES)}; default: all but ter, which takes "
-        "about ten times as long as all the others together.",
+        f"The measures of the text, of {', '.join(MEASURES)}; default: all but ter, which may "
+        "take longer than all the others together.",
     )
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(

@@ -171,7 +171,7 @@ def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     for name, every in (("one", 8), ("two", 2)):
         save(tmp_path / name, spoil(every)[:9], **few)
     lines = report(tmp_path, "one", "two").splitlines()
-    assert lines[1] == "1 of the references are empty; nothing matches them"
+    assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
     assert any(line.startswith("No verdict on two: ") for line in lines)
     assert lines[-1] == "Fewer than 30 sentences have no interval."
     assert "[" not in "".join(lines)

@@ -107,8 +107,8 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     src, ref = tmp_path / "many.en", tmp_path / "many.de"
-    src.write_text("Dogs climb.\n" * 30)
-    ref.write_text("Hunde klettern.\n" * 28 + "\n \n", "utf-8")
+    src.write_text("Dogs climb.\n" * 30 + "\n")
+    ref.write_text("Hunde klettern.\n" * 28 + "\n \n\n", "utf-8")
     request = EvaluationRequest(
         run, src=str(src), ref=str(ref), measures=("ter", "chrf"), decoding={"beam_size": 1}
     )

@@ -90,8 +90,8 @@ def compare(
     number = len(test_set.references)
     definition = chosen.score(systems[0].hypotheses[0], test_set.references).definition
     lines = [f"{result['split']}, {number} sentences, {measure}: {definition}"]
-    if empty := count_empty(test_set.references):
-        lines.append(f"{empty} of the references are empty; nothing matches them")
+    if empty := count_empty(test_set.sources, test_set.references):
+        lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
             f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)

@@ -311,8 +311,10 @@ class Evaluator:
         scores = score_corpus(
             hypotheses, references, config.data.tgt_language, self._measures, with_intervals=True
         )
-        if empty := count_empty(references):
-            _log.warning("%d references are empty; nothing matches them", empty)
+        if empty := count_empty(sources, references):
+            _log.warning(
+                "%d references are empty, but not their sources; nothing matches them", empty
+            )
         workdir = self._request.workdir
         result = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},

@@ -109,9 +109,10 @@ def sacrebleu_score(metric: Metric) -> ScoreFunction:
     return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
 
 
-def count_empty(references: Sequence[str]) -> int:
-    """Returns how many references have no text; they lower a score or are ignored by it."""
-    return sum(not line.strip() for line in references)
+def count_empty(sources: Sequence[str], references: Sequence[str]) -> int:
+    """Returns how many references have no text though their source has; no translation matches."""
+    pairs = zip(sources, references, strict=True)
+    return sum(bool(src.strip()) and not tgt.strip() for src, tgt in pairs)
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:
