@@ -167,9 +167,9 @@ def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -
 
 
 def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
-    few = {"sources": SOURCES[:9], "references": ["", *REFERENCES[1:9]]}
+    sources, references = SOURCES[:9], ["", *REFERENCES[1:9]]
     for name, every in (("one", 8), ("two", 2)):
-        save(tmp_path / name, spoil(every)[:9], **few)
+        save(tmp_path / name, spoil(every)[:9], sources=sources, references=references)
     lines = report(tmp_path, "one", "two").splitlines()
     assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
     assert any(line.startswith("No verdict on two: ") for line in lines)

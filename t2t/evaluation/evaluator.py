@@ -316,7 +316,7 @@ class Evaluator:
                 "%d references are empty, but not their sources; nothing matches them", empty
             )
         workdir = self._request.workdir
-        result = {
+        result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
             "measures": {

@@ -91,10 +91,10 @@ class Measure:
             interval=interval,
         )
 
-    def _count(self, references: Sequence[str], hypotheses: Sequence[str]) -> Sequence[Any]:
+    def _count(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[list[Any]]:
         """sacreBLEU's counts for each sentence; the references are preprocessed already."""
         lines = [*map(self.preprocess, hypotheses)]
-        counts: Sequence[Any] = self.metric._extract_corpus_statistics(lines, [references])
+        counts: list[list[Any]] = self.metric._extract_corpus_statistics(lines, [references])
         return counts
 
 

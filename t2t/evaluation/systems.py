@@ -54,15 +54,8 @@ class System:
 
     @property
     def search(self) -> dict[str, Any]:
-        """The settings of the search, apart from its batches."""
-        result = self.evaluations[0].result
-        defaults = dataclasses.asdict(DecodingConfig())  # of versions without some of the fields
-        backend = identify_backend(result.get("backend", {}))
-        named = {"backend": backend["name"] or "jax"}
-        if named["backend"] != "jax":  # JAX's follows from device and config
-            named["compute_type"] = backend["compute_type"]
-        found = {name: result.get(name, value) for name, value in defaults.items()}
-        return {k: v for k, v in found.items() if k != "batch_size"} | named
+        """The settings of the search, apart from its batches; all seeds have the same."""
+        return find_search(self.evaluations[0])
 
     def is_same_model(self, other: "System") -> bool:
         """True if both are one run with equal parameters; False if it is not known."""
@@ -130,6 +123,16 @@ def check_seeds(
                 f"{operand}: the seeds were translated by different backends, {one} and {another}; "
                 "name the file of one evaluation of each"
             )
+        searches = find_search(first), find_search(other)
+        if named := [
+            f"{name} {value} and {searches[1].get(name)}"
+            for name, value in searches[0].items()
+            if value != searches[1].get(name)
+        ]:
+            raise EvaluationError(
+                f"{operand}: the seeds were translated by different searches, {', '.join(named)}; "
+                "name the file of one evaluation of each"
+            )
         if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is not another seed of {first.path}: it differs in "
@@ -143,6 +146,18 @@ def check_seeds(
             f"{operand}: the seeds are {', '.join(map(str, seeds))}; runs joined by commas need "
             "different seeds, since equal ones do not show the variance over seeds"
         )
+
+
+def find_search(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the settings of an evaluation's search, apart from its batches."""
+    result, defaults = evaluation.result, dataclasses.asdict(DecodingConfig())
+    backend = identify_backend(result.get("backend", {}))
+    named = {"backend": backend["name"] or "jax"}
+    if named["backend"] != "jax":  # JAX's number formats follow from device and config
+        named["compute_type"] = backend["compute_type"]
+    # Earlier versions lack some of the fields, and searched as the defaults do.
+    found = {name: result.get(name, value) for name, value in defaults.items()}
+    return {name: value for name, value in found.items() if name != "batch_size"} | named
 
 
 def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:

@@ -127,6 +127,9 @@ def test_seeds_are_evaluated_at_one_step_and_by_one_backend(first: Path, tmp_pat
     with pytest.raises(EvaluationError, match=r"100 and 90; .* other steps, .*=checkpoint$"):
         read_system(operand, "test", "")
     assert len(read_system(operand, "test", "", ["checkpoint"]).evaluations) == 2
+    save(tmp_path / "greedy", spoil(4), config={"seed": 1}, beam_size=1)
+    with pytest.raises(EvaluationError, match="by different searches, beam_size 4 and 1; name the"):
+        read_system(f"{first},{tmp_path}/greedy", "test", "")
     backend = {"name": "ctranslate2", "compute_type": "int8"}
     save(tmp_path / "int8", spoil(4), config={"seed": 1}, backend=backend)
     with pytest.raises(EvaluationError, match=r"translated by different backends, .*int8"):
@@ -157,9 +160,9 @@ def test_newest_evaluations_of_other_checkpoints_or_searches_are_refused(
     with pytest.raises(EvaluationError, match=r"beam_size: 4 and 1\. .* --checkpoint=best or"):
         check_alike(read(first, tmp_path / "greedy"))
     newest = first / "evaluations" / "test-100.json"
-    for named in (other, greedy):
-        systems = read(newest, named.path)
-        check_alike(systems)
+    check_alike(read(newest, other.path))
+    systems = read(newest, greedy.path)
+    check_alike(systems)
     assert list_circumstances(systems) == {"beam_size": ["4", "1"]}
     save(tmp_path / "longer", spoil(4), checkpoint="200")
     systems = read(first, tmp_path / "longer")

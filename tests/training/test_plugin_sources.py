@@ -40,13 +40,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_source_of_modules_and_packages_is_kept_as_it_can_be_imported(tmp_path: Path) -> None:
     save_plugins(tmp_path / "run", NAMES)
     copy_plugins(tmp_path / "run", tmp_path / "copy")
+    names = {"some_variants.py", "some_package/__init__.py", "some_package/parts.py"}
     for workdir in (tmp_path / "run", tmp_path / "copy"):
         kept = {
             path.relative_to(workdir / "plugins").as_posix(): path.read_bytes()
             for path in (workdir / "plugins").rglob("*.py")
         }
         assert kept == read_sources(NAMES)
-    assert set(kept) == {"some_variants.py", "some_package/__init__.py", "some_package/parts.py"}
+        assert set(kept) == names
 
 
 def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
