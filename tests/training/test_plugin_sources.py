@@ -9,6 +9,8 @@ import pytest
 from t2t.config.fields import Config
 from t2t.config.files import load_config, save_config
 from t2t.config.variants import import_plugins
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     ModelRequest,
@@ -16,7 +18,8 @@ from t2t.evaluation.load_models import (
     identify_code,
 )
 from t2t.training.plugin_sources import check_plugins, copy_plugins, read_sources, save_plugins
-from tests.tiny_run import make_run
+from t2t.training.provenance import record_start
+from tests.tiny_run import PAIRS, make_run
 
 NAMES = "some_variants", "some_package", "some_package.parts"
 
@@ -57,7 +60,8 @@ def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
     config = load_config(run / "config.json")
     config.plugins = ("some_variants",)
     save_config(config, run / "config.json")
-    save_plugins(run, config.plugins)
+    vocabulary = Vocabulary.load(run / "vocab")
+    record_start(run, config, vocabulary, {"train": [ListCorpus("toy", PAIRS)]}, step=0)
     request = ModelRequest((run,))
     describe_models(request)
     before = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
