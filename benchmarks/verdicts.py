@@ -23,8 +23,7 @@ import numpy as np
 import tqdm
 
 from benchmarks.contest import write
-from t2t.evaluation.scores import RESAMPLES
-from t2t.evaluation.significance import LEVEL, Statistics, judge, mean_nats
+from t2t.evaluation.significance import LEVEL, NATS, RESAMPLES, Statistics, judge, mean_nats
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now
 
@@ -48,7 +47,7 @@ def judge_pair(
     """Draws a pair of equal systems; returns whether the verdict says that they differ."""
     difficulty = random.normal(size=sentences)
     first, second = (draw_system(random, difficulty, runs, scatter) for runs in seeds)
-    judgement = judge({"first": first, "second": second}, mean_nats, higher_is_better=False)
+    judgement = judge({"first": first, "second": second}, mean_nats, NATS)
     return judgement.comparisons["second"].distinguishable
 
 

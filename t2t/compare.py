@@ -1,9 +1,10 @@
 """Tests whether scores differ: `python -m t2t.compare RUN_A RUN_B ... [--measure=bleu]`.
 
 Each operand is a system: the .json file of an evaluation, or a run directory, of which the newest
-evaluation of --split is used, or the one that --evaluation names. Join the seeds of one system by
-commas. Every system is compared with the first, on the saved hypotheses; nothing is translated
-again.
+evaluation of --split is used (of --checkpoint, if given), or the one that --evaluation names. Runs
+whose newest evaluations have another kind of checkpoint or another search are refused. Join the
+seeds of one system by commas. Every system is compared with the first, on the saved hypotheses;
+nothing is translated again.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,11 @@ def main(operands: Sequence[str]) -> None:
     values = flags.FLAGS
     plot = make_path(values.plot) if values.plot else None
     print(
-        compare(operands, values.measure, values.split, values.evaluation, plot, values.may_differ)
-    )
+        compare(
+            operands, values.measure, values.split, values.evaluation, plot, values.may_differ,
+            values.checkpoint,
+        )
+    )  # fmt: skip
     if plot:
         print(plot)
 
@@ -38,6 +42,11 @@ if __name__ == "__main__":
     flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
     flags.DEFINE_string(
         "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."
+    )
+    flags.DEFINE_string(
+        "checkpoint",
+        "",
+        "Use each run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema.",
     )
     flags.DEFINE_multi_string(
         "may_differ",

@@ -91,6 +91,7 @@ def main() -> int:
     models = program.read_models()
     workdir, *others = models.pop("workdirs")
     given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
+    given["measures"] = tuple(values["measures"])
     given |= {name: values[name] for name in fields - given.keys()}
     given["split"] = given["split"] or ("validation" if selected else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
@@ -144,6 +145,12 @@ def define_flags() -> None:
         "",
         "Language of the references, such as de, zh or zho_Hans, by which measures choose their "
         "tokenisers; default: that of the run (data.tgt_language).",
+    )
+    flags.DEFINE_list(
+        "measures",
+        ["default"],
+        f'The measures of the text, of {", ".join(MEASURES)}; "default" stands for all that mean '
+        "something for the run but ter, which may take longer than all the others together.",
     )
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(

@@ -11,7 +11,7 @@ import pytest
 from t2t.config.fields import ConfigError
 from t2t.evaluation.comparison import compare
 from t2t.evaluation.saved_evaluations import EvaluationError
-from tests.evaluation.saved_evaluations import save, spoil
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,16 @@ def report(runs: Path, *operands: str, measure: str = "bleu", plot: Path | None 
 def test_table_sentence_and_buckets_tell_systems_apart(runs: Path, tmp_path: Path) -> None:
     text = report(runs, "base-0", "one_head", "near", plot=tmp_path / "plot.svg")
     lines = text.splitlines()
-    assert lines[0].startswith("test, 24 sentences, bleu: nrefs:1|case:mixed|eff:no|tok:13a")
+    assert lines[0].startswith("test, 48 sentences, bleu: nrefs:1|case:mixed|eff:no|tok:13a")
     header = "system evaluation seeds bleu 95% over sentences 95% over seeds"
     assert lines[2].split() == header.split()
     assert lines[4].split()[:3] == ["base-0", "test-100", "1"]
-    assert "one_head: model.num_heads default -> 1" in lines
+    assert "one_head: model.num_heads 8 -> 1" in lines
     [one_head] = [line for line in lines if line.startswith("one_head is")]
-    assert one_head.startswith("one_head is worse than base-0: -")
-    assert "from 24 sentences)" in one_head
+    values = re.match(r"one_head is worse than base-0: (\S+) bleu against (\S+), (\S+) ", one_head)
+    assert values
+    assert float(values[1]) - float(values[2]) == pytest.approx(float(values[3]), abs=0.02)
+    assert "from 48 sentences)" in one_head
     [near] = [line for line in lines if line.startswith("near is")]
     assert near.startswith("near is not distinguishable from base-0: ")
     assert any(line.startswith("These 2 comparisons are judged together") for line in lines)
@@ -52,8 +54,8 @@ def test_table_sentence_and_buckets_tell_systems_apart(runs: Path, tmp_path: Pat
 
 def test_seeds_make_one_system(runs: Path) -> None:
     text = report(runs, "base-0,base-1", "one_head")
-    assert "one_head is worse than base-0 (and 1 more seed): -" in text
-    assert "from 2 and 1 seeds on these 24 sentences" in text
+    assert "one_head is worse than base-0 (and 1 more seed): " in text
+    assert "from 2 and 1 seeds on these 48 sentences" in text
     alone = report(runs, "base-0,base-1")
     assert re.search(r"^base-0 \(and 1 more seed\) +test-100 +2 ", alone, re.MULTILINE)
     assert "one run" not in alone
@@ -75,9 +77,9 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
         save(tmp_path / name, spoil(8), nats=nats)
     save(tmp_path / "third", spoil(8))
     text = report(tmp_path, "first", "second")
-    assert "second is not distinguishable from first: +0 bleu" in text
+    assert "second is not distinguishable from first: " in text
     assert "perplexity per sub-word: first 2.036, second 2.077" in text
-    assert "second is worse than first: +0.02 nats per sub-word" in text
+    assert "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.02 (" in text
     assert "a run was evaluated without it" in report(tmp_path, "first", "third")
 
 
@@ -96,7 +98,7 @@ def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None
 
 
 def test_fewer_errors_are_better(runs: Path) -> None:
-    assert "one_head is worse than base-0: +" in report(runs, "base-0", "one_head", measure="ter")
+    assert "one_head is worse than base-0: " in report(runs, "base-0", "one_head", measure="ter")
 
 
 def test_invalid_comparison_is_refused(runs: Path, tmp_path: Path) -> None:
@@ -125,10 +127,60 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert "--measure: <bleu|chrf|ter|" in call("--help")[1]
 
 
+def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> None:
+    for name, every in (("one", 8), ("two", 2)):
+        save(tmp_path / name, spoil(every), name="a", checkpoint="best-300", date="2026-01-01")
+        save(tmp_path / name, spoil(3), name="b", checkpoint="avg5-300", date="2026-01-02")
+    save(tmp_path / "two", spoil(3), name="c", checkpoint="200", date="2026-01-03")
+    places = [f"{tmp_path}/one", f"{tmp_path}/two"]
+
+    def choose(checkpoint: str, evaluation: str = "") -> str:
+        return compare(places, "bleu", "test", evaluation, None, (), checkpoint)
+
+    with pytest.raises(EvaluationError, match="differ in checkpoint: avg5-300 and 200"):
+        choose("")
+    assert re.search(r"/one +a .*\n.*/two +a ", choose("best"))
+    assert re.search(r"/one +b .*\n.*/two +b ", choose("avg:5"))
+    with pytest.raises(EvaluationError, match=r"one holds no evaluation of test at last; create .*"
+                       r" --checkpoint=last"):  # fmt: skip
+        choose("last")
+    with pytest.raises(ConfigError, match="--checkpoint and --evaluation both choose"):
+        choose("best", "a")
+
+
+def test_difference_in_the_evaluation_is_named_before_the_scores(tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path / name, spoil(3), beam_size=size, key={"code": name}).path
+        for name, size in (("one", 4), ("two", 1))
+    ]
+    lines = compare([*map(str, paths)], "bleu", "test", "", None).splitlines()
+    assert lines[1] == f"not alike, beam_size: 4 ({paths[0]}); 1 ({paths[1]})"
+    assert lines[2] == f"not alike, code: one ({paths[0]}); two ({paths[1]})"
+
+
+def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save(tmp_path / name, spoil(3), nats=0.7, parameters="abc")
+    text = report(tmp_path, "one", "two")
+    assert text.count("No verdict: two is the same model as one, with equal scores") == 2
+    assert "another seed" not in text
+
+
+def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
+    sources, references = SOURCES[:9], ["", *REFERENCES[1:9]]
+    for name, every in (("one", 8), ("two", 2)):
+        save(tmp_path / name, spoil(every)[:9], sources=sources, references=references)
+    lines = report(tmp_path, "one", "two").splitlines()
+    assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
+    assert any(line.startswith("No verdict on two: ") for line in lines)
+    assert lines[-1] == "Fewer than 30 sentences have no interval."
+    assert "[" not in "".join(lines)
+
+
 def test_lower_case_outputs_are_compared_without_case(tmp_path: Path) -> None:
     for name, every in (("one", 8), ("two", 2)):
         lines = [line.lower() for line in spoil(every)]
         save(tmp_path / name, lines, config={"tokenizer.lowercase": True})
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
-    assert text.startswith("test, 24 sentences, bleu_lowercase: nrefs:1|case:lc")
+    assert text.startswith("test, 48 sentences, bleu_lowercase: nrefs:1|case:lc")
     assert "is worse than" in text

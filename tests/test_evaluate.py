@@ -14,7 +14,7 @@ import t2t
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measures import MEASURES, list_measures
+from t2t.config.measures import list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
@@ -100,16 +100,34 @@ def test_every_score_has_its_definition_and_those_of_text_an_interval(
 ) -> None:
     result, _ = evaluation
     assert list(result["measures"]) == [
-        *list_measures("", spaces=True),
+        *(name for name in list_measures("", spaces=True) if name != "ter"),
         "perplexity",
         "perplexity_word",
     ]
-    for name, score in result["measures"].items():
+    for score in result["measures"].values():
         assert score["definition"]
-        if name in MEASURES:
-            low, high = score["interval"]
-            assert low <= high
-    assert result["interval"].startswith("95%, sacreBLEU's bootstrap over sentences")
+        assert score["interval"] is None, "five sentences are too few"
+    assert result["interval"].startswith("95%, percentiles of 1000 bootstrap resamples")
+
+
+def test_measures_are_chosen_and_enough_sentences_have_intervals(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    src, ref = tmp_path / "many.en", tmp_path / "many.de"
+    src.write_text("Dogs climb.\n" * 30 + "\n")
+    ref.write_text("Hunde klettern.\n" * 28 + "\n \n\n", "utf-8")
+    request = EvaluationRequest(
+        run, src=str(src), ref=str(ref), measures=("ter", "chrf"), decoding={"beam_size": 1}
+    )
+    result, path = evaluate(request)
+    assert list(result["measures"]) == ["ter", "chrf", "perplexity", "perplexity_word"]
+    low, high = result["measures"]["chrf"]["interval"]
+    assert 0 <= low <= result["measures"]["chrf"]["value"] <= high
+    assert "no 95% intervals" not in describe(result, path)
+    assert result["num_empty_references"] == 2
+    assert "2 references are empty" in caplog.text
+    with pytest.raises(ConfigError, match="--measures=comet is unknown; use some of bleu, chrf"):
+        evaluate(dataclasses.replace(request, measures=("bleu", "comet")))
 
 
 def test_perplexities_share_the_loss_and_count_sub_words_or_words(
@@ -147,7 +165,11 @@ def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) ->
     result, path = evaluation
     lines = describe(result, path).splitlines()
     assert lines[0].startswith("test, checkpoint best-200, beam 4, alpha 0.6: 5 sentences in ")
-    assert [line.split()[0] for line in lines[1:-1]] == list(result["measures"])
+    assert [line.split()[0] for line in lines[1:-3]] == list(result["measures"])
+    found = re.match(r"bleu: brevity penalty ([\d.]+), length ratio [\d.]+ \(\d+ tok", lines[-3])
+    assert found
+    assert f"BP = {found[1]} " in result["measures"]["bleu"]["detail"]
+    assert lines[-2].startswith("no 95% intervals: resamples of fewer than 30 sentences")
     assert lines[-1] == str(path)
 
 

@@ -93,6 +93,22 @@ def test_share_mixes_scores_and_another_direction_scores_the_source(
             assert translation.score == pytest.approx(expected, abs=1e-4)
 
 
+def test_concatenated_lists_are_joined_by_number(
+    run: Path, list_path: Path, tmp_path: Path
+) -> None:
+    lines = list_path.read_text("utf-8").splitlines(keepends=True)
+    both = tmp_path / "both"
+    both.write_text("".join([*lines[::2], *lines[1::2], *lines[:1]]), "utf-8")
+    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    expected, found = (
+        [*rerank(scorer, run / "in.txt", path, 1.0, reverse=False)] for path in (list_path, both)
+    )
+    assert [number for number, _ in found] == [1, 2, 3, 4]
+    assert [[each.text for each in own] for _, own in found] == [
+        [each.text for each in own] for _, own in expected
+    ]
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
     share: float, run: Path, list_path: Path, tmp_path: Path

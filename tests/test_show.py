@@ -80,17 +80,17 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert "validation/loss/en-de 3.25 at step 50" in lines
     assert "checkpoints 40, 50" in lines
     [evaluation] = [line for line in lines if line.startswith("test-100: ")]
-    assert evaluation.endswith("checkpoint 100, test, 24 sentences, beam 4, alpha 0.6, "
+    assert evaluation.endswith("checkpoint 100, test, 48 sentences, beam 4, alpha 0.6, "
                                "2026-01-01T00:00:00Z")  # fmt: skip
-    [score] = [line for line in lines if line.startswith("ter ")]
-    assert score.split()[-1].startswith("nrefs:1|case:lc|tok:tercom")
+    [score] = [line for line in lines if line.startswith("chrf ")]
+    assert score.split()[-1].startswith("nrefs:1|case:mixed|eff:yes")
 
 
 def test_search_of_an_evaluation_is_named(run: Path) -> None:
     save(run, spoil(3), name="test-sampled", strategy="sampling", temperature=0.8, mbr="chrf")
     text = describe_run(run)
-    assert "24 sentences, beam 4, alpha 0.6, " in text
-    assert "24 sentences, sampling at temperature 0.8, chosen by chrf, " in text
+    assert "48 sentences, beam 4, alpha 0.6, " in text
+    assert "48 sentences, sampling at temperature 0.8, chosen by chrf, " in text
 
 
 def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:

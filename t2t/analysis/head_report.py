@@ -29,12 +29,13 @@ from t2t.data.corpus import Pair
 from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import RESAMPLES
+from t2t.evaluation.significance import RESAMPLES
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import find_name, make_path
 from t2t.training.checkpoint import restore_params
+from t2t.training.plugin_sources import check_plugins
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def show_attention(request: HeadRequest) -> Path:
             not exist, does not fit the run, or cannot be written.
     """
     config = load_config(request.workdir / "config.json")
+    check_plugins(request.workdir, config.plugins)
     if config.model.kind != "transformer":
         raise ConfigError(
             f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"

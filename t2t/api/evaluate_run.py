@@ -2,15 +2,18 @@
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
+from t2t.config.files import load_config
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import describe_search, format_measures
+from t2t.evaluation.significance import MIN_SENTENCES
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.paths import make_run_path
@@ -60,7 +63,27 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compilation"
     ]
-    return "\n".join([*lines, format_measures(result["measures"]), str(output)])
+    lines.append(format_measures(result["measures"]))
+    lines += describe_lengths(result["measures"])
+    if result["num_sentences"] < MIN_SENTENCES:
+        lines.append(
+            f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} sentences do not show how "
+            "scores vary"
+        )
+    return "\n".join([*lines, str(output)])
+
+
+def describe_lengths(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Describes the lengths of the first BLEU: brevity penalty, ratio, and words as it counts."""
+    pattern = r"BP = (\S+) ratio = (\S+) hyp_len = (\d+) ref_len = (\d+)"  # sacreBLEU's line
+    for name, score in measures.items():
+        if found := re.search(pattern, score.get("detail", "")):
+            penalty, ratio, length, wanted = found.groups()
+            return [
+                f"{name}: brevity penalty {penalty}, length ratio {ratio} ({length} tokens, "
+                f"{wanted} in the references)"
+            ]
+    return []
 
 
 def watch(
@@ -83,15 +106,16 @@ def watch(
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False
-    evaluator = Evaluator(dataclasses.replace(request, checkpoint="last"))
+    lowercase = load_config(request.workdir / "config.json").tokenizer.lowercase
+    measure = choose_measure(measure, lowercase=lowercase)
+    request = dataclasses.replace(request.measuring(measure), checkpoint="last")
+    evaluator = Evaluator(request)
     keeping = evaluator.config.checkpoints
     if max(counts) > keeping.keep_last and keeping.keep_every != keeping.every:
         raise ConfigError(
             f"--checkpoint=avg:{max(counts)} needs as many checkpoints at a time, but training "
             f"keeps checkpoints.keep_last={keeping.keep_last}; average fewer"
         )
-    measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
-    evaluator.check_measure(measure)
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")

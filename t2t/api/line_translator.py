@@ -2,7 +2,6 @@
 
 import codecs
 import dataclasses
-import hashlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError, MeshConfig
@@ -19,7 +17,15 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.n_best_list import format_lines
 from t2t.decoding.translation import Translation
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.load_models import (
+    TRANSLATING_CODE,
+    TRANSLATING_PACKAGES,
+    ModelRequest,
+    describe_models,
+    hash_params,
+    identify_code,
+    restore_models,
+)
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.paths import find_name
@@ -87,6 +93,7 @@ class LineTranslator:
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
             **self._translator.describe_pieces(),
+            **identify_code(config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
             "n_best": options.n_best,
             "alignment_layer": options.alignment_layer,
             **dataclasses.asdict(decoding),
@@ -94,10 +101,7 @@ class LineTranslator:
 
     def describe_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
-        digest = hashlib.sha256()
-        for leaf in jax.tree.leaves(self._restored):
-            digest.update(np.asarray(leaf).tobytes())
-        return self._settings | {"parameters": digest.hexdigest()}
+        return self._settings | {"parameters": hash_params(self._restored)}
 
     def log_lengths(self) -> None:
         """Warns of the lines that were translated in pieces, reached a limit or failed."""

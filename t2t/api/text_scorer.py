@@ -13,9 +13,9 @@ from t2t.config.fields import MeshConfig
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
-from t2t.decoding.n_best_list import read_list
+from t2t.decoding.n_best_list import order_by_number, read_list
 from t2t.decoding.scoring import PairScorer, find_limit, warn_of_long_pairs
-from t2t.decoding.translation import Translation, clean_line
+from t2t.decoding.translation import Translation, clean_line, drop_repeated
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.runtime.mesh import make_mesh
 
@@ -82,9 +82,14 @@ def format_scores(scores: Scores, ids: Sequence[int], vocabulary: Vocabulary | N
 def rerank(
     scorer: TextScorer, src: Path, n_best_list: Path, share: float, reverse: bool
 ) -> Iterator[tuple[int, list[Translation]]]:
-    """Yields the number of each source line in the list, and its translations, best first."""
+    """Yields the number of each source line in the list, and its translations, best first.
+
+    The list may be several lists of the same source, one after the other: all entries of a source
+    line come together. A text that it has several times is yielded once, with its best score.
+    """
     sources, listed = TextFile(src), TextFile(n_best_list)
-    lines = (listed.read(number, number + 1)[0] for number in range(len(listed)))
+    order = order_by_number(read_list(listed.read(0, len(listed)), len(sources)))
+    lines = (listed.read(place, place + 1)[0] for place in order)
     entries, scored = itertools.tee(read_list(lines, len(sources)))
 
     def make_pairs() -> Iterator[tuple[str, str]]:
@@ -101,7 +106,8 @@ def rerank(
             # A sentence without a translation has the score -inf, and 0 * -inf is NaN.
             score = sum(part * each for part, each in ((1 - share, old), (share, new)) if part)
             translations.append(Translation(text, score, log_prob, len(ids)))
-        yield number, sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
+        ranked = sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
+        yield number, drop_repeated(ranked)
 
 
 def check_list(sources: TextFile, listed: TextFile) -> None:

@@ -19,6 +19,15 @@ def format_lines(
     return "".join(map(format_line, translations))
 
 
+def order_by_number(entries: Iterable[tuple[int, float, str]]) -> list[int]:
+    """Returns the places of a list's entries by source line, as in a list that is not joined.
+
+    Lists of one source may have been concatenated.
+    """
+    numbers = [number for number, _, _ in entries]
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
 def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, float, str]]:
     """Yields number, score and text of each line of a list with numbers and scores.
 

@@ -56,7 +56,12 @@ class Sampler(NamedTuple):
         kept or dropped together.
         """
         is_banned = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(BANNED_TOKENS))
-        logits = jnp.where(is_banned, -jnp.inf, logits) / self.temperature
+        logits = jnp.where(is_banned, -jnp.inf, logits)
+        # The best logit becomes 0 first: others go to -inf as the temperature goes to 0, so its
+        # limit is greedy search. A quotient of the logits themselves overflows.
+        bounds = jnp.finfo(jnp.float32)
+        temperature = min(max(self.temperature, float(bounds.tiny)), float(bounds.max))
+        logits = (logits - logits.max(axis=-1, keepdims=True)) / temperature
         if self.top_k:
             ones = (logits > -jnp.inf).astype(jnp.float32)
             logits = keep_largest(logits, ones, float(self.top_k))

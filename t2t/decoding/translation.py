@@ -101,6 +101,14 @@ class LengthReport:
                 _log.warning("%d of %d lines %s", counts[kind], counts["lines"], effect)
 
 
+def drop_repeated(translations: Sequence[Translation]) -> list[Translation]:
+    """Keeps the first translation of each text; others have the same text in other sub-words."""
+    first: dict[str, Translation] = {}
+    for each in translations:
+        first.setdefault(each.text, each)
+    return [*first.values()]
+
+
 def clean_line(text: str) -> str:
     """The text as one line without control characters."""
     return _CONTROL_CHARACTERS.sub(" ", text).strip()

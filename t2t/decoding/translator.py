@@ -26,6 +26,7 @@ from t2t.decoding.translation import (
     Piece,
     Translation,
     clean_line,
+    drop_repeated,
     join_pieces,
 )
 from t2t.model.build import check_params
@@ -123,11 +124,13 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
+        distinct: bool = True,
     ) -> list[list[Translation]]:
         """The `n_best` translations of each line, best first, or that many samples in order.
 
         A line may have fewer than `n_best`, but has at least one. The only translation of an
-        empty sentence is its prefix.
+        empty sentence is its prefix. Translations that beam search finds have different texts:
+        of several divisions of a text into sub-words the best one is kept.
 
         Args:
             params: of the model.
@@ -136,6 +139,7 @@ class Translator:
             progress: whether to show a progress bar.
             prefixes: text with which each sentence's translations begin.
             first: number of the first sentence in the whole input, for the random numbers.
+            distinct: False also returns the other divisions of a text that beam search finds.
 
         Raises:
             ConfigError: `params` do not fit the config and vocabulary, `n_best` is not between 1
@@ -148,14 +152,19 @@ class Translator:
             )
         penalty = self._penalty(self.config.alpha)
         pieces = self._cut_all(sentences, prefixes, first)
-        found = self._search_all(params, pieces, n_best, (penalty,), progress)
+        is_beam = self.config.strategy == "beam"
+        # The whole beam, since some of it may be dropped.
+        count = self.config.beam_size if is_beam and distinct and n_best > 1 else n_best
+        found = self._search_all(params, pieces, count, (penalty,), progress)
         texts = prefixes or [""] * len(sentences)
         translations = [
             join_pieces(each, penalty, clean_line(text))
             for each, text in zip(found, texts, strict=True)
         ]
-        if self.config.strategy == "beam":  # pieces are joined by rank, which may change the order
+        if is_beam:  # pieces are joined by rank, which may change the order
             translations = [sorted(each, key=lambda x: -x.score) for each in translations]
+        if is_beam and distinct:
+            translations = [drop_repeated(each)[:n_best] for each in translations]
         self._report([best for best, *_ in translations])
         return translations
 

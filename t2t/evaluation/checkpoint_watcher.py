@@ -98,7 +98,7 @@ class Watch:
         """
         self._workdir, self._folder = workdir, folder
         self._counts, self._measure, self._patience = counts, measure, patience
-        self._higher_is_better = make_measure(measure, tgt_language).higher_is_better
+        self._higher_is_better = make_measure(measure, tgt_language).scale.higher_is_better
         self._rows: dict[Candidate, Evaluation] = {}
         self._skipped: set[Candidate] = set()
 
@@ -161,7 +161,11 @@ class Watch:
             if count in self._counts and make_label(*candidate) == label:
                 self._rows[candidate] = evaluation
         if self._rows:
-            _log.info("%d scores were saved before", len(self._rows))
+            dates = sorted(evaluation.date for evaluation in self._rows.values())
+            _log.info(
+                "used again: %d scores that were saved from %s to %s",
+                len(self._rows), dates[0], dates[-1],
+            )  # fmt: skip
         self._update_files()
 
     def _score_next(self, scorer: Scorer) -> bool:

@@ -8,20 +8,29 @@ import numpy as np
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.plots import check_format, plot_by_length
-from t2t.evaluation.scores import format_interval, have_spaces, make_measure
+from t2t.evaluation.scores import (
+    collect_statistics,
+    count_empty,
+    format_interval,
+    have_spaces,
+    make_measure,
+    sacrebleu_score,
+)
 from t2t.evaluation.scores_by_length import Bucket, score_by_length
 from t2t.evaluation.significance import (
+    MIN_SENTENCES,
+    NATS,
     Judgement,
     SystemScore,
-    collect_statistics,
     judge,
     mean_nats,
-    sacrebleu_score,
 )
 from t2t.evaluation.systems import (
     System,
+    check_alike,
     check_comparable,
     list_changes,
+    list_circumstances,
     list_own,
     read_reference_losses,
     read_system,
@@ -38,18 +47,24 @@ def compare(
     evaluation: str,
     plot: Path | None,
     may_differ: Sequence[str] = (),
+    checkpoint: str = "",
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
 
     No `measure` means the one of `choose_measure`, without case if any system writes none.
-    `may_differ` names config fields that each seed of a system may have of its own.
+    `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
+    the checkpoint whose newest evaluation is taken from each run.
 
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
+    if checkpoint and evaluation:
+        raise ConfigError("--checkpoint and --evaluation both choose; leave one of them out")
     if plot:
         check_format(plot)
-    systems = [read_system(operand, split, evaluation, may_differ) for operand in operands]
+    systems = [
+        read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
+    ]
     paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
@@ -64,28 +79,44 @@ def compare(
     chosen = make_measure(measure, result["tgt_language"])
     test_set = check_comparable(systems, measure, chosen)
     have_spaces(result["tgt_language"], test_set.references)  # warns
+    check_alike(systems)
     statistics = {
         system.name: collect_statistics(chosen, system.hypotheses, test_set.references)
         for system in systems
     }
     score = sacrebleu_score(chosen.metric)
-    judgement = judge(statistics, score, higher_is_better=chosen.higher_is_better)
-    buckets = score_by_length(score, statistics, test_set.sources)
+    judgement = judge(statistics, score, chosen.scale)
+    buckets = score_by_length(score, chosen.scale, statistics, test_set.sources)
     if plot:
         plot_by_length(buckets, measure, plot)
     number = len(test_set.references)
-    lines = [
-        f"{result['split']}, {number} sentences, {measure}: "
-        f"{chosen.score(test_set.references, test_set.references).definition}",
+    definition = chosen.score(systems[0].hypotheses[0], test_set.references).definition
+    lines = [f"{result['split']}, {number} sentences, {measure}: {definition}"]
+    if empty := count_empty(test_set.sources, test_set.references):
+        lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
+    for name, values in list_circumstances(systems).items():
+        own = "; ".join(
+            f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)
+        )
+        lines.append(f"not alike, {name}: {own}")
+    lines += [
         "",
         format_scores(systems, judgement.scores, measure),
         "",
-        *describe_all(judgement, measure, number),
+        *describe_all(judgement, measure, number, list_same(systems)),
     ]
     if len(systems) > 1:
         lines += ["", *judge_log_probs(systems, test_set.references)[1]]
     lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
-    return "\n".join([*lines, format_buckets(buckets)])
+    lines.append(format_buckets(buckets))
+    if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
+        lines.append(f"Fewer than {MIN_SENTENCES} sentences have no interval.")
+    return "\n".join(lines)
+
+
+def list_same(systems: Sequence[System]) -> list[str]:
+    """Returns the names of the systems that have the parameters of the first one."""
+    return [each.name for each in systems[1:] if systems[0].is_same_model(each)]
 
 
 def judge_log_probs(
@@ -116,7 +147,7 @@ def judge_log_probs(
             "fewer than two references have a finite one under all runs; evaluate that run again.",
         ]
     losses, unit = found
-    judgement = judge(losses, mean_nats, higher_is_better=False)
+    judgement = judge(losses, mean_nats, NATS)
     number = len(next(iter(losses.values()))[0])
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
@@ -125,7 +156,7 @@ def judge_log_probs(
     return judgement, [
         *lines,
         f"by the references' log-probability, perplexity per {unit}: {perplexities}",
-        *describe_all(judgement, f"nats per {unit}", number),
+        *describe_all(judgement, f"nats per {unit}", number, list_same(systems)),
     ]
 
 

@@ -12,7 +12,7 @@ from t2t.config.measures import choose_measure
 from t2t.evaluation.checkpoint_watcher import make_label
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
 from t2t.evaluation.plots import plot_by_setting
-from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.saved_evaluations import Evaluation, report_reuse
 from t2t.evaluation.scores import format_interval, make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params
@@ -32,16 +32,18 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
             `Evaluator`.
     """
-    evaluator = Evaluator(request)
-    measure = choose_measure(measure, lowercase=evaluator.config.tokenizer.lowercase)
-    evaluator.check_measure(measure)
+    lowercase = load_config(request.workdir / "config.json").tokenizer.lowercase
+    measure = choose_measure(measure, lowercase=lowercase)
+    evaluator = Evaluator(request.measuring(measure))
     most = max(counts)
     steps = find_average_steps(request.workdir, most)
     saved = evaluator.list_saved(measure)
     found = {}
     for count in sorted(set(counts)):
         label = make_label(steps[-1], count)
-        if label not in saved:
+        if label in saved:
+            report_reuse(saved[label])
+        else:
             params = average_params(request.workdir, steps[-count:])
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
@@ -83,16 +85,19 @@ def scan_search(
     alphas = sorted(set(alphas)) or [config.decoding.alpha]
     evaluators = {
         size: Evaluator(
-            dataclasses.replace(request, decoding={**request.decoding, "beam_size": size})
+            dataclasses.replace(
+                request.measuring(measure), decoding={**request.decoding, "beam_size": size}
+            )
         )
         for size in sorted(set(beam_sizes)) or [config.decoding.beam_size]
     }
     [first, *_] = evaluators.values()
-    first.check_measure(measure)
     params, label = restore_params(request.workdir, request.checkpoint)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in evaluators.items():
         saved = {alpha: evaluator.list_saved(measure, alpha).get(label) for alpha in alphas}
+        for evaluation in filter(None, saved.values()):
+            report_reuse(evaluation)
         missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]
         new = evaluator.evaluate(params, label, missing) if missing else []
         scored = saved | dict(zip(missing, new, strict=True))
@@ -103,7 +108,7 @@ def scan_search(
 
 def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
-    sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
+    sign = 1 if make_measure(measure, tgt_language).scale.higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
         [int(size), *(f"{_value(found[int(size), alpha], measure):.2f}" for alpha in alphas)]

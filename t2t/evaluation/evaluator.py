@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,44 +14,61 @@ from typing import Any
 
 import jax
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import override, overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measures import list_measures
+from t2t.config.measures import MEASURES, list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.load_models import (
+    TRANSLATING_CODE,
+    TRANSLATING_PACKAGES,
+    ModelRequest,
+    describe_models,
+    hash_params,
+    identify_code,
+    restore_models,
+)
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.evaluation.reference_scores import ReferenceScorer
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    identify_backend,
+    EvaluationKey,
     list_evaluations,
     name_texts,
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.scores import (
-    INTERVAL_DEFINITION,
-    RESAMPLES,
-    Score,
-    have_spaces,
-    make_measure,
-    score_corpus,
-)
+from t2t.evaluation.scores import Score, count_empty, have_spaces, make_measure, score_corpus
+from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import find_name, make_path
-from t2t.training.provenance import find_revision, find_versions, now, read_ledger, summarize_ledger
+from t2t.training.provenance import (
+    find_revision,
+    find_start,
+    find_versions,
+    now,
+    summarize_ledger,
+)
 from t2t.training.run_directory import RunError
 from t2t.training.validation import NatsAndTokens
 
-PACKAGES = ("jax", "flax", "sentencepiece", "sacrebleu", "sacremoses")  # may affect the scores
+# Files, folders and packages on which scores depend, besides the config and the texts.
+SCORING_CODE = (
+    *TRANSLATING_CODE, "t2t/data/batching.py", "t2t/data/token_cache.py",
+    "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
+    "t2t/evaluation/reference_scores.py", "t2t/evaluation/scores.py",
+    "t2t/evaluation/significance.py", "t2t/training/loss.py", "t2t/training/validation.py",
+)  # fmt: skip
+PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +91,18 @@ class EvaluationRequest:
     mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
     direction: str = ""  # such as en-de; may be empty if the run has only one
     tgt_language: str = ""  # of the references, for the measures; empty: data.tgt_language
+    # of the text; "default" stands for all that mean something for the run but ter
+    measures: tuple[str, ...] = ("default",)
 
     @property
     def models(self) -> ModelRequest:
         """The models; the evaluation is kept in the run directory of the first one."""
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
+
+    def measuring(self, measure: str) -> "EvaluationRequest":
+        """Returns this request with one more measure."""
+        return dataclasses.replace(self, measures=(*self.measures, measure))
 
 
 class Evaluator:
@@ -105,18 +130,12 @@ class Evaluator:
         self.tgt_language = request.tgt_language or self.config.data.tgt_language
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
-        make_measure("bleu", self.tgt_language)  # an error before the search without its tokeniser
         self._translator = make_translator(
             request.backend, request.compute_type, self.config, self._vocabulary, self._members
         )
         self.split, self._corpus = open_corpus(self.config, request)
         self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
-        self._measures = list_measures(
-            self.tgt_language,
-            self.config.data.source.split("+"),
-            spaces=self._spaces,
-            lowercase=self.config.tokenizer.lowercase,
-        )
+        self._measures = self._choose_measures(request.measures)
         self._mesh = make_mesh(MeshConfig())
 
     def restore(self) -> tuple[Params, str]:
@@ -152,13 +171,15 @@ class Evaluator:
             for alpha in alphas or (self.config.decoding.alpha,)
         ]
         outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
+        identity = {"parameters": hash_params(params)}
+        keys = [self._make_key(label, config) for config in configs]
         with jax.set_mesh(self._mesh):
             params = self._translator.place(params)
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
             reference_scores = self._reference_scorer.measure(params)
         return [
-            self._save(label, config, translations, reference_scores, timing, output)
-            for config, translations, output in zip(configs, found, outputs, strict=True)
+            self._save(key, config, translations, reference_scores, {**identity, **timing}, output)
+            for key, config, translations, output in zip(keys, configs, found, outputs, strict=True)
         ]
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
@@ -188,52 +209,88 @@ class Evaluator:
             check_writable(path.parent)
         return path
 
-    def check_measure(self, measure: str) -> None:
-        """Raises `ConfigError` if the measure means nothing for this run and its references."""
-        if measure not in self._measures:
+    def _choose_measures(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Returns the measures to compute.
+
+        Raises:
+            ConfigError: one is unknown, or means nothing for this run and its references.
+            MeasureError: a tokeniser is not installed.
+        """
+        possible = list_measures(
+            self.tgt_language,
+            self.config.data.source.split("+"),
+            spaces=self._spaces,
+            lowercase=self.config.tokenizer.lowercase,
+        )
+        if unknown := [name for name in asked if name not in ("default", *MEASURES)]:
             raise ConfigError(
-                f"--measure={measure} means nothing for this run with --tgt_language="
-                f"{self.tgt_language}; use one of {', '.join(self._measures)}"
+                f"--measures={','.join(unknown)} is unknown; use default, or some of "
+                f"{', '.join(MEASURES)}"
             )
+        default = [name for name in possible if name != "ter"]
+        listed = [default if name == "default" else [name] for name in asked]
+        chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
+        if meaningless := [name for name in chosen if name not in possible]:
+            raise ConfigError(
+                f"measure {meaningless[0]} means nothing for this run with --tgt_language="
+                f"{self.tgt_language}; use one of {', '.join(possible)}"
+            )
+        for name in chosen:
+            make_measure(name, self.tgt_language)
+        return chosen
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
-        They have this evaluator's test set, search and definition of `measure`, and a checkpoint
-        that no later start of training can have overwritten.
+        They have the key of an evaluation by this evaluator, and its definition of `measure`.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        definition = make_measure(measure, self.tgt_language).score(["a"], ["a"]).definition
-        backend = identify_backend(self._translator.describe())
-        expected = {
-            "split": self.split,
-            "corpus": self._corpus.fingerprint(),
-            "tgt_language": self.tgt_language,
-            # Rounding depends on batch shapes and devices, and may decide between two hypotheses of
-            # nearly equal probability, mostly in bfloat16.
-            **dataclasses.asdict(config.decoding),
-            **self._translator.describe_pieces(),
-            "devices": [device.device_kind for device in jax.devices()],
-        }
-        # Of fields that the version which wrote an evaluation did not have.
-        defaults = dataclasses.asdict(DecodingConfig())
-        starts = read_ledger(self._request.workdir)
+        chosen = make_measure(measure, self.tgt_language)
+        definition = chosen.score(["a"], ["a"]).definition
+        make_key = functools.cache(lambda label: self._make_key(label, config).to_json())
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
-            step = result["checkpoint"].rpartition("-")[-1]
-            return step.isdecimal() and (
-                all(
-                    result.get(name, defaults.get(name)) == value
-                    for name, value in expected.items()
-                )
-                and identify_backend(result.get("backend", {})) == backend
+            label = result["checkpoint"]
+            return (
+                label.rpartition("-")[-1].isdecimal()
                 and result["measures"].get(measure, {}).get("definition") == definition
-                and not any(s["step"] < int(step) and s["date"] > evaluation.date for s in starts)
+                and result.get("key") == make_key(label)
             )
 
         saved = list_evaluations(self._request.workdir)
         return {each.result["checkpoint"]: each for each in saved if is_current(each)}
+
+    def _make_key(self, label: str, config: Config) -> EvaluationKey:
+        """Returns the key of an evaluation of the checkpoint with this label."""
+        if self._ensemble:
+            labels = [member["checkpoint"] for member in self._ensemble["members"]]
+        else:
+            labels = [label]
+        workdirs = [workdir for workdir, _ in self._request.models.members]
+        engine = self._translator.describe().items()
+        return EvaluationKey(
+            split=self.split,
+            corpus=self._corpus.fingerprint(),
+            direction="-".join(filter(None, (config.data.src_language, config.data.tgt_language))),
+            tgt_language=self.tgt_language,
+            checkpoint=label,
+            trained=[
+                find_start(workdir, int(each.rpartition("-")[-1]))
+                for workdir, each in zip(workdirs, labels, strict=True)
+            ],
+            model={
+                f"{number}.{name}": value
+                for number, model in enumerate(self._members.configs)
+                for name, value in overrides(Config(model=model)).items()
+            },
+            vocabulary=self._vocabulary.fingerprint(),
+            decoding=dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
+            # The number of threads changes nothing.
+            backend={name: value for name, value in engine if name != "threads"},
+            devices=[device.device_kind for device in jax.devices()],
+            **identify_code(config.plugins, SCORING_CODE, PACKAGES),
+        )
 
     def _translate(
         self, params: Params, alphas: Sequence[float]
@@ -275,57 +332,62 @@ class Evaluator:
 
     def _save(
         self,
-        label: str,
+        key: EvaluationKey,
         config: Config,
         translations: Sequence[Translation],
         reference_scores: tuple[Mapping[str, Score], NatsAndTokens],
-        timing: Mapping[str, Any],
+        facts: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
-        """Scores the translations, and saves scores and texts."""
+        """Scores the translations, and saves scores and texts; `facts` are recorded as well."""
         # A line feed inside a sentence would split it over two lines of the text files.
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
         perplexities, losses = reference_scores
-        scores = score_corpus(hypotheses, references, self.tgt_language, RESAMPLES, self._measures)
+        scores = score_corpus(
+            hypotheses, references, self.tgt_language, self._measures, with_intervals=True
+        )
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        workdir, corpus = self._request.workdir, self._corpus.fingerprint()
-        result = {
-            "bleu": scores["bleu"].value,
-            "signature": scores["bleu"].definition,
-            "chrf": scores["chrf"].value,
+        if empty := count_empty(sources, references):
+            _log.warning(
+                "%d references are empty, but not their sources; nothing matches them", empty
+            )
+        workdir = self._request.workdir
+        result: dict[str, Any] = {
+            **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
+            **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
             "measures": {
                 name: dataclasses.asdict(score)
                 for name, score in {**scores, **perplexities}.items()
             },
             "interval": INTERVAL_DEFINITION,
             "num_sentences": len(hypotheses),
+            "num_empty_references": empty,
             # Sentences that were translated in pieces, and those whose translation was ended by the
             # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),
             "num_at_limit": sum(translation.at_limit for translation in translations),
             **self._translator.describe_pieces(),
             "backend": self._translator.describe(),
-            **timing,
+            **facts,
             **dataclasses.asdict(config.decoding),
             "workdir": find_name(workdir),
             "run": summarize_ledger(workdir),
             "config": overrides(config),
-            "checkpoint": label,
+            "checkpoint": key.checkpoint,
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
-            "direction": "-".join(
-                filter(None, (config.data.src_language, config.data.tgt_language))
-            ),
+            "direction": key.direction,
             "tgt_language": self.tgt_language,
-            "corpus": corpus,
-            "texts": name_texts(output, self.split, corpus),
+            "corpus": key.corpus,
+            "texts": name_texts(output, self.split, key.corpus),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
             **find_revision(config.plugins),
             "versions": find_versions(PACKAGES),
+            "key": key.to_json(),
         }
         if is_first():
             texts = {

@@ -1,10 +1,14 @@
 """Loads the model of a run, or several models as an ensemble."""
 
 import dataclasses
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, override
@@ -13,6 +17,17 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.training.checkpoint import restore_params
+from t2t.training.plugin_sources import check_plugins
+from t2t.training.provenance import find_versions, hash_code
+
+# Files, folders and packages on which translations depend, besides the config: the model, its
+# products, the search and the tokenizer. A change of others keeps saved scores and translations.
+TRANSLATING_CODE = (
+    "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/directions.py",
+    "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
+    "t2t/evaluation/minimum_bayes_risk.py", "t2t/interop/ctranslate2_export.py",
+)  # fmt: skip
+TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +86,8 @@ def describe_models(
     """
     folders = [workdir for workdir, _ in request.members]
     configs = [load_config(folder / "config.json") for folder in folders]
+    for folder, each in zip(folders, configs, strict=True):
+        check_plugins(folder, each.plugins)
     config = override(configs[0], {f"decoding.{k}": v for k, v in (decoding or {}).items()})
     vocabulary = Vocabulary.load(folders[0] / "vocab")
     for folder in dict.fromkeys(folders):
@@ -105,3 +122,34 @@ def restore_models(request: ModelRequest, members: Members) -> tuple[Params, lis
     """
     restored = [restore_params(workdir, which) for workdir, which in request.members]
     return members.join([params for params, _ in restored]), [label for _, label in restored]
+
+
+def identify_code(
+    plugins: Sequence[str], parts: Sequence[str], packages: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the code that translates and scores, as saved results record it.
+
+    Args:
+        plugins: imported modules of the user's.
+        parts: files and folders of t2t.
+        packages: packages on which results depend.
+
+    Returns:
+        {"code", "plugins"}, the SHA-256 of the parts and of the plugins' source, and {"versions"}.
+    """
+    versions = find_versions(packages)
+    return {
+        "code": hash_code((), parts),
+        "plugins": hash_code(plugins, ()),
+        "versions": {name: versions[name] for name in packages},
+    }
+
+
+def hash_params(params: Params) -> str:
+    """Returns a SHA-256 of all parameters: their names, shapes and values."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(params):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

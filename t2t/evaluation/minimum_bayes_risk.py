@@ -37,8 +37,9 @@ def translate_by_utility(
     config = translator.config
     metric = make_utility(config.mbr, tgt_language)  # raises before the search
     found = translator.translate_n_best(
-        params, sentences, count_candidates(config), progress, prefixes=prefixes, first=first
-    )
+        params, sentences, count_candidates(config), progress,
+        prefixes=prefixes, first=first, distinct=False,
+    )  # fmt: skip
     return [choose(candidates, metric, config.strategy == "sampling") for candidates in found]
 
 

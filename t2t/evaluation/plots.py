@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.scores_by_length import Bucket
-from t2t.evaluation.significance import SystemScore
+from t2t.evaluation.significance import Interval, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def plot_by_setting(
     axes.errorbar(
         numbers,
         [score["value"] for score in scores],
-        yerr=[
-            [max(score["value"] - score["interval"][0], 0) for score in scores],
-            [max(score["interval"][1] - score["value"], 0) for score in scores],
-        ],
+        yerr=_find_errors([(score["value"], score["interval"]) for score in scores]),
         marker="o",
         capsize=3,
     )
@@ -74,8 +71,7 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
     """Plots the measure with its 95% interval over sentences against the training FLOPs."""
     figure, axes = _make_axes(9, 5)
     for number, (name, (flops, score)) in enumerate(rows.items()):
-        low, high = score.over_sentences
-        errors = [[max(score.value - low, 0)], [max(high - score.value, 0)]]
+        errors = _find_errors([(score.value, score.over_sentences)])
         marker = "osD^v"[number // 10 % 5]
         axes.errorbar([flops], [score.value], yerr=errors, marker=marker, capsize=3, label=name)
     axes.set_xlabel("training FLOPs")
@@ -91,12 +87,10 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     for number, system in enumerate(systems):
         scores = [bucket.scores[system] for bucket in buckets]
         shift = 0.12 * (number - (len(systems) - 1) / 2)  # so that intervals do not overlap
-        below = [max(score.value - score.over_sentences[0], 0) for score in scores]
-        above = [max(score.over_sentences[1] - score.value, 0) for score in scores]
         axes.errorbar(
             [place + shift for place in range(len(buckets))],
             [score.value for score in scores],
-            yerr=[below, above],
+            yerr=_find_errors([(score.value, score.over_sentences) for score in scores]),
             marker="o",
             capsize=3,
             label=system,
@@ -106,6 +100,13 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_ylabel(measure)
     axes.legend()
     _save(figure, axes, path)
+
+
+def _find_errors(scores: Sequence[tuple[float, Interval | None]]) -> list[list[float]]:
+    """Returns the error bars below and above each (value, interval); 0 without an interval."""
+    known = [(value, interval or (value, value)) for value, interval in scores]
+    below = [max(value - low, 0.0) for value, (low, _) in known]
+    return [below, [max(high - value, 0.0) for value, (_, high) in known]]
 
 
 def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":

@@ -38,6 +38,36 @@ class EvaluationError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
+class EvaluationKey:
+    """All that the scores of an evaluation depend on: equal keys mean equal scores.
+
+    A saved evaluation is used again only if its key is the one that a new evaluation would have.
+    """
+
+    split: str
+    corpus: str  # SHA-256 of the test set's texts
+    direction: str  # en-de
+    tgt_language: str  # of the references, by which measures choose their tokenisers
+    checkpoint: str  # label, such as best-300 or avg5-300
+    trained: Sequence[str]  # date of the start of training that wrote it, for each model
+    model: Mapping[str, Any]  # fields of the config's models that are not default
+    vocabulary: str  # SHA-256
+    # Batch size and devices affect rounding, which may decide between two hypotheses of nearly
+    # equal probability, mostly in bfloat16.
+    decoding: Mapping[str, Any]  # fields of config.decoding
+    backend: Mapping[str, Any]  # engine and number formats
+    devices: Sequence[str]
+    code: str  # SHA-256 of the files that translate and score
+    plugins: str  # SHA-256 of the plugins' source
+    versions: Mapping[str, str]  # of packages
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the key as it is read from a file."""
+        fields: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return fields
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """A saved evaluation."""
 
@@ -111,6 +141,11 @@ def short_hash(corpus: str) -> str:
     return f"-{corpus[:8]}"
 
 
+def report_reuse(evaluation: Evaluation) -> None:
+    """Says that a saved score is used instead of a new one, and from when it is."""
+    _log.info("%s: used again, as scored on %s", evaluation.path, evaluation.date)
+
+
 def save_evaluation(
     path: Path, result: Mapping[str, Any], texts: Mapping[str, Sequence[str]]
 ) -> None:
@@ -179,11 +214,12 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
     return format_table(rows, align="lr")
 
 
-def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
+def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
     """Loads an evaluation from its .json, or from a run directory.
 
     From a run directory it loads the evaluation called `name`, or without a name the newest of
-    `split`.
+    `split`. With a `checkpoint`, such as best, last, 300 or avg:5, it is the newest one of the
+    latest step.
 
     Raises:
         EvaluationError: there is none.
@@ -193,9 +229,33 @@ def find_evaluation(place: Path, split: str, name: str = "") -> Evaluation:
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
     found = [each for each in list_evaluations(place) if each.result["split"] == split]
+    flags = f"--workdir={place} --split={split}"
+    if checkpoint:
+        found = [each for each in found if _has_checkpoint(each, checkpoint)]
+        found.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
+        flags += f" --checkpoint={checkpoint}"
     if not found:
         raise EvaluationError(
-            f"{place} holds no evaluation of {split}; create one: "
-            f"python -m t2t.evaluate --workdir={place} --split={split}"
+            f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
+            f"create one: python -m t2t.evaluate {flags}"
         )
     return found[-1]
+
+
+def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
+    """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
+    label = evaluation.result["checkpoint"]
+    kind, _, step = label.rpartition("-")
+    if not step.isdecimal():  # an ensemble
+        return False
+    match checkpoint.split(":"):
+        case ["best" | "ema"]:
+            return bool(kind == checkpoint)
+        case ["last"]:
+            return not kind
+        case ["avg", count]:
+            return bool(kind == f"avg{count}")
+        case ["ema", step]:
+            return bool(label == f"ema-{step}")
+        case _:
+            return bool(label == checkpoint)

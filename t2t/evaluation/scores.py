@@ -9,14 +9,16 @@ import dataclasses
 import functools
 import itertools
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF, CHRFScore
-from sacrebleu.metrics.ter import TER, TERScore
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from t2t.config.languages import (
     OWN_TOKENIZERS,
@@ -26,14 +28,16 @@ from t2t.config.languages import (
 )
 from t2t.config.measures import MEASURES
 from t2t.evaluation.exact_match import ExactMatch
+from t2t.evaluation.significance import (
+    Interval,
+    Scale,
+    ScoreFunction,
+    Statistics,
+    Texts,
+    score_system,
+)
 
 _log = logging.getLogger(__name__)
-
-RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
-INTERVAL_DEFINITION = (
-    f"95%, sacreBLEU's bootstrap over sentences ({RESAMPLES} resamples): covers the choice of the "
-    "sentences, not the seed of the training"
-)
 
 
 class MeasureError(RuntimeError):
@@ -47,7 +51,7 @@ class Score:
     value: float  # 0 to 100; TER may exceed 100, perplexity starts at 1
     definition: str  # preprocessing of the text, and sacreBLEU's signature
     detail: str  # sacreBLEU's line: BLEU's four precisions, brevity penalty and lengths in words
-    interval: tuple[float, float] | None = None  # as in `INTERVAL_DEFINITION`
+    interval: Interval | None = None  # as in `significance.INTERVAL_DEFINITION`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +63,16 @@ class Measure:
     preprocess: Callable[[str], str] = str
 
     @property
-    def higher_is_better(self) -> bool:
-        """False for TER, which counts errors."""
-        return not isinstance(self.metric, TER)
+    def scale(self) -> Scale:
+        """The values of the score. TER counts errors and may exceed 100."""
+        if isinstance(self.metric, TER):
+            return Scale(higher_is_better=False, limits=(0.0, math.inf))
+        return Scale(is_share=isinstance(self.metric, ExactMatch))
 
     def score(
-        self, hypotheses: Sequence[str], references: Sequence[str], resamples: int = 0
+        self, hypotheses: Sequence[str], references: Sequence[str], *, with_interval: bool = False
     ) -> Score:
-        """Scores a corpus, with a bootstrap interval if `resamples` is not 0.
+        """Scores a corpus, with an interval over sentences on request if they are enough for one.
 
         Raises:
             ValueError: there is not one hypothesis for each reference, or none at all.
@@ -76,43 +82,47 @@ class Measure:
                 f"{len(hypotheses)} hypotheses and {len(references)} references; a score needs one "
                 "hypothesis for each reference, line by line, and at least one"
             )
-        texts = [[*map(self.preprocess, side)] for side in (hypotheses, references)]
-        score = self.metric.corpus_score(texts[0], [texts[1]], n_bootstrap=max(resamples, 1))
+        counts = self._count([*map(self.preprocess, references)], hypotheses)
+        score = self.metric._aggregate_and_compute(counts)  # as in sacreBLEU's `corpus_score`
         signature = self.metric.get_signature()
-        for name in ("bs", "seed"):  # they describe the interval, not the score
+        for name in ("bs", "seed"):  # they describe sacreBLEU's interval, not the score
             signature.update(name, None)
-        # sacreBLEU has the mean and half width of its interval only as private attributes.
-        low, high = score._mean - score._ci, score._mean + score._ci
+        interval = None
+        if with_interval:
+            statistics = np.array([counts], float)
+            found = score_system(sacrebleu_score(self.metric), statistics, self.scale)
+            interval = found.over_sentences
         return Score(
             value=float(score.score),
             definition=f"{self.preprocessing}; {signature}"
             if self.preprocessing
             else str(signature),
             detail=str(score),
-            interval=(float(low), float(high)) if resamples else None,
+            interval=interval,
         )
 
-
-class FloatCHRF(CHRF):
-    """chrF whose scores are floats.
-
-    Its resampled scores are np.float32, but 0.0 where nothing matches, and sacreBLEU 2.6 cannot
-    average a mixture of both types.
-    """
-
-    def _compute_score_from_stats(self, stats: Any) -> CHRFScore:
-        score = super()._compute_score_from_stats(stats)
-        score.score = float(score.score)
-        return score
+    def _count(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[list[Any]]:
+        """sacreBLEU's counts for each sentence; the references are preprocessed already."""
+        lines = [*map(self.preprocess, hypotheses)]
+        counts: list[list[Any]] = self.metric._extract_corpus_statistics(lines, [references])
+        return counts
 
 
-class FloatTER(TER):
-    """TER whose scores are floats, for the same reason: it is 0.0 or 100.0 without references."""
+def collect_statistics(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
+    """Returns sacreBLEU's counts for each sentence of each seed's translations."""
+    prepared = [*map(measure.preprocess, references)]
+    return np.array([measure._count(prepared, lines) for lines in system], float)
 
-    def _compute_score_from_stats(self, stats: Any) -> TERScore:
-        score = super()._compute_score_from_stats(stats)
-        score.score = float(score.score)
-        return score
+
+def sacrebleu_score(metric: Metric) -> ScoreFunction:
+    """Returns the function that computes the metric's score from summed statistics."""
+    return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def count_empty(sources: Sequence[str], references: Sequence[str]) -> int:
+    """Returns how many references have no text though their source has; no translation matches."""
+    pairs = zip(sources, references, strict=True)
+    return sum(bool(src.strip()) and not tgt.strip() for src, tgt in pairs)
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:
@@ -129,9 +139,9 @@ def make_measure(name: str, tgt_language: str) -> Measure:
         case "bleu" | "bleu_lowercase":
             return Measure(_make_bleu(language, lowercase=name.endswith("lowercase")))
         case "chrf" | "chrf_lowercase":
-            return Measure(FloatCHRF(lowercase=name.endswith("lowercase")))
+            return Measure(CHRF(lowercase=name.endswith("lowercase")))
         case "ter":  # lower-cases by definition
-            return Measure(FloatTER())
+            return Measure(TER())
         case "exact_match" | "exact_match_lowercase":
             return Measure(ExactMatch(lowercase=name.endswith("lowercase")))
         case "bleu_multi30k":
@@ -150,16 +160,19 @@ def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],
     tgt_language: str,
-    resamples: int = 0,
     names: Sequence[str] = MEASURES,
+    *,
+    with_intervals: bool = False,
 ) -> dict[str, Score]:
-    """Scores a corpus by the measures `names`, with intervals if `resamples` is not 0.
+    """Scores a corpus by the measures of these names, with intervals over sentences on request.
 
     Raises:
         ValueError: there is not one hypothesis for each reference, or none at all.
     """
     return {
-        name: make_measure(name, tgt_language).score(hypotheses, references, resamples)
+        name: make_measure(name, tgt_language).score(
+            hypotheses, references, with_interval=with_intervals
+        )
         for name in names
     }
 

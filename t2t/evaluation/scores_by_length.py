@@ -3,7 +3,13 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from t2t.evaluation.significance import ScoreFunction, Statistics, SystemScore, score_system
+from t2t.evaluation.significance import (
+    Scale,
+    ScoreFunction,
+    Statistics,
+    SystemScore,
+    score_system,
+)
 
 WIDTH = 10  # words; bucket n holds sources of n * WIDTH + 1 to (n + 1) * WIDTH words
 LAST = 5  # number of the last bucket, which also holds all longer sentences
@@ -19,7 +25,7 @@ class Bucket:
 
 
 def score_by_length(
-    score: ScoreFunction, systems: Mapping[str, Statistics], sources: Sequence[str]
+    score: ScoreFunction, scale: Scale, systems: Mapping[str, Statistics], sources: Sequence[str]
 ) -> list[Bucket]:
     """Scores the systems in each bucket that is not empty, the shortest sentences first."""
     members: dict[int, list[int]] = {}
@@ -29,7 +35,9 @@ def score_by_length(
     buckets = []
     for number, indices in sorted(members.items()):
         first = number * WIDTH + 1
-        scores = {name: score_system(score, system[:, indices]) for name, system in systems.items()}
+        scores = {
+            name: score_system(score, system[:, indices], scale) for name, system in systems.items()
+        }
         words = f"{first}+" if number == LAST else f"{first}-{first + WIDTH - 1}"
         buckets.append(Bucket(words, indices, scores))
     return buckets

@@ -14,12 +14,16 @@ from statistics import fmean, stdev
 
 import numpy as np
 from jaxtyping import Float
-from sacrebleu.metrics.base import Metric
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from t2t.evaluation.scores import RESAMPLES, Measure
-
 LEVEL = 0.05  # significance level; intervals are 95%
+RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
+MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
+INTERVAL_DEFINITION = (
+    f"95%, percentiles of {RESAMPLES} bootstrap resamples of the sentences: covers the choice of "
+    f"the sentences, not the seed of the training; none below {MIN_SENTENCES} sentences"
+)
 
 Interval = tuple[float, float]
 Texts = Sequence[Sequence[str]]  # the hypotheses of each seed
@@ -28,12 +32,32 @@ ScoreFunction = Callable[[Float[np.ndarray, "_"]], float]  # from statistics sum
 
 
 @dataclasses.dataclass(frozen=True)
+class Scale:
+    """The values that a score can have, and which of them are better."""
+
+    higher_is_better: bool = True
+    limits: Interval = (0.0, 100.0)
+    is_share: bool = False  # the score is the percentage of the sentences that are right
+
+    def clip(self, interval: Interval) -> Interval:
+        """Limits an interval of scores to values that a score can have."""
+        low, high = np.clip(interval, *self.limits)
+        return float(low), float(high)
+
+    def clip_difference(self, interval: Interval) -> Interval:
+        """Limits an interval of differences of two scores."""
+        width = self.limits[1] - self.limits[0]
+        low, high = np.clip(interval, -width, width)
+        return float(low), float(high)
+
+
+@dataclasses.dataclass(frozen=True)
 class SystemScore:
     """The score of a system, and its confidence intervals."""
 
     value: float  # the mean over its seeds
     seeds: tuple[float, ...]  # the score of each seed
-    over_sentences: Interval  # 95%: for other sentences with these seeds
+    over_sentences: Interval | None  # 95%: for other sentences with these seeds; None if too few
     over_seeds: Interval | None  # 95%: for other seeds on these sentences; None with one seed
     num_sentences: int
     resampled: Float[np.ndarray, "R m"] = dataclasses.field(repr=False, compare=False)
@@ -44,14 +68,19 @@ class SystemScore:
 class Comparison:
     """The difference of the second system from the first, and its significance."""
 
-    difference: float  # second - first
+    values: tuple[float, float]  # the scores of the first and of the second system
     better: bool  # whether a difference of this sign is an improvement
     num_seeds: tuple[int, int]  # of the first and of the second system
     sentence_error: float  # standard error from the sentences, without what `seed_error` holds
     seed_error: float | None  # standard error from the seeds; None if each system has only one
-    interval: Interval  # 95%, of the difference
-    p_value: float  # two-sided, of this comparison alone
+    interval: Interval | None  # 95%, of the difference; None if the sentences are too few
+    p_value: float  # two-sided, of this comparison alone; NaN if it cannot be tested
     adjusted: float  # p-value corrected for several comparisons; decides the verdict
+
+    @property
+    def difference(self) -> float:
+        """The second score minus the first."""
+        return self.values[1] - self.values[0]
 
     @property
     def distinguishable(self) -> bool:
@@ -59,21 +88,7 @@ class Comparison:
         return self.adjusted < LEVEL
 
 
-def collect_statistics(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
-    """Returns sacreBLEU's counts for each sentence of each seed's translations."""
-    prepared = [*map(measure.preprocess, references)]
-    return np.array(
-        [
-            measure.metric._extract_corpus_statistics([*map(measure.preprocess, lines)], [prepared])
-            for lines in system
-        ],
-        float,
-    )
-
-
-def sacrebleu_score(metric: Metric) -> ScoreFunction:
-    """Returns the function that computes the metric's score from summed statistics."""
-    return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+NATS = Scale(higher_is_better=False, limits=(0.0, math.inf))  # of `mean_nats`
 
 
 def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
@@ -81,21 +96,22 @@ def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
     return float(sums[0] / sums[1])
 
 
-def score_system(score: ScoreFunction, statistics: Statistics) -> SystemScore:
-    """Scores a system, with its intervals over sentences and over seeds."""
+def score_system(score: ScoreFunction, statistics: Statistics, scale: Scale) -> SystemScore:
+    """Scores a system, with its intervals over sentences and over seeds.
+
+    The interval over sentences is from the 2.5% to the 97.5% percentile of the scores of
+    resamples. It lies within the scale. Fewer than `MIN_SENTENCES` have none.
+    """
+    count = statistics.shape[1]
     seeds = tuple(score(one.sum(axis=0)) for one in statistics)
-    drawn = draw_sentences(statistics.shape[1])
-    sums = np.einsum("Rn,mnk->Rmk", drawn, statistics, optimize=True)
-    resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
-    low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
-    return SystemScore(
-        fmean(seeds),
-        seeds,
-        (float(low), float(high)),
-        estimate_over_seeds(seeds),
-        statistics.shape[1],
-        resampled,
-    )
+    over_sentences, resampled = None, np.zeros((0, len(seeds)))
+    if count >= MIN_SENTENCES:
+        sums = np.einsum("Rn,mnk->Rmk", draw_sentences(count), statistics, optimize=True)
+        resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
+        low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
+        over_sentences = float(low), float(high)
+    over_seeds = estimate_over_seeds(seeds, scale)
+    return SystemScore(fmean(seeds), seeds, over_sentences, over_seeds, count, resampled)
 
 
 @functools.lru_cache(4)
@@ -108,19 +124,20 @@ def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
     return draws.astype(float)
 
 
-def estimate_over_seeds(scores: Sequence[float]) -> Interval | None:
-    """Student's 95% interval of the mean over seeds; None for a single score."""
+def estimate_over_seeds(scores: Sequence[float], scale: Scale) -> Interval | None:
+    """Student's 95% interval of the mean over seeds, within the scale; None for one score."""
     if len(scores) < 2:
         return None
     mean, freedom = fmean(scores), len(scores) - 1
     half = _quantile(freedom) * stdev(scores) / math.sqrt(len(scores))
-    return mean - half, mean + half
+    return scale.clip((mean - half, mean + half))
 
 
-def compare_systems(
-    first: SystemScore, second: SystemScore, *, higher_is_better: bool
-) -> Comparison:
-    """Tests the difference of the second system from the first, on the same two or more sentences.
+def compare_systems(first: SystemScore, second: SystemScore, scale: Scale) -> Comparison:
+    """Tests the difference of the second system from the first, on the same sentences.
+
+    There is no test of fewer than `MIN_SENTENCES`, nor if the scores differ but vary neither over
+    resamples nor over seeds: the p-value is then NaN.
 
     Let s^2 be the variance of the scores over seeds, pooled over both systems with f degrees of
     freedom, and c = 1/m_1 + 1/m_2 for m_1 and m_2 seeds. The variance of the difference is
@@ -138,6 +155,8 @@ def compare_systems(
     systems = first, second
     difference = second.value - first.value
     n = first.num_sentences
+    if n < MIN_SENTENCES:
+        return _make_comparison(first, second, scale, (0.0, 0.0), None, math.nan)
     unbiased = n / (n - 1)
     resampled = second.resampled.mean(axis=1) - first.resampled.mean(axis=1)
     by_sentences = unbiased * float(resampled.var())
@@ -159,14 +178,59 @@ def compare_systems(
     if error:
         p_value = 2 * float(student.sf(abs(difference) / error, freedom))
     else:  # neither sentences nor seeds vary
-        p_value = float(difference == 0)
+        p_value = math.nan if difference else 1.0
+    errors = math.sqrt(by_sentences), math.sqrt(by_seeds)
+    interval = difference - half, difference + half
+    return _make_comparison(first, second, scale, errors, interval, p_value)
+
+
+def compare_shares(
+    first: SystemScore, second: SystemScore, scale: Scale, right: Float[np.ndarray, "2 n"]
+) -> Comparison:
+    """McNemar's exact test of two shares of right sentences, of one run each.
+
+    Of the d sentences that one run alone has right, either run has each with probability 1/2 if
+    both are equally good, so their number in the second run is binomial. The interval of the
+    difference is that of Clopper and Pearson for this number.
+
+    Args:
+        first: the share of the first run in percent.
+        second: the share of the second run.
+        scale: of the shares.
+        right: 1 for each sentence that the first and that the second run has right, else 0.
+    """
+    count = right.shape[1]
+    gained, lost = int((right[1] > right[0]).sum()), int((right[1] < right[0]).sum())
+    differing = gained + lost
+    error = 100 / count * math.sqrt(differing - (gained - lost) ** 2 / count)
+    if not differing:
+        return _make_comparison(first, second, scale, (error, 0.0), None, 1.0)
+    test = binomtest(gained, differing)
+    low, high = test.proportion_ci(1 - LEVEL, "exact")
+    interval = tuple(100 * differing / count * (2 * bound - 1) for bound in (low, high))
+    is_large = count >= MIN_SENTENCES
+    return _make_comparison(
+        first, second, scale, (error, 0.0), interval if is_large else None, float(test.pvalue)
+    )
+
+
+def _make_comparison(
+    first: SystemScore,
+    second: SystemScore,
+    scale: Scale,
+    errors: tuple[float, float],
+    interval: Interval | None,
+    p_value: float,
+) -> Comparison:
+    """`errors` are the standard errors from the sentences and from the seeds."""
+    num_seeds = len(first.seeds), len(second.seeds)
     return Comparison(
-        difference=difference,
-        better=(difference > 0) == higher_is_better,
-        num_seeds=(len(first.seeds), len(second.seeds)),
-        sentence_error=math.sqrt(by_sentences),
-        seed_error=None if max(len(first.seeds), len(second.seeds)) == 1 else math.sqrt(by_seeds),
-        interval=(difference - half, difference + half),
+        values=(first.value, second.value),
+        better=(second.value > first.value) == scale.higher_is_better,
+        num_seeds=num_seeds,
+        sentence_error=errors[0],
+        seed_error=None if max(num_seeds) == 1 else errors[1],
+        interval=interval and scale.clip_difference(interval),
         p_value=p_value,
         adjusted=p_value,
     )
@@ -180,17 +244,19 @@ class Judgement:
     comparisons: Mapping[str, Comparison]  # of all systems except the first
 
 
-def judge(
-    systems: Mapping[str, Statistics], score: ScoreFunction, *, higher_is_better: bool
-) -> Judgement:
+def judge(systems: Mapping[str, Statistics], score: ScoreFunction, scale: Scale) -> Judgement:
     """Scores all systems on the same resamples, and compares each with the first."""
-    scores = {name: score_system(score, statistics) for name, statistics in systems.items()}
-    (_, first), *others = scores.items()
-    found = [
-        compare_systems(first, system, higher_is_better=higher_is_better) for _, system in others
-    ]
-    names = [name for name, _ in others]
-    return Judgement(scores, dict(zip(names, adjust(found), strict=True)))
+    scores = {name: score_system(score, counts, scale) for name, counts in systems.items()}
+    first, *others = systems
+    found = []
+    for name in others:
+        pair = scores[first], scores[name]
+        if scale.is_share and all(len(each.seeds) == 1 for each in pair):
+            right = np.stack([systems[each][0, :, 0] for each in (first, name)])
+            found.append(compare_shares(*pair, scale, right))
+        else:
+            found.append(compare_systems(*pair, scale))
+    return Judgement(scores, dict(zip(others, adjust(found), strict=True)))
 
 
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:

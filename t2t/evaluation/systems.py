@@ -7,9 +7,12 @@ example data.train_src where each seed trained on translations of its own teache
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from t2t.config.fields import Config, DecodingConfig, flatten
+from t2t.config.measures import MEASURES
 from t2t.config.type_checks import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -17,7 +20,7 @@ from t2t.evaluation.saved_evaluations import (
     find_evaluation,
     identify_backend,
 )
-from t2t.evaluation.scores import Measure
+from t2t.evaluation.scores import Measure, make_measure
 from t2t.evaluation.significance import Statistics
 from t2t.storage.paths import make_path
 
@@ -37,11 +40,27 @@ class System:
     name: str
     evaluations: Sequence[Evaluation]
     hypotheses: Sequence[Sequence[str]]  # of each run
+    is_named: bool = True  # False if a run's newest evaluation was taken
 
     @property
     def is_lowercase(self) -> bool:
         """True if the model's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
         return bool(self.evaluations[0].result["config"].get("tokenizer.lowercase", False))
+
+    @property
+    def checkpoint(self) -> str:
+        """The kind of checkpoint: best, avg5, ema, or "" for a step."""
+        return str(self.evaluations[0].result["checkpoint"]).rpartition("-")[0]
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The settings of the search, apart from its batches; all seeds have the same."""
+        return find_search(self.evaluations[0])
+
+    def is_same_model(self, other: "System") -> bool:
+        """True if both are one run with equal parameters; False if it is not known."""
+        known = [each.result.get("parameters") for s in (self, other) for each in s.evaluations]
+        return len(known) == 2 and None not in known and known[0] == known[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +72,11 @@ class TestSet:
 
 
 def read_system(
-    operand: str, split: str, evaluation: str, may_differ: Sequence[str] = ()
+    operand: str,
+    split: str,
+    evaluation: str,
+    may_differ: Sequence[str] = (),
+    checkpoint: str = "",
 ) -> System:
     """Reads the evaluations that an operand names, with their hypotheses.
 
@@ -62,17 +85,19 @@ def read_system(
         split: the split of which each run's newest evaluation is read.
         evaluation: the name of an evaluation to read instead, or "".
         may_differ: config fields that each seed may have of its own.
+        checkpoint: the checkpoint whose newest evaluation is read, such as best or avg:5, or "".
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
     """
     places = [make_path(place) for place in operand.split(",")]
-    found = [find_evaluation(place, split, evaluation) for place in places]
+    found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
     hypotheses = [each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
-    return System(f"{places[0]}{seeds}", found, hypotheses)
+    is_named = bool(evaluation) or all(place.suffix == ".json" for place in places)
+    return System(f"{places[0]}{seeds}", found, hypotheses, is_named)
 
 
 def check_seeds(
@@ -98,6 +123,16 @@ def check_seeds(
                 f"{operand}: the seeds were translated by different backends, {one} and {another}; "
                 "name the file of one evaluation of each"
             )
+        searches = find_search(first), find_search(other)
+        if named := [
+            f"{name} {value} and {searches[1].get(name)}"
+            for name, value in searches[0].items()
+            if value != searches[1].get(name)
+        ]:
+            raise EvaluationError(
+                f"{operand}: the seeds were translated by different searches, {', '.join(named)}; "
+                "name the file of one evaluation of each"
+            )
         if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is not another seed of {first.path}: it differs in "
@@ -113,13 +148,28 @@ def check_seeds(
         )
 
 
+def find_search(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the settings of an evaluation's search, apart from its batches."""
+    result, defaults = evaluation.result, dataclasses.asdict(DecodingConfig())
+    backend = identify_backend(result.get("backend", {}))
+    named = {"backend": backend["name"] or "jax"}
+    if named["backend"] != "jax":  # JAX's number formats follow from device and config
+        named["compute_type"] = backend["compute_type"]
+    # Earlier versions lack some of the fields, and searched as the defaults do.
+    found = {name: result.get(name, value) for name, value in defaults.items()}
+    return {name: value for name, value in found.items() if name != "batch_size"} | named
+
+
 def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
     """Returns the config fields that differ, for example {"model.num_heads": "4 -> 1"}."""
     # Earlier versions had these defaults, and recorded what differs from the defaults.
     languages = {"data.src_language": "en", "data.tgt_language": "de"}
     configs = [languages | each.result["config"] for each in (one, other)]
-    names = dict.fromkeys([*configs[0], *configs[1]])
-    values = {name: [config.get(name, "default") for config in configs] for name in names}
+    names, defaults = dict.fromkeys([*configs[0], *configs[1]]), flatten(Config())
+    values = {
+        name: [config.get(name, defaults.get(name, "default")) for config in configs]
+        for name in names
+    }
     return {name: f"{a} -> {b}" for name, (a, b) in values.items() if a != b}
 
 
@@ -128,12 +178,59 @@ def list_own(one: Evaluation, other: Evaluation) -> list[str]:
     return [name for name in list_changes(one, other) if not name.startswith(_MAY_DIFFER)]
 
 
+def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:
+    """Returns how each system was evaluated, where it is not alike: checkpoint, search and code.
+
+    For example {"checkpoint": ["best-300", "200"], "beam_size": ["2", "4"]}.
+    """
+    found: dict[str, list[str]] = {}
+
+    def add(name: str, values: Sequence[Any]) -> None:
+        if len({str(value) for value in values}) > 1:
+            found[name] = [str(value) for value in values]
+
+    labels = [dict.fromkeys(e.result["checkpoint"] for e in each.evaluations) for each in systems]
+    add("checkpoint", [", ".join(each) for each in labels])
+    for name in systems[0].search:
+        add(name, [each.search.get(name) for each in systems])
+    keys = [each.evaluations[0].result.get("key", {}) for each in systems]
+    for name in ("code", "plugins", "devices"):
+        add(name, [key.get(name, "unknown") for key in keys])
+    return found
+
+
+def check_alike(systems: Sequence[System]) -> None:
+    """Raises `EvaluationError` if runs' newest evaluations have different checkpoints or searches.
+
+    Evaluations that are named may differ: then the difference is what is asked about.
+    """
+    alike = [(system.checkpoint, system.search) for system in systems]
+    if all(system.is_named for system in systems) or all(each == alike[0] for each in alike):
+        return
+    differing = {
+        name: " and ".join(dict.fromkeys(values))
+        for name, values in list_circumstances(systems).items()
+        if name == "checkpoint" or name in systems[0].search
+    }
+    raise EvaluationError(
+        f"the newest evaluations of {' and '.join(system.name for system in systems)} differ in "
+        f"{'; '.join(f'{name}: {values}' for name, values in differing.items())}. Evaluate all "
+        "alike, choose with --checkpoint=best or --evaluation=NAME, or name one .json of each run"
+    )
+
+
 def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -> TestSet:
     """Returns the test set of all systems.
 
     Raises:
-        EvaluationError: the systems have different test sets or definitions of the measure.
+        EvaluationError: the systems have different test sets, backends or definitions of the
+            measure.
     """
+    if len(backends := {str(system.search["backend"]) for system in systems}) > 1:
+        raise EvaluationError(
+            f"the systems were translated by {' and '.join(sorted(backends))}, whose searches do "
+            "not end alike; evaluate all with one --backend"
+        )
     evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
     test_set = TestSet(first.read_lines("sources"), first.read_lines("references"))
@@ -209,15 +306,19 @@ def check_definition(
     chosen: Measure,
 ) -> None:
     """Raises `EvaluationError` if the saved score is not the one computed from the hypotheses."""
-    saved = evaluation.result["measures"].get(measure)
-    if saved is None:  # it was not asked for; the texts have all that it needs
-        return
-    now = chosen.score(hypotheses, test_set.references)
+    measures = evaluation.result["measures"]
+    language = evaluation.result["tgt_language"]
+    if measure not in measures:  # it was not asked for: another one shows whether the texts belong
+        others = [name for name in measures if name in MEASURES]
+        if not others:
+            return
+        measure, chosen = others[0], make_measure(others[0], language)
+    saved, now = measures[measure], chosen.score(hypotheses, test_set.references)
     if saved["definition"] != now.definition:
         raise EvaluationError(
             f"{measure} of {evaluation.path} has another definition than that of the first system "
-            f"here: {saved['definition']}, not "
-            f"{now.definition}; evaluate that run again with the versions that are installed here"
+            f"here: {saved['definition']}, not {now.definition}; evaluate that run again with the "
+            "versions that are installed here"
         )
     if abs(saved["value"] - now.value) > 1e-6:
         raise EvaluationError(

@@ -1,16 +1,30 @@
 """Describes the result of a significance test in words."""
 
 import math
+from collections.abc import Collection
 
-from t2t.evaluation.significance import LEVEL, Comparison, Judgement
+from t2t.evaluation.significance import LEVEL, MIN_SENTENCES, Comparison, Judgement
 
 
 def describe(
-    comparison: Comparison, names: tuple[str, str], measure: str, num_sentences: int
+    comparison: Comparison,
+    names: tuple[str, str],
+    measure: str,
+    num_sentences: int,
+    *,
+    is_same_model: bool = False,
 ) -> str:
-    """Says whether the second system is better, worse or not distinguishable, with the figures."""
+    """Says whether the second system is better, worse or not distinguishable, with the figures.
+
+    `is_same_model` says that both have equal parameters.
+    """
     first, second = names
-    low, high = comparison.interval
+    old, new = comparison.values
+    facts = f"{new:.4g} {measure} against {old:.4g}, {comparison.difference:+.4g}"
+    if is_same_model and not comparison.difference:
+        return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
+    if math.isnan(comparison.p_value):
+        return f"No verdict on {second}: {facts}. {_explain(comparison, num_sentences)}"
     p_values = f"p {_format_p(comparison.p_value)}"
     if comparison.adjusted != comparison.p_value:
         p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
@@ -22,10 +36,10 @@ def describe(
             f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} sentences, "
             f"an additional {comparison.sentence_error:.2g} from the choice of the sentences"
         )
-    facts = (
-        f"{comparison.difference:+.4g} {measure} (95% interval {low:+.4g} to {high:+.4g}, "
-        f"two-sided {p_values}; standard error {errors})."
-    )
+    interval = ""
+    if comparison.interval:
+        interval = "95% interval {:+.4g} to {:+.4g}, ".format(*comparison.interval)
+    facts += f" ({interval}two-sided {p_values}; standard error {errors})."
     if comparison.distinguishable:
         verdict = f"{second} is {'better' if comparison.better else 'worse'} than {first}"
     else:
@@ -33,17 +47,28 @@ def describe(
     sentences = [
         f"{verdict}: {facts}",
         _advise(comparison, num_sentences),
-        _describe_coverage(comparison, names),
+        _describe_coverage(comparison, names, is_same_model),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _explain(comparison: Comparison, num_sentences: int) -> str:
+    """Says why a difference was not tested."""
+    if num_sentences < MIN_SENTENCES:
+        return f"Resamples of fewer than {MIN_SENTENCES} sentences do not show how scores vary."
+    if not math.isfinite(comparison.difference):
+        return "A score is not finite."
+    return "The scores differ, but do not vary over resamples of the sentences."
 
 
 def _format_p(p_value: float) -> str:
     return "< 1e-6" if p_value < 1e-6 else f"= {p_value:.3g}"
 
 
-def _describe_coverage(comparison: Comparison, names: tuple[str, str]) -> str:
+def _describe_coverage(comparison: Comparison, names: tuple[str, str], is_same_model: bool) -> str:
     """Says which sources of variance the verdict covers."""
+    if is_same_model:
+        return "Both are the same model, so only the choice of the sentences varies; it is covered."
     if comparison.seed_error is not None:
         covered = "This covers the choice of the sentences and of the seeds"
         if 1 not in comparison.num_seeds:
@@ -58,7 +83,7 @@ def _describe_coverage(comparison: Comparison, names: tuple[str, str]) -> str:
 
 def _advise(comparison: Comparison, num_sentences: int) -> str:
     """Says how many sentences would show this difference, or what reduces the error more."""
-    if comparison.distinguishable or not comparison.difference:
+    if comparison.distinguishable or not comparison.difference or comparison.interval is None:
         return ""
     if comparison.seed_error is not None:
         parts = ["sentences", "seeds"]
@@ -76,11 +101,16 @@ def _advise(comparison: Comparison, num_sentences: int) -> str:
     )
 
 
-def describe_all(judgement: Judgement, measure: str, num_sentences: int) -> list[str]:
-    """Describes each comparison in a line, and the error rate of several verdicts together."""
+def describe_all(
+    judgement: Judgement, measure: str, num_sentences: int, same: Collection[str] = ()
+) -> list[str]:
+    """Describes each comparison in a line, and the error rate of several verdicts together.
+
+    `same` names the systems that have the parameters of the first one.
+    """
     first = next(iter(judgement.scores))
     lines = [
-        describe(comparison, (first, name), measure, num_sentences)
+        describe(comparison, (first, name), measure, num_sentences, is_same_model=name in same)
         for name, comparison in judgement.comparisons.items()
     ]
     without_seeds = [each.seed_error is None for each in judgement.comparisons.values()]

@@ -58,6 +58,7 @@ class Programs:
         checkpoint = run.row.checkpoint or protocol.checkpoint
         flags = [f"--split={protocol.split}", f"--checkpoint={checkpoint}"]
         flags += [f"--direction={protocol.direction}"] if protocol.direction else []
+        flags.append(f"--measures=default,{protocol.measure}")
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:

@@ -125,7 +125,7 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
     changed = [
         f"--{name}: {saved[name]!r} -> {value!r}"
         for name, value in vars(protocol).items()
-        if name != "measure" and saved.get(name, value) != value  # evaluations have all measures
+        if name != "measure" and saved.get(name, value) != value  # computed from the texts
     ]
     _check_same(workdir, saved["runs"], requested, changed)
     content = vars(protocol) | {"runs": saved["runs"] | requested}

@@ -1,6 +1,7 @@
 """The report of a sweep: a table of each row's cost, score and verdict, with plots."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +11,13 @@ from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.comparison import judge_log_probs
 from t2t.evaluation.plots import plot_by_cost, plot_by_step
-from t2t.evaluation.scores import format_interval, make_measure
-from t2t.evaluation.significance import (
-    Judgement,
-    SystemScore,
+from t2t.evaluation.scores import (
     collect_statistics,
-    judge,
+    format_interval,
+    make_measure,
     sacrebleu_score,
 )
+from t2t.evaluation.significance import Judgement, SystemScore, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
 from t2t.evaluation.verdict import describe_all
 from t2t.model.flops import count_parameters, count_sequential_operations
@@ -162,16 +162,24 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     """Describes how all systems were scored; empty without systems."""
     if not systems:
         return []
-    first = next(iter(systems.values())).evaluations[0].result
+    system = next(iter(systems.values()))
+    first, references = system.evaluations[0].result, system.evaluations[0].read_lines("references")
+    chosen = make_measure(measure, first["tgt_language"])
+    definition = chosen.score(system.hypotheses[0], references).definition
     names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
     for name, system in systems.items():
         for checkpoint in dict.fromkeys(each.result["checkpoint"] for each in system.evaluations):
             names.setdefault(checkpoint, []).append(name)
     checkpoint, *others = names
     own = "".join(f" ({other}: {', '.join(names[other])})" for other in others)
+    evaluations = [each for system in systems.values() for each in system.evaluations]
+    dates = sorted(each.date[:10] for each in evaluations)
+    codes = {each.result.get("key", {}).get("code") for each in evaluations}
     return [
         f"Scored on the {first['split']} split, checkpoint {checkpoint}{own}, "
-        f"{first['num_sentences']} sentences. {measure}: {first['measures'][measure]['definition']}"
+        f"{first['num_sentences']} sentences. {measure}: {definition}",
+        f"Scores were saved from {dates[0]} to {dates[-1]}"
+        f"{f' by {len(codes)} versions of the code' * (len(codes) > 1)}.",
     ]
 
 
@@ -252,7 +260,7 @@ def judge_rows(
         system.name: collect_statistics(measure, system.hypotheses, references) for system in named
     }
     score = sacrebleu_score(measure.metric)
-    by_measure = judge(counts, score, higher_is_better=measure.higher_is_better)
+    by_measure = judge(counts, score, measure.scale)
     if BASE not in systems:
         return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
     sentences = describe_all(by_measure, measure_name, len(references))
@@ -291,6 +299,8 @@ def _list_verdict(judgement: Judgement | None, name: str) -> list[str]:
     if judgement is None or name not in judgement.comparisons:
         return []
     comparison = judgement.comparisons[name]
+    if math.isnan(comparison.p_value):
+        return ["no verdict"]
     word = "better" if comparison.better else "worse"
     return [word if comparison.distinguishable else "not distinguishable"]
 

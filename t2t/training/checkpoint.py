@@ -27,6 +27,7 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.paths import is_bucket, make_absolute
 from t2t.training.optimizer import make_optimizer
+from t2t.training.plugin_sources import copy_plugins
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
@@ -337,6 +338,7 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for path in (workdir / "vocab").iterdir():
             write_file(folder / "vocab" / path.name, path.read_bytes())
+        copy_plugins(workdir, folder)
         try:
             with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
                 manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))

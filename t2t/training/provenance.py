@@ -5,7 +5,6 @@ revision of the code, hashes of texts and vocabulary, versions of packages, and 
 """
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import logging
@@ -29,6 +28,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.training.plugin_sources import check_plugins, hash_sources, read_sources, save_plugins
 from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def record_start(
     step: int,
     weights: Sequence[float] = (),
 ) -> None:
-    """Appends a line for this start to the ledger, in process 0.
+    """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
     Args:
         workdir: run directory.
@@ -168,8 +168,10 @@ def record_start(
         "devices": jax.device_count(),
         "processes": jax.process_count(),
     }
+    check_plugins(workdir, config.plugins)
     path = workdir / "ledger.jsonl"
     with explain_write_errors(RunError, path):
+        save_plugins(workdir, config.plugins)
         before = path.read_bytes() if path.exists() else b""
         # An older version may have been killed while it appended a line.
         complete = before if before.endswith(b"\n") or not before else before + b"\n"
@@ -187,6 +189,15 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
         except ValueError:
             _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
+
+
+def find_start(workdir: Path, step: int) -> str:
+    """Returns the date of the start of training that wrote the checkpoint of this step.
+
+    It is "" if no ledger tells. A later start from an earlier step writes the checkpoint anew.
+    """
+    dates = [entry["date"] for entry in read_ledger(workdir) if entry["step"] < step]
+    return str(dates[-1]) if dates else ""
 
 
 def summarize_ledger(workdir: Path) -> dict[str, Any] | None:
@@ -230,28 +241,25 @@ def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
 
 
-def hash_code(plugins: Sequence[str] = ()) -> str:
-    """Returns a SHA-256 of names and contents of all modules in t2t and configs, and of plugins.
+def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
+    """Returns a SHA-256 of names and contents of modules of t2t, and of plugins.
 
     It includes files that git does not track. It is the same in a checkout and in an installation
     of it.
+
+    Args:
+        plugins: imported modules of the user's.
+        parts: files and folders of the checkout; by default all modules in t2t and configs.
     """
     # An installation has configs/ in t2t/. Its SOURCE_ROOT also holds packages of other projects.
     installed = (SOURCE_ROOT / "t2t" / "configs").is_dir()
-    folders = [SOURCE_ROOT / part for part in (_CODE[:1] if installed else _CODE)]
+    places = [SOURCE_ROOT / part for part in parts if not (installed and part == "configs")]
     files = sorted(
         (re.sub("^t2t/configs/", "configs/", path.relative_to(SOURCE_ROOT).as_posix()), path)
-        for folder in folders
-        for path in folder.rglob("*.py")
+        for place in places
+        for path in ([place] if place.suffix == ".py" else place.rglob("*.py"))
     )
-    sources = {name: getattr(sys.modules[name], "__file__", None) for name in plugins}
-    files += [(name, Path(source)) for name, source in sources.items() if source]
-    digest = hashlib.sha256()
-    for name, path in files:
-        content = path.read_bytes()
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    return hash_sources({name: path.read_bytes() for name, path in files} | read_sources(plugins))
 
 
 def _read_shipped_revision() -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The run directory: its lock, its config, and the steps of its checkpoints.
 
     config.json   vocab/   checkpoints/STEP/{params,ema,training}   ledger.jsonl
-    metrics.jsonl   tensorboard/   evaluations/   epochs.json   stop.json   lock
+    metrics.jsonl   tensorboard/   evaluations/   plugins/   epochs.json   stop.json   lock
 
-It holds all that is needed to resume or to evaluate a run, except the corpora and plugins, and can
-be copied elsewhere. Loading it executes no code from it.
+It holds all that is needed to resume or to evaluate a run, except the corpora, and can be copied
+elsewhere. Loading it executes no code from it.
 """
 
 import contextlib

@@ -81,7 +81,9 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
-    [evaluation] = Evaluator(EvaluationRequest(workdir, "last")).evaluate(run.params, "last")
+    [evaluation] = Evaluator(EvaluationRequest(workdir, "last")).evaluate(
+        run.params, run.checkpoint
+    )
     expected = evaluation.read_log_probs()[:, 0]
     np.testing.assert_allclose(run.score(PAIRS), expected, rtol=1e-5)
 

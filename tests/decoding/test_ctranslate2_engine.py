@@ -109,11 +109,12 @@ def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
     assert max(x.length / x.num_pieces for x in found) <= 12
 
 
-def test_lists_are_sorted_and_as_long_as_asked_for(vocabulary: Vocabulary, params: Params) -> None:
+def test_lists_are_sorted_and_hold_different_texts(vocabulary: Vocabulary, params: Params) -> None:
     translator = make_translator("ctranslate2", None, make_config(), vocabulary)
     found = translator.translate_n_best(params, SENTENCES, 3)
     for hypotheses, sentence in zip(found, SENTENCES, strict=True):
-        assert len(hypotheses) == (3 if sentence.strip() else 1)
+        assert 1 <= len(hypotheses) <= (3 if sentence.strip() else 1)
+        assert len({x.text for x in hypotheses}) == len(hypotheses)
         scores = [x.score for x in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len(set(scores)) == len(scores)

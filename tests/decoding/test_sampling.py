@@ -87,6 +87,19 @@ def test_kept_tokens_are_those_of_a_sort(
     np.testing.assert_array_equal((kept > -np.inf)[clear], (expected > 0)[clear])
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-300])
+@pytest.mark.parametrize("top_p", [0.5, 1.0])
+def test_limit_of_low_temperatures_is_the_most_probable_token(
+    temperature: float, top_p: float
+) -> None:
+    """A quotient of the logits overflows; the largest logit is one that is never drawn."""
+    logits = np.tile(np.array([9.0, 8.0, -3.0, 2.5, 2.25, -np.inf], np.float32), (50, 1, 1))
+    drawn = Sampler(temperature, 0, top_p).draw(
+        jnp.asarray(logits), jnp.zeros((50, 1)), make_stream(50), jnp.int32(0)
+    )
+    assert set(np.asarray(drawn[2])[:, 0]) == {3}
+
+
 def sample(model: ToyModel, rows: np.ndarray, stream: Stream, sampler: Sampler) -> Hypotheses:
     penalties = (LengthPenalty("none", 0.0),)
 

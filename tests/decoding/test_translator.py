@@ -277,6 +277,27 @@ def test_n_best_are_different_and_sorted(
         assert len(set(scores)) == len(scores)
 
 
+def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
+    vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The beam may hold a text twice, in other sub-words."""
+    beam = [Translation(text, -rank, -rank, 3) for rank, text in enumerate("aabac")]
+    asked = []
+
+    def search(*arguments: Any) -> list[list[list[Translation]]]:
+        asked.append(arguments[2])
+        return [[beam[: arguments[2]]]]
+
+    translator = Translator(make_config(beam_size=5), vocabulary)
+    monkeypatch.setattr(translator, "_search_all", search)
+    [found] = translator.translate_n_best(params, ["Dogs run."], 2)
+    assert [(each.text, each.log_prob) for each in found] == [("a", 0), ("b", -2)]
+    [found] = translator.translate_n_best(params, ["Dogs run."], 3, distinct=False)
+    assert [each.text for each in found] == ["a", "a", "b"]
+    assert translator.translate(params, ["Dogs run."])[0].text == "a"
+    assert asked == [5, 3, 1]
+
+
 def test_more_hypotheses_than_the_beam_has_are_refused(
     vocabulary: Vocabulary, params: Params
 ) -> None:

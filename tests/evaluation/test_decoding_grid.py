@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 from t2t.api.evaluate_run import evaluate, watch
 from t2t.config.fields import ConfigError
 from t2t.evaluate import check_flags, read_counts, read_numbers
+from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Scorer, Watch
 from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
@@ -79,14 +81,21 @@ def test_evaluations_of_other_shapes_or_devices_are_not_taken_for_these(
     assert not evaluator.list_saved("bleu")
 
 
-def test_what_is_there_is_not_done_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_done_again_and_said_with_its_date(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     request = EvaluationRequest(run, "last", decoding={"beam_size": 1})
     first = scan_search(request, [], [0.5], "bleu")
+    assert "used again" not in caplog.text
     monkeypatch.setattr(Evaluator, "_translate", None)
     assert scan_search(request, [], [0.5], "bleu") == first
+    assert re.search(r"alpha0\.5\S*\.json: used again, as scored on 20\d\d-", caplog.text)
 
 
-def test_only_evaluations_of_the_same_thing_count_as_done(run: Path, tmp_path: Path) -> None:
+def test_only_evaluations_of_the_same_thing_count_as_done(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workdir = shutil.copytree(run, tmp_path / "run")
     request = EvaluationRequest(workdir, decoding={"beam_size": 1})
     evaluator = Evaluator(request)
@@ -96,6 +105,10 @@ def test_only_evaluations_of_the_same_thing_count_as_done(run: Path, tmp_path: P
     assert "300" not in evaluator.list_saved("bleu", alpha=0.3)
     longer = EvaluationRequest(workdir, decoding={"beam_size": 1, "max_extra_length": 7})
     assert "300" not in Evaluator(longer).list_saved("bleu")
+    monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code or another plugin")
+    assert "300" not in evaluator.list_saved("bleu")
+    monkeypatch.undo()
+    assert "300" in evaluator.list_saved("bleu")
     start = '{"step": 200, "date": "9999-01-01T00:00:00Z"}\n'
     (workdir / "ledger.jsonl").write_text(start)  # checkpoint 300 was made again after that
     assert "300" not in evaluator.list_saved("bleu")

@@ -1,11 +1,14 @@
 """Evaluations come back from their files as they were, or with what is wrong with them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+import t2t
+from t2t.evaluation.evaluator import SCORING_CODE
 from t2t.evaluation.saved_evaluations import (
     EvaluationError,
     find_evaluation,
@@ -37,8 +40,8 @@ def test_evaluations_of_one_test_set_share_its_texts(tmp_path: Path) -> None:
     assert len(names) == 3 * 2 + 2 * 2
     assert [len(each.read_lines("references")) for each in list_evaluations(tmp_path)] == [
         5,
-        24,
-        24,
+        48,
+        48,
     ]
 
 
@@ -61,7 +64,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     evaluation = save(tmp_path, spoil(3))
     texts = evaluation.result["texts"]
     (evaluation.path.with_name(texts["hypotheses"])).write_text("one line\n")
-    with pytest.raises(EvaluationError, match=r"has 1 lines, but test-100\.json scored 24"):
+    with pytest.raises(EvaluationError, match=r"has 1 lines, but test-100\.json scored 48"):
         evaluation.read_lines("hypotheses")
     (evaluation.path.with_name(texts["references"])).unlink()
     with pytest.raises(EvaluationError, match=r"the references of test-100\.json, cannot be read"):
@@ -94,11 +97,36 @@ def test_evaluation_that_kept_no_references_asks_to_be_repeated(tmp_path: Path) 
         load_evaluation(evaluation.path).read_lines("references")
 
 
+def test_code_that_scores_is_part_of_the_key() -> None:
+    """Each module that the evaluator imports, apart from those that only fetch texts and values."""
+    root = Path(t2t.__file__).parents[1]
+    covered = {
+        path
+        for part in SCORING_CODE
+        for path in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
+    }
+    assert all(path.exists() for path in covered)
+    free = re.compile(
+        r"t2t/(config|data|runtime|storage|training)/|t2t/evaluation/saved_evaluations.py"
+    )
+    seen: set[Path] = set()
+    left = [root / "t2t" / "evaluation" / "evaluator.py"]
+    while left:
+        path = left.pop()
+        if path in seen or not path.exists() or free.match(path.relative_to(root).as_posix()):
+            continue
+        seen.add(path)
+        imported = re.findall(r"^from (t2t[\w.]*) import", path.read_text("utf-8"), re.MULTILINE)
+        left += [root / f"{name.replace('.', '/')}.py" for name in imported]
+    assert seen - covered == set()
+    assert len(seen) > 30
+
+
 def test_damaged_log_probabilities_are_named(tmp_path: Path) -> None:
     evaluation = save(tmp_path, spoil(3))
     path = evaluation.path.with_suffix(".log_probs.txt")
     evaluation.result["texts"]["log_probs"] = path.name
     for damaged in ("-1.5\n", "-1.5 x\n", "-1.5 3 4\n"):
-        path.write_text("-2.5 4\n" * 23 + damaged)
+        path.write_text("-2.5 4\n" * 47 + damaged)
         with pytest.raises(EvaluationError, match=r"log_probs\.txt is damaged"):
             evaluation.read_log_probs()

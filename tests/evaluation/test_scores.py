@@ -57,7 +57,7 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sacrebleu", "references.txt", "-i", "hypotheses.txt"]
     options = ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
     done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, check=True)
-    scores = score_corpus(HYPOTHESES, REFERENCES, "de")
+    scores = score_corpus(HYPOTHESES, REFERENCES, "de", MEASURES)
     printed = json.loads(done.stdout)
     assert [entry["name"] for entry in printed] == ["BLEU", "chrF2", "TER"]
     for entry, name in zip(printed, ("bleu", "chrf", "ter"), strict=True):
@@ -86,7 +86,7 @@ def test_papers_bleu_counts_as_multi_bleu_does() -> None:
 
 
 def test_a_perfect_translation_has_100_in_all_measures() -> None:
-    scores = score_corpus(REFERENCES, REFERENCES, "de")
+    scores = score_corpus(REFERENCES, REFERENCES, "de", MEASURES)
     assert tuple(scores) == MEASURES
     assert scores.pop("ter").value == 0  # counts errors
     for score in scores.values():
@@ -95,7 +95,7 @@ def test_a_perfect_translation_has_100_in_all_measures() -> None:
 
 def test_case_counts_only_where_the_definition_says_so() -> None:
     references = ["A girl climbs a tree .", "Two dogs run ."]
-    scores = score_corpus([line.upper() for line in references], references, "en")
+    scores = score_corpus([line.upper() for line in references], references, "en", MEASURES)
     assert scores["bleu_lowercase"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].value == pytest.approx(100)
     assert scores["ter"].value == 0
@@ -225,7 +225,7 @@ def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name
     measure = make_measure(name, "de")
     hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
     plain = measure.score(hypotheses, references)
-    first, second = (measure.score(hypotheses, references, resamples=200) for _ in range(2))
+    first, second = (measure.score(hypotheses, references, with_interval=True) for _ in range(2))
     assert first == second, "the bootstrap's seed is fixed"
     assert (first.value, first.definition) == (plain.value, plain.definition)
     assert first.interval
@@ -241,15 +241,27 @@ def test_unknown_measure_is_named() -> None:
 
 def test_ter_of_mostly_empty_references_has_an_interval() -> None:
     """Some resamples have no word of a reference."""
-    score = make_measure("ter", "de").score(["a b", "c"], ["a b", ""], 1000)
+    texts = ["a b", "c"] * 15, ["a b", *[""] * 29]
+    score = make_measure("ter", "de").score(*texts, with_interval=True)
     assert score.interval is not None
 
 
 def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
     """Some resamples match nothing at all."""
-    score = make_measure("chrf", "de").score(["e a", "", "e e e", ""], ["a b c"] * 4, 1000)
+    texts = ["e a", *[""] * 29], ["a b c"] * 30
+    score = make_measure("chrf", "de").score(*texts, with_interval=True)
     assert score.interval is not None
-    assert score.interval[0] < score.value < score.interval[1]
+    assert score.interval[0] == 0 < score.value < score.interval[1]
+
+
+def test_interval_stays_on_the_scale() -> None:
+    """Few errors, and few hits: a symmetric interval would exceed 100 and 0."""
+    measure = make_measure("exact_match", "de")
+    wanted = [str(number) for number in range(30)]
+    for hypotheses in (["x", *wanted[1:]], ["x"] * 29 + wanted[29:]):
+        interval = measure.score(hypotheses, wanted, with_interval=True).interval
+        assert interval
+        assert 0 <= interval[0] < interval[1] <= 100
 
 
 @pytest.mark.parametrize("language", ["zho", "zho_Hans", "cmn", "yue", "zh_TW", "ZH"])

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from t2t.evaluation.plots import plot_by_length
-from t2t.evaluation.scores import make_measure
+from t2t.evaluation.scores import collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.scores_by_length import Bucket, score_by_length
-from t2t.evaluation.significance import collect_statistics, sacrebleu_score
 from tests.evaluation.saved_evaluations import spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]
@@ -21,7 +20,7 @@ def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket
     counted = {
         system: collect_statistics(measure, texts, REFERENCES) for system, texts in systems.items()
     }
-    return score_by_length(sacrebleu_score(measure.metric), counted, SOURCES)
+    return score_by_length(sacrebleu_score(measure.metric), measure.scale, counted, SOURCES)
 
 
 def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
@@ -31,6 +30,7 @@ def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
     for bucket in buckets:
         wrong = sum(index % 2 == 0 for index in bucket.indices)
         assert bucket.scores["good"].value == 100
+        assert bucket.scores["good"].over_sentences is None, "too few for an interval"
         assert bucket.scores["bad"].value == pytest.approx(
             100 - 100 * wrong / len(bucket.indices) / 2
         )

@@ -8,18 +8,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.scores import RESAMPLES, Measure, make_measure
+from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import (
     LEVEL,
+    MIN_SENTENCES,
+    NATS,
+    RESAMPLES,
     Comparison,
+    Judgement,
+    Scale,
     SystemScore,
     adjust,
-    collect_statistics,
     compare_systems,
     draw_sentences,
     estimate_over_seeds,
     judge,
-    sacrebleu_score,
     score_system,
 )
 
@@ -46,27 +49,28 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 
 
 BLEU = make_measure("bleu", "de")
+UNBOUNDED = Scale(limits=(-math.inf, math.inf))
 
 
 def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
     counted = collect_statistics(measure, system, REFERENCES)
-    return score_system(sacrebleu_score(measure.metric), counted)
+    return score_system(sacrebleu_score(measure.metric), counted, measure.scale)
 
 
 def compare(first: list[list[str]], second: list[list[str]], measure: Measure = BLEU) -> Comparison:
-    return compare_systems(
-        score(first, measure), score(second, measure), higher_is_better=measure.higher_is_better
-    )
+    return compare_systems(score(first, measure), score(second, measure), measure.scale)
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "bleu_paper"])
 def test_scores_and_intervals_are_those_of_sacrebleu(name: str) -> None:
     measure = make_measure(name, "de")
-    system, expected = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, RESAMPLES)
-    assert system.value == pytest.approx(expected.value)
-    assert expected.interval
-    width = expected.interval[1] - expected.interval[0]
-    assert system.over_sentences == pytest.approx(expected.interval, abs=0.15 * width)
+    system, found = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, with_interval=True)
+    assert system.over_sentences == found.interval, "compare and evaluate have one method"
+    lines = [[*map(measure.preprocess, side)] for side in (GOOD[0], REFERENCES)]
+    expected = measure.metric.corpus_score(lines[0], [lines[1]], n_bootstrap=RESAMPLES)
+    assert system.value == pytest.approx(expected.score)
+    low, high = float(expected._mean - expected._ci), float(expected._mean + expected._ci)
+    assert system.over_sentences == pytest.approx((low, high), abs=0.15 * (high - low))
 
 
 def test_system_of_several_seeds_scores_their_mean() -> None:
@@ -84,7 +88,8 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
     measure = make_measure("exact_match", "de")
     counted = collect_statistics(measure, [hypotheses], references)
-    low, high = score_system(sacrebleu_score(measure.metric), counted).over_sentences
+    found = score_system(sacrebleu_score(measure.metric), counted, measure.scale)
+    low, high = found.over_sentences or (0, 0)
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 
 
@@ -152,13 +157,12 @@ def test_without_sentences_that_differ_it_is_students_test() -> None:
             np.random.default_rng(size).normal(size=(size, 1)) + np.zeros((size, 50))
             for size in sizes
         )
-        found = compare_systems(
-            make_system_score(first), make_system_score(second), higher_is_better=True
-        )
+        found = compare_systems(make_system_score(first), make_system_score(second), UNBOUNDED)
         if sizes[1] > 1:
             expected = stats.ttest_ind(second[:, 0], first[:, 0])
             assert found.p_value == pytest.approx(expected.pvalue)
             assert found.interval == pytest.approx([*expected.confidence_interval()])
+        assert found.interval
         half = stats.t.ppf(0.975, sum(sizes) - 2) * (found.seed_error or 0)
         assert found.interval[1] - found.difference == pytest.approx(half)
 
@@ -182,7 +186,7 @@ def simulate(
             seed_noise * random_.normal(size=(runs, 1)) + difference * system[:, None]
         )
         first, second = (make_system_score(values[system == which]) for which in (0, 1))
-        called += compare_systems(first, second, higher_is_better=True).distinguishable
+        called += compare_systems(first, second, UNBOUNDED).distinguishable
     return called / trials
 
 
@@ -223,14 +227,12 @@ def test_holms_correction_is_that_of_the_textbook() -> None:
 
 def test_seeds_with_one_score_leave_the_variance_of_the_sentences() -> None:
     """Exact match of two seeds each: 25%, each on other sentences, and one sentence more."""
-    first = np.zeros((2, 20))
+    first = np.zeros((2, 40))
     first[0, :5] = first[1, 5:10] = 100
     second = first.copy()
     second[:, 19] = 100
-    found = compare_systems(
-        make_system_score(first), make_system_score(second), higher_is_better=True
-    )
-    assert found.difference == pytest.approx(5)
+    found = compare_systems(make_system_score(first), make_system_score(second), UNBOUNDED)
+    assert found.difference == pytest.approx(2.5)
     assert not found.distinguishable
 
 
@@ -243,7 +245,7 @@ def test_rows_are_judged_together() -> None:
     def mean(sums: np.ndarray) -> float:
         return float(sums[0]) / 100
 
-    judgement = judge({"base": base, **rows}, mean, higher_is_better=True)
+    judgement = judge({"base": base, **rows}, mean, UNBOUNDED)
     comparisons = judgement.comparisons.values()
     assert any(each.p_value < LEVEL for each in comparisons)
     assert not any(each.distinguishable for each in comparisons)
@@ -251,17 +253,58 @@ def test_rows_are_judged_together() -> None:
 
 def test_interval_over_seeds_is_students() -> None:
     """Two degrees of freedom: 4.303 standard errors."""
-    interval = estimate_over_seeds([30.0, 31.0, 32.0])
+    interval = estimate_over_seeds([30.0, 31.0, 32.0], Scale())
     assert interval == pytest.approx((31 - 4.303 / math.sqrt(3), 31 + 4.303 / math.sqrt(3)), 1e-4)
-    assert estimate_over_seeds([30.0]) is None
+    assert estimate_over_seeds([30.0], Scale()) is None
+    assert estimate_over_seeds([1.0, 99.0], Scale()) == (0, 100), "a score is at most 100"
+    assert estimate_over_seeds([1.0, 99.0], NATS) == pytest.approx((0, 672.6), 1e-3)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 10, 20])
-def test_few_sentences_seldom_show_what_is_not_there(count: int) -> None:
-    """Single runs of equal systems; the score is a mean, of which Student's test is exact."""
-    rng = np.random.default_rng(0)
-    wrong = 0
-    for _ in range(200):
-        first, second = (make_system_score(rng.normal(size=(1, count))) for _ in range(2))
-        wrong += compare_systems(first, second, higher_is_better=True).distinguishable
-    assert wrong <= 20
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_few_sentences_have_neither_interval_nor_verdict(name: str) -> None:
+    measure = make_measure(name, "de")
+    few = MIN_SENTENCES - 1
+    for count in (2, few):
+        judgement = judge_lines(GOOD[0][:count], BAD[0][:count], REFERENCES[:count], measure)
+        assert all(each.over_sentences is None for each in judgement.scores.values())
+        [comparison] = judgement.comparisons.values()
+        assert comparison.interval is None
+        assert not comparison.distinguishable
+        assert math.isnan(comparison.p_value)
+    assert measure.score(GOOD[0][:few], REFERENCES[:few], with_interval=True).interval is None
+    assert measure.score(GOOD[0][:30], REFERENCES[:30], with_interval=True).interval
+
+
+def judge_lines(
+    first: list[str], second: list[str], references: list[str], measure: Measure
+) -> Judgement:
+    counts = collect_statistics(measure, [first, second], references)
+    systems = {"first": counts[:1], "second": counts[1:]}
+    return judge(systems, sacrebleu_score(measure.metric), measure.scale)
+
+
+def test_exact_matches_are_compared_by_mcnemars_test() -> None:
+    """Two sentences of two are no proof, though nothing varies when they are resampled."""
+    measure = make_measure("exact_match", "de")
+    [two] = judge_lines(["a", "b"], ["c", "d"], ["c", "d"], measure).comparisons.values()
+    assert (two.difference, two.p_value, two.interval) == (100, 0.5, None)
+    references = [str(number) for number in range(40)]
+    first = ["x"] * 9 + references[9:]  # nine errors, of which the second repairs eight
+    second = [*references[:8], "x", "x", *references[10:]]
+    [found] = judge_lines(first, second, references, measure).comparisons.values()
+    assert found.p_value == pytest.approx(stats.binomtest(8, 9).pvalue)
+    assert found.difference == pytest.approx(100 * 7 / 40)
+    assert found.interval
+    assert 0 < found.interval[0] < found.difference < found.interval[1] < 100 * 9 / 40
+    [same] = judge_lines(first, first, references, measure).comparisons.values()
+    assert (same.p_value, same.interval) == (1, None)
+
+
+def test_difference_that_does_not_vary_has_no_verdict() -> None:
+    """One sentence forty times; its resamples are all alike."""
+    measure = make_measure("bleu", "de")
+    lines = [["a b c d e f g"] * 40, ["a b c d e f x"] * 40]
+    [found] = judge_lines(lines[0], lines[1], lines[0], measure).comparisons.values()
+    assert found.difference < 0
+    assert not found.distinguishable
+    assert math.isnan(found.p_value)

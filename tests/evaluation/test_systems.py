@@ -8,7 +8,14 @@ import pytest
 
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.scores import make_measure
-from t2t.evaluation.systems import check_comparable, list_changes, read_system
+from t2t.evaluation.systems import (
+    System,
+    check_alike,
+    check_comparable,
+    list_changes,
+    list_circumstances,
+    read_system,
+)
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 
@@ -38,7 +45,7 @@ def test_runs_on_one_test_set_compare(first: Path, tmp_path: Path) -> None:
     [
         (
             {"sources": SOURCES[:9], "references": REFERENCES[:9]},
-            r"has 24 sentences and .* 9; evaluate both on one test set",
+            r"has 48 sentences and .* 9; evaluate both on one test set",
         ),
         (
             {"references": spoil(7)},
@@ -64,11 +71,15 @@ def test_score_of_another_definition_is_refused(first: Path, tmp_path: Path) -> 
     check(first, tmp_path / "second", measure="chrf")
 
 
-def test_score_that_was_not_measured_is_computed(first: Path, tmp_path: Path) -> None:
+def test_score_that_was_not_measured_is_computed_if_the_texts_belong_together(
+    first: Path, tmp_path: Path
+) -> None:
     second = save(tmp_path / "second", spoil(4))
-    del second.result["measures"]["ter"]
-    second.path.write_text(json.dumps(second.result))
+    assert "ter" not in second.result["measures"]
     check(first, tmp_path / "second", measure="ter")
+    rewrite(second, "bleu", value=99.0)
+    with pytest.raises(EvaluationError, match=r"says bleu 99\.0000, but its hypotheses give"):
+        check(first, tmp_path / "second", measure="ter")
 
 
 def test_score_that_its_hypotheses_do_not_give_is_refused(first: Path, tmp_path: Path) -> None:
@@ -116,6 +127,9 @@ def test_seeds_are_evaluated_at_one_step_and_by_one_backend(first: Path, tmp_pat
     with pytest.raises(EvaluationError, match=r"100 and 90; .* other steps, .*=checkpoint$"):
         read_system(operand, "test", "")
     assert len(read_system(operand, "test", "", ["checkpoint"]).evaluations) == 2
+    save(tmp_path / "greedy", spoil(4), config={"seed": 1}, beam_size=1)
+    with pytest.raises(EvaluationError, match="by different searches, beam_size 4 and 1; name the"):
+        read_system(f"{first},{tmp_path}/greedy", "test", "")
     backend = {"name": "ctranslate2", "compute_type": "int8"}
     save(tmp_path / "int8", spoil(4), config={"seed": 1}, backend=backend)
     with pytest.raises(EvaluationError, match=r"translated by different backends, .*int8"):
@@ -127,6 +141,36 @@ def test_changes_are_those_of_either_config(tmp_path: Path) -> None:
     other = save(tmp_path / "2", spoil(3), config={"model.num_heads": 1, "seed": 3})
     assert list_changes(one, other) == {
         "model.num_heads": "4 -> 1",
-        "model.d_ff": "64 -> default",
-        "seed": "default -> 3",
+        "model.d_ff": "64 -> 2048",
+        "seed": "0 -> 3",
     }
+
+
+def test_newest_evaluations_of_other_checkpoints_or_searches_are_refused(
+    first: Path, tmp_path: Path
+) -> None:
+    other = save(tmp_path / "other", spoil(4), checkpoint="best-300", beam_size=2)
+    greedy = save(tmp_path / "greedy", spoil(4), beam_size=1)
+
+    def read(*places: Path) -> list[System]:
+        return [read_system(str(place), "test", "") for place in places]
+
+    with pytest.raises(EvaluationError, match=r"differ in checkpoint: 100 and best-300; beam_si"):
+        check_alike(read(first, tmp_path / "other"))
+    with pytest.raises(EvaluationError, match=r"beam_size: 4 and 1\. .* --checkpoint=best or"):
+        check_alike(read(first, tmp_path / "greedy"))
+    newest = first / "evaluations" / "test-100.json"
+    check_alike(read(newest, other.path))
+    systems = read(newest, greedy.path)
+    check_alike(systems)
+    assert list_circumstances(systems) == {"beam_size": ["4", "1"]}
+    save(tmp_path / "longer", spoil(4), checkpoint="200")
+    systems = read(first, tmp_path / "longer")
+    check_alike(systems)
+    assert list_circumstances(systems) == {"checkpoint": ["100", "200"]}
+
+
+def test_systems_of_two_backends_are_refused(first: Path, tmp_path: Path) -> None:
+    save(tmp_path / "other", spoil(4), backend={"name": "ctranslate2", "compute_type": "float32"})
+    with pytest.raises(EvaluationError, match=r"by ctranslate2 and jax, .* with one --backend"):
+        check(first, tmp_path / "other")

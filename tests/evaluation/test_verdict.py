@@ -1,12 +1,13 @@
 """The sentence that people read."""
 
 import dataclasses
+import math
 
 from t2t.evaluation.significance import Comparison, Judgement, SystemScore
 from t2t.evaluation.verdict import describe, describe_all
 
-CLEAR = Comparison(1.5, True, (1, 1), 0.5, None, (0.52, 2.48), 0.0027, 0.0027)
-UNCLEAR = Comparison(0.25, True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
+CLEAR = Comparison((30.0, 31.5), True, (1, 1), 0.5, None, (0.52, 2.48), 0.0027, 0.0027)
+UNCLEAR = Comparison((30.0, 30.25), True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
 
 
 def say(comparison: Comparison) -> str:
@@ -15,12 +16,14 @@ def say(comparison: Comparison) -> str:
 
 def test_single_runs_say_that_the_seed_is_not_covered() -> None:
     assert say(CLEAR) == (
-        "new is better than old: +1.5 bleu (95% interval +0.52 to +2.48, two-sided p = 0.0027; "
-        "standard error 0.5 from 1000 sentences). This covers only the choice of the sentences: "
-        "with one run per system the variance over seeds is unknown, and another seed may give "
-        "another verdict."
+        "new is better than old: 31.5 bleu against 30, +1.5 (95% interval +0.52 to +2.48, "
+        "two-sided p = 0.0027; standard error 0.5 from 1000 sentences). This covers only the "
+        "choice of the sentences: with one run per system the variance over seeds is unknown, and "
+        "another seed may give another verdict."
     )
-    assert say(dataclasses.replace(CLEAR, better=False)).startswith("new is worse than old: +1.5")
+    assert say(dataclasses.replace(CLEAR, better=False)).startswith(
+        "new is worse than old: 31.5 bleu against 30, +1.5"
+    )
     assert "two-sided p < 1e-6;" in say(dataclasses.replace(CLEAR, p_value=0.0, adjusted=0.0))
 
 
@@ -40,12 +43,31 @@ def test_seeds_and_sentences_are_both_named() -> None:
 
 def test_unclear_difference_says_what_would_show_it() -> None:
     text = say(dataclasses.replace(UNCLEAR, seed_error=None))
-    assert text.startswith("new is not distinguishable from old: +0.25 bleu")
+    assert text.startswith("new is not distinguishable from old: 30.25 bleu against 30, +0.25")
     assert "Showing a difference of this size would take about 49,000 sentences." in text
     assert "More sentences would reduce the error more than more seeds." in say(UNCLEAR)
     seeds = dataclasses.replace(UNCLEAR, seed_error=1.0)
     assert "More seeds would reduce the error more than more sentences." in say(seeds)
-    assert "would" not in say(dataclasses.replace(UNCLEAR, difference=0.0))
+    assert "would" not in say(dataclasses.replace(UNCLEAR, values=(30.0, 30.0)))
+
+
+def test_untested_difference_says_why() -> None:
+    undefined = dataclasses.replace(CLEAR, p_value=math.nan, adjusted=math.nan, interval=None)
+    assert describe(undefined, ("old", "new"), "bleu", 29) == (
+        "No verdict on new: 31.5 bleu against 30, +1.5. Resamples of fewer than 30 sentences do "
+        "not show how scores vary."
+    )
+    assert say(undefined).endswith("do not vary over resamples of the sentences.")
+
+
+def test_one_model_has_no_other_seed() -> None:
+    equal = dataclasses.replace(UNCLEAR, values=(30.0, 30.0), p_value=1.0, adjusted=1.0)
+    names = "old", "new"
+    text = describe(equal, names, "bleu", 1000, is_same_model=True)
+    assert text.startswith("No verdict: new is the same model as old, with equal scores")
+    text = describe(CLEAR, names, "bleu", 1000, is_same_model=True)
+    assert "another seed" not in text
+    assert "Both are the same model" in text
 
 
 def test_several_comparisons_are_corrected_and_say_so() -> None:

@@ -55,6 +55,18 @@ class ShortPrograms(Programs):
         return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(path)]
 
 
+def test_measure_that_is_not_a_default_one_is_asked_for(tmp_path: Path, runs: list[Run]) -> None:
+    def list_flags(measure: str) -> list[str]:
+        protocol = EvaluationProtocol("test", "last", measure)
+        command = Programs(tmp_path, "recipe.py", {}, protocol).evaluate(runs[0])
+        return [flag for flag in command if flag.startswith("--measures")]
+
+    assert list_flags("bleu") == []
+    [flag] = list_flags("ter")
+    assert flag.startswith("--measures=bleu,chrf,")
+    assert flag.endswith(",ter")
+
+
 @pytest.fixture
 def runs() -> list[Run]:
     return make_runs(Config(), ROWS)[0]

@@ -69,12 +69,13 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert near[8:10] == ["5.01, 25.4, -5M", "not distinguishable"]
     assert r"training failed: a \| b" in broken
     assert "not started" in later
-    assert "one_head is worse than base: -" in text
+    assert "one_head is worse than base: " in text
     assert "near is not distinguishable from base" in text
     assert "from 2 and 1 seeds" in text
     assert text.count("These 2 comparisons are judged together") == 2
-    assert "one_head is worse than base: +2.295 nats per sub-word" in text
-    assert "Scored on the test split, checkpoint 100, 24 sentences. bleu: nrefs:1" in text
+    assert "3.011 nats per sub-word against 0.7161, +2.295 (" in text
+    assert "Scored on the test split, checkpoint 100, 48 sentences. bleu: nrefs:1" in text
+    assert "Scores were saved from 2026-01-01 to 2026-01-01." in text
     assert text.count(".svg)") == 2
 
 
@@ -84,7 +85,7 @@ def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) 
         save(folder, spoil(8), name="sweep", nats=1.0, checkpoint=checkpoint)
     runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})])[0]
     write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 100 (ema-100: ema), 24 sentences" in (tmp_path / "report.md").read_text()
+    assert "checkpoint 100 (ema-100: ema), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
 def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path
         )
     runs = make_runs(Config(), [Row("base", seeds=(0, 1))])[0]
     write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 300 (500: base), 24 sentences" in (tmp_path / "report.md").read_text()
+    assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
 def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
