@@ -237,6 +237,7 @@ class Evaluator:
             split=self.split,
             corpus=self._corpus.fingerprint(),
             direction=f"{config.data.src_language}-{config.data.tgt_language}",
+            tgt_language=config.data.tgt_language,
             checkpoint=label,
             trained=[
                 find_start(workdir, int(each.rpartition("-")[-1]))

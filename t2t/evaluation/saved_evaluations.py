@@ -47,6 +47,7 @@ class EvaluationKey:
     split: str
     corpus: str  # SHA-256 of the test set's texts
     direction: str  # en-de
+    tgt_language: str  # of the measures' tokenisers
     checkpoint: str  # label, such as best-300 or avg5-300
     trained: Sequence[str]  # date of the start of training that wrote it, for each model
     model: Mapping[str, Any]  # fields of the config's models that are not default
