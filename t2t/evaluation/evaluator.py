@@ -17,7 +17,7 @@ import jax
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import override, overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measures import MEASURES, list_measures
+from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.decoding.choose_engine import make_translator
@@ -227,7 +227,7 @@ class Evaluator:
                 f"--measures={','.join(unknown)} is unknown; use default, or some of "
                 f"{', '.join(MEASURES)}"
             )
-        default = [name for name in possible if name != "ter"]
+        default = [name for name in possible if name not in ON_REQUEST]
         listed = [default if name == "default" else [name] for name in asked]
         chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
         if meaningless := [name for name in chosen if name not in possible]:

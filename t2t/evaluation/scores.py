@@ -27,6 +27,7 @@ from t2t.config.languages import (
     writes_spaces,
 )
 from t2t.config.measures import MEASURES
+from t2t.data.sentences import clean_sentence
 from t2t.evaluation.exact_match import ExactMatch
 from t2t.evaluation.significance import (
     Interval,
@@ -122,7 +123,7 @@ def sacrebleu_score(metric: Metric) -> ScoreFunction:
 def count_empty(sources: Sequence[str], references: Sequence[str]) -> int:
     """Returns how many references have no text though their source has; no translation matches."""
     pairs = zip(sources, references, strict=True)
-    return sum(bool(src.strip()) and not tgt.strip() for src, tgt in pairs)
+    return sum(bool(clean_sentence(src)) and not clean_sentence(tgt) for src, tgt in pairs)
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:

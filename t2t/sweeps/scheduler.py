@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
+from t2t.config.measures import ON_REQUEST
 from t2t.runtime.accelerators import has_tpu
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles
@@ -58,7 +59,8 @@ class Programs:
         checkpoint = run.row.checkpoint or protocol.checkpoint
         flags = [f"--split={protocol.split}", f"--checkpoint={checkpoint}"]
         flags += [f"--direction={protocol.direction}"] if protocol.direction else []
-        flags.append(f"--measures=default,{protocol.measure}")
+        if protocol.measure in ON_REQUEST:
+            flags.append(f"--measures=default,{protocol.measure}")
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:
