@@ -9,6 +9,7 @@ Sentences are segmented word by word, since no sub-word spans two words.
 """
 
 import abc
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -46,7 +47,7 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
             stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
             tag = side == "src" and bool(data.directions)  # one more sub-word
             sides[side] = SampledTokenizer(plain, make_sampler, stream, data.max_length - tag)
-    return Vocabulary(**sides)
+    return dataclasses.replace(vocabulary, src=sides["src"], tgt=sides["tgt"])
 
 
 class SampledTokenizer(Tokenizer):
