@@ -18,7 +18,7 @@ from benchmarks.workload import (
     group_outputs,
     time_translation,
 )
-from t2t.config.fields import Config, DecodingConfig, ModelConfig
+from t2t.config.fields import Config, DataConfig, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.translation import Piece
@@ -39,6 +39,7 @@ def make_config(size: Size, beam_size: int = 4, dtype: str = "auto") -> Config:
             num_heads=size.num_heads,
             dtype=dtype,
         ),
+        data=DataConfig(max_length=1024),  # the longest source
         decoding=DecodingConfig(beam_size=beam_size),
     )
 
@@ -79,7 +80,8 @@ class ForcedTranslator(Translator):
 def make_vocabulary(size: Size) -> Vocabulary:
     """Returns a vocabulary without words, for a translator from ids to ids."""
     tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
-    return cast(Vocabulary, types.SimpleNamespace(src=tokenizer, tgt=tokenizer))
+    vocabulary = types.SimpleNamespace(src=tokenizer, tgt=tokenizer, several_sentences=None)
+    return cast(Vocabulary, vocabulary)
 
 
 def main() -> None:

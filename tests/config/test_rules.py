@@ -372,6 +372,9 @@ def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meanin
         change(model=limited, decoding={"min_length": 512, "max_extra_length": 600})
     )
     assert message.endswith("is less than decoding.min_length + EOS=513; raise it to 513 or more")
+    message = rejection(change(model=limited, decoding={"max_source_length": 513}))
+    assert message.endswith("is less than decoding.max_source_length=513; raise it to 513 or more")
+    assert "no room for a sub-word" in rejection(change(decoding={"max_source_length": 2}))
     message = rejection(change(decoding={"strategy": "sampling", "sampling_seed": 2**31}))
     assert message == f"decoding.sampling_seed={2**31} must be below 2**31"
     assert rejection(change(seed=2**31)) == f"seed={2**31} must be below 2**31"
