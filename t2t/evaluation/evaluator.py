@@ -62,7 +62,7 @@ from t2t.training.validation import NatsAndTokens
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
-    "t2t/data/sentences.py", "t2t/data/token_cache.py",
+    "t2t/data/token_cache.py",
     "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
     "t2t/evaluation/reference_scores.py", "t2t/evaluation/scores.py",
     "t2t/evaluation/significance.py", "t2t/training/loss.py", "t2t/training/validation.py",
