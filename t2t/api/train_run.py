@@ -23,6 +23,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
 from t2t.ops.choose import describe_choice
 from t2t.runtime.distributed import process_0_first
+from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import is_bucket
@@ -32,7 +33,12 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
-from t2t.training.provenance import check_corpora, check_vocabulary, record_start
+from t2t.training.provenance import (
+    check_corpora,
+    check_generator,
+    check_vocabulary,
+    record_start,
+)
 from t2t.training.run_directory import (
     RunError,
     list_steps,
@@ -59,6 +65,8 @@ def train(config: Config, workdir: Path) -> bool:
     Returns:
         Whether the last step was reached.
     """
+    check_precision(jax.config.jax_enable_x64)
+    check_generator(workdir)
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     check_prepared(config, workdir)

@@ -51,7 +51,8 @@ def join(
             (`t2t.training.signals.Interruption`); otherwise it ends this process.
 
     Raises:
-        ConfigError: SLURM shows this process other GPUs than JAX expects.
+        ConfigError: no launcher started this process, or SLURM shows it other GPUs than JAX
+            expects.
         CoordinatorError: process 0 does not answer.
     """
     if not distributed:
@@ -60,9 +61,18 @@ def join(
     if coordinator and process_id:
         wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.config.update("jax_enable_preemption_service", shares_signals)
-    jax.distributed.initialize(
-        coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
-    )
+    try:
+        jax.distributed.initialize(
+            coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
+        )
+    except ValueError as error:
+        if "defined" not in str(error):  # "... must be defined": JAX found no launcher
+            raise
+        raise ConfigError(
+            "--distributed: no launcher started this process; start it with srun or sbatch, with "
+            "Open MPI, or on GKE or a TPU pod, give --coordinator, --num_processes and "
+            "--process_id, or leave --distributed out"
+        ) from None
     if not is_first():
         logging.getLogger().setLevel(logging.WARNING)
 

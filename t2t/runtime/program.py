@@ -18,6 +18,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
+from t2t.runtime.jax_settings import check_precision, explain_jax_error
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
@@ -166,9 +167,9 @@ def run(
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
     of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
-    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, and errors of a
-    bucket's client end the program with only their message and status 2, or `LOST` if something did
-    not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
+    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, errors of a
+    bucket's client and those that a variable of JAX causes end the program with only their message
+    and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
     and keeps its traceback, with status 1. One of several processes ends `LEAVING` seconds later at
     the latest, whatever the others do.
     """
@@ -193,6 +194,7 @@ def run(
             logging.getLogger(library).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
+            check_precision()
             return main(given) if operands else main()
         except KeyboardInterrupt:
             _leave_in_time(INTERRUPTED)
@@ -240,7 +242,7 @@ def _explain(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
         return f"the bucket cannot be used: {describe_error(error)}"
-    return describe_error(error) if isinstance(error, OSError) else None
+    return describe_error(error) if isinstance(error, OSError) else explain_jax_error(error)
 
 
 def _is_unanswered(error: Exception) -> bool:
