@@ -80,7 +80,9 @@ def train(config: Config, workdir: Path) -> bool:
         open_run(workdir, config, measures)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
-            _log.info("training has %s; --extend=STEPS goes on", describe_end(workdir, config))
+            _log.info(
+                "training has %s; --extend=STEPS goes on", describe_end(workdir, config, last)
+            )
             return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
@@ -137,24 +139,27 @@ def train_on_mesh(
                 report,
             )
     if finished:
-        _log.info("%s", describe_end(workdir, config))
+        _log.info("%s", describe_end(workdir, config, int(state.step)))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
     else:
-        _log.info("stopped and saved; run the same command to continue")
+        _log.info(
+            "stopped and saved after step %d of %d; run the same command to continue",
+            state.step, config.training.steps,
+        )  # fmt: skip
     return False
 
 
-def describe_end(workdir: Path, config: Config) -> str:
-    """Describes a finished training: its last and best validation score, and how to evaluate it."""
+def describe_end(workdir: Path, config: Config, step: int) -> str:
+    """Describes a training that finished at a step: its validation scores, how to evaluate it."""
     metric = config.checkpoints.best_metric
     scores = {
         line["step"]: value
         for line in read_metrics(workdir)
         if (value := line.get(f"validation/{metric}")) is not None
     }
-    finished = f"finished at step {config.training.steps}"
+    finished = f"finished at step {step}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"

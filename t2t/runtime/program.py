@@ -1,6 +1,8 @@
 """Shared by all programs: flags, logging, signals, and errors without a traceback."""
 
+import contextlib
 import difflib
+import errno
 import logging
 import os
 import re
@@ -169,10 +171,11 @@ def run(
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, errors of a
     bucket's client and those that a variable of JAX causes end the program with only their message
-    and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
-    and keeps its traceback, with status 1. One of several processes ends `LEAVING` seconds later at
-    the latest, whatever the others do.
+    and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status
+    `INTERRUPTED`. Any other exception is a bug and keeps its traceback, with status 1. One of
+    several processes ends `LEAVING` seconds later at the latest, whatever the others do.
     """
+    _replace_missing_streams()
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
@@ -195,22 +198,58 @@ def run(
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             check_precision()
-            return main(given) if operands else main()
-        except KeyboardInterrupt:
-            _leave_in_time(INTERRUPTED)
-            return _fail("interrupted", INTERRUPTED)
-        except Exception as error:
-            if _interruptions:  # some packages turn a KeyboardInterrupt into an ImportError
-                _leave_in_time(INTERRUPTED)
-                return _fail("interrupted", INTERRUPTED)
-            message = _explain(error)
-            status = (LOST if _is_unanswered(error) else 2) if message else 1
-            _leave_in_time(status)
-            if message:
-                return _fail(message, status)
-            raise
+            status = main(given) if operands else main()
+            sys.stdout.flush()
+            return status
+        except (KeyboardInterrupt, Exception) as error:
+            status = _end(error)
+            if status is None:
+                raise
+            return status
 
     app.run(call, flags_parser=_parse)
+
+
+def _end(error: KeyboardInterrupt | Exception) -> int | None:
+    """Reports what ended the program; returns the exit status, or None if it is a bug."""
+    _settle_output()
+    message: str | None
+    # Some packages turn a KeyboardInterrupt into an ImportError.
+    if isinstance(error, KeyboardInterrupt) or _interruptions:
+        message, status = "interrupted", INTERRUPTED
+    elif isinstance(error, BrokenPipeError) and not error.filename:
+        message, status = "", 1  # nobody reads the output any more, as in `... | head`
+    elif message := _explain(error):
+        status = LOST if _is_unanswered(error) else 2
+    else:
+        status = 1
+    _leave_in_time(status)
+    if message:
+        print(message, file=sys.stderr)
+    return None if message is None else status
+
+
+def _replace_missing_streams() -> None:
+    """Opens the standard streams that the process was started without (`>&-`).
+
+    Otherwise a checkpoint that is opened could be number 1, and receive what is printed. Input and
+    output that are missing are errors when they are used; messages then go nowhere.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opposite = os.O_RDONLY if number == 1 else os.O_WRONLY
+            found = os.open(os.devnull, opposite)  # the lowest that is free: mostly this number
+            os.set_inheritable(found, found == number)
+            setattr(sys, name, open(found, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _settle_output() -> None:
+    """Flushes the output; drops it if that fails, since Python's exit would fail again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave_in_time(status: int) -> None:
@@ -238,6 +277,8 @@ def _explain(error: Exception) -> str | None:
         error, ValueError | RuntimeError
     ):
         return str(error)
+    if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
+        return "standard input or output is closed; redirect it, for example to a file"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
@@ -296,9 +337,15 @@ def _report_fault(
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
+    given = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
-        parsed: Sequence[str] = flags.FLAGS(list(arguments))
+        parsed: Sequence[str] = flags.FLAGS(given)
         return parsed
+    except SystemExit:
+        if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in given):
+            raise
+        _settle_output()
+        sys.exit(0)  # absl ends with 1
     except flags.Error as error:
         # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)

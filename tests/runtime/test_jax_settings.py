@@ -32,7 +32,7 @@ def test_64_bits_are_refused(program: str, flags: list[str]) -> None:
 
 
 def test_64_bits_are_refused_in_a_notebook(tmp_path: Path) -> None:
-    with jax.enable_x64(True), pytest.raises(ConfigError, match="jax_enable_x64.*32 bits"):
+    with jax.enable_x64(True), pytest.raises(ConfigError, match=r"jax_enable_x64.*32 bits"):
         t2t.load(tmp_path)
     check_precision()
 
