@@ -25,7 +25,8 @@ T = TypeVar("T")
 COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
 
 # A process that sends no heartbeat for this long counts as lost, and the others end with an error.
-HEARTBEAT_TIMEOUT = 30  # seconds
+# JAX's default: a node that swaps, or a file system that hangs, delays heartbeats by half a minute.
+HEARTBEAT_TIMEOUT = 100  # seconds
 LONGEST_WAIT = 24 * 3600  # seconds, for the slowest process: it may tokenise a large corpus
 _barriers = itertools.count()
 

@@ -30,8 +30,11 @@ TIMED_OUT = 124  # exit status: what a program waited for did not come, as of th
 # that of SIGABRT, by which JAX ends a process that has lost another.
 LOST = 134
 LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
+LEAVING_LOST = 10.0  # the same if it failed because it lost another
 _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
-_UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
+_UNANSWERED = re.compile(
+    "UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service|NCCL|nccl|Gloo|gloo"
+)
 
 
 def define_workdir() -> None:
@@ -253,13 +256,13 @@ def _settle_output() -> None:
 
 
 def _leave_in_time(status: int) -> None:
-    """Makes one of several processes end with `status` in `LEAVING` seconds, if not before.
+    """Makes one of several processes end with `status` in a minute, if not before.
 
     At its exit JAX waits five minutes for the others, which may be waiting for this one, and then
     aborts it. Those that come to the same error by themselves leave together, in less time.
     """
     if any(flags.FLAGS[name].value for name in HOST_FLAGS if name in flags.FLAGS):
-        timer = threading.Timer(LEAVING, os._exit, [status])
+        timer = threading.Timer(LEAVING_LOST if status == LOST else LEAVING, os._exit, [status])
         timer.daemon = True
         timer.start()
 
@@ -277,6 +280,9 @@ def _explain(error: Exception) -> str | None:
         error, ValueError | RuntimeError
     ):
         return str(error)
+    if _is_lost_peer(error):
+        reason = str(error).splitlines()[0]
+        return f"another process or the network did not answer: {reason}"
     if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
         return "standard input or output is closed; redirect it, for example to a file"
     if isinstance(error, OSError) and error.filename:
@@ -286,8 +292,17 @@ def _explain(error: Exception) -> str | None:
     return describe_error(error) if isinstance(error, OSError) else explain_jax_error(error)
 
 
+def _is_lost_peer(error: Exception) -> bool:
+    """Returns whether JAX raised it since a collective failed, or its coordination service."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    is_from_jax = bool(kinds & {"JaxRuntimeError", "XlaRuntimeError"})
+    return is_from_jax and bool(_UNANSWERED.search(str(error)))
+
+
 def _is_unanswered(error: Exception) -> bool:
     """Returns whether another process or a bucket did not answer, so that a new start may help."""
+    if _is_lost_peer(error):
+        return True
     cause = error.__cause__ or error.__context__ or error
     if is_client_error(cause):
         status = getattr(cause, "code", None)  # of HTTP

@@ -56,6 +56,10 @@ def use_streams():
         print("output")
         sys.stdout.flush()
 
+def lose_peer(reason):
+    from jax.errors import JaxRuntimeError
+    raise JaxRuntimeError(reason)
+
 def replace():
     try:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -73,6 +77,10 @@ ACTIONS = {
     "short": lambda: print("output"),
     "long": lambda: print("output" * 100_000),
     "streams": use_streams,
+    "gloo": lambda: lose_peer("FAILED_PRECONDITION: Gloo all-reduce failed: Read error\\nmore"),
+    "nccl": lambda: lose_peer("INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error"),
+    "unavailable": lambda: lose_peer("UNAVAILABLE: a task has died"),
+    "memory": lambda: lose_peer("RESOURCE_EXHAUSTED: Out of memory"),
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
@@ -100,6 +108,7 @@ program.define_workdir()
 program.run(main)
 '''
 
+LOST_PEER = "another process or the network did not answer"
 RECIPE = """
 from t2t.config.fields import Config, ConfigError
 
@@ -251,6 +260,13 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("interrupted run", INTERRUPTED, ""),
         ("data", 2, "a.en, line 3: not UTF-8\n"),
         ("lost", LOST, "checkpoint 5 could not be written\n"),
+        ("gloo", LOST, f"{LOST_PEER}: FAILED_PRECONDITION: Gloo all-reduce failed: Read error\n"),
+        (
+            "nccl",
+            LOST,
+            f"{LOST_PEER}: INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error\n",
+        ),
+        ("unavailable", LOST, f"{LOST_PEER}: UNAVAILABLE: a task has died\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("nameless", 2, "something with the disk\n"),
         ("client", 2, "the bucket cannot be used: HttpError: 503\n"),
@@ -264,6 +280,13 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
 def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:
     found = call(folder, "--config=recipe.py", f"--workdir={action}")
     assert found == (status, "", message)
+
+
+def test_other_errors_of_jax_keep_their_traceback(folder: Path) -> None:
+    status, _, messages = call(folder, "--config=recipe.py", "--workdir=memory")
+    assert status == 1
+    assert "Out of memory" in messages.splitlines()[-1]
+    assert "Traceback" in messages
 
 
 @pytest.mark.parametrize("action", ["fault", "foreign"])
