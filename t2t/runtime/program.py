@@ -352,12 +352,12 @@ def _report_fault(
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
-    given = ["--help" if argument == "-h" else argument for argument in arguments]
+    spelled = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
-        parsed: Sequence[str] = flags.FLAGS(given)
+        parsed: Sequence[str] = flags.FLAGS(spelled)
         return parsed
     except SystemExit:
-        if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in given):
+        if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in spelled):
             raise
         _settle_output()
         sys.exit(0)  # absl ends with 1
