@@ -22,7 +22,7 @@ forward() {
     [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true
 }
 trap forward TERM INT # before the program starts, so that no signal ends this script alone
-python -m "$@" &
+python -m "$@" <&0 & # without <&0 bash would give it /dev/null as input
 child=$!
 [[ -z $stopping ]] || forward
 status=0

@@ -14,7 +14,8 @@
 #
 # Five minutes before the time limit, and when the job is preempted, training saves and exits with
 # status 75; the job then returns to the queue and continues later. It is also requeued after the loss
-# of a process, unless it has been started again ten times, for whatever reason.
+# of a process, unless ten starts in a row were lost without a new checkpoint; the job's comment counts
+# them.
 #SBATCH --job-name=t2t
 #SBATCH --cpus-per-task=8
 #SBATCH --requeue
@@ -24,7 +25,7 @@ set -euo pipefail
 
 readonly interrupted=75 # t2t.runtime.program.INTERRUPTED
 readonly killed=128     # and above: a process died by a signal, as those do that lose another
-readonly max_restarts=10
+readonly max_lost=10    # starts in a row that are lost without a new checkpoint, and followed by another
 
 # Each task sees all GPUs that the job has on its node, which is SLURM's default: JAX takes the one
 # with the task's number, and NCCL reaches the others. srun does not inherit --cpus-per-task (since
@@ -51,10 +52,42 @@ elif [[ $1 == t2t.sweep && ${SLURM_ARRAY_TASK_ID:-} ]]; then
     set -- "$@" --index="$SLURM_ARRAY_TASK_ID"
 fi
 
+# Prints a fingerprint of the checkpoints of --workdir, a run or a sweep; of a bucket it sees none.
+describe_checkpoints() {
+    local argument previous='' workdir=''
+    for argument in "$@"; do
+        [[ $argument != --workdir=* ]] || workdir=${argument#*=}
+        [[ $previous != --workdir ]] || workdir=$argument
+        previous=$argument
+    done
+    find "${workdir/#\~/$HOME}" -maxdepth 3 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
+        sort | cksum | cut -d' ' -f1
+}
+
+# Adds this start to those that were lost since the last new checkpoint; fails if they are too many.
+# A job that is requeued keeps its comment, which may have other words in front.
+count_lost() {
+    local comment checkpoints lost=1
+    comment=$(squeue --noheader --jobs="$job" --format=%k)
+    checkpoints=$(describe_checkpoints "$@")
+    if [[ $comment =~ ^(.*)'lost starts: '([0-9]+)' at '([0-9]+)$ ]]; then
+        comment=${BASH_REMATCH[1]}
+        ((BASH_REMATCH[3] != checkpoints)) || lost=$((BASH_REMATCH[2] + 1))
+    elif [[ $comment == '(null)' ]]; then
+        comment=''
+    else
+        comment=${comment:+$comment }
+    fi
+    scontrol update JobId="$job" Comment="${comment}lost starts: $lost at $checkpoints" ||
+        lost=$((${SLURM_RESTART_COUNT:-0} + 1)) # without a comment all starts count
+    ((lost <= max_lost))
+}
+
 status=0
 srun "${flags[@]}" "$python" -m "$@" || status=$?
-if ((status == interrupted || (status > killed && ${SLURM_RESTART_COUNT:-0} < max_restarts))); then
-    # The task of an array that starts last has the array's number, which would requeue all tasks.
-    scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+# The task of an array that starts last has the array's number, which would requeue all tasks.
+job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+if ((status == interrupted)) || { ((status > killed)) && count_lost "$@"; }; then
+    scontrol requeue "$job"
 fi
 exit "$status"

@@ -186,7 +186,7 @@ def judge(statuses: dict[str, str]) -> int | None:
         return None
     codes = [int(value.split()[1]) for value in values if value.startswith("exited")]
     if values["running"] and not (values["lost"] or values["absent"]):
-        return None  # the others end within a minute
+        return None  # the others end within two minutes
     # A host's own error explains more than the abort (134) of those that lost it.
     return min((code for code in codes if code not in (0, 134)), default=max(codes, default=1))
 

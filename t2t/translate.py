@@ -14,7 +14,6 @@ process that was killed goes on where it was if it is started again.
 """
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,22 +100,10 @@ def main() -> int:
             read_ahead=1 if interactive else values.read_ahead,
             prefixes=prefixes or None,
         )
-        return write(
-            format_lines(number, found, translator.is_numbered, values.scores)
-            for number, found in enumerate(translations, start=1)
-        )
-
-
-def write(texts: Iterator[str]) -> int:
-    """Writes each text to standard output at once; returns 1 if its reader closed the pipe."""
-    try:
-        for text in texts:
+        for number, found in enumerate(translations, start=1):
+            text = format_lines(number, found, translator.is_numbered, values.scores)
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # For example in `... | head`. Python flushes stdout at exit, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return 0
 
 

@@ -106,4 +106,4 @@ def test_disk_that_will_be_full_is_said_at_the_start(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     config = make_config(tmp_path)
     assert train_run.train(change(config, training={"steps": 10}), tmp_path / "run")
-    assert "0.0 GB too few for the checkpoints that the config keeps (2 check" in caplog.text
+    assert " kB too few for the checkpoints that the config keeps (2 check" in caplog.text

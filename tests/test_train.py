@@ -208,7 +208,10 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
     ):
         done = programs.run("tests.moments", *signal_and_moment, "t2t.train", *flags)
         assert done.returncode == program.INTERRUPTED, done.stderr
-        assert done.stderr.splitlines()[-1] == "stopped and saved; run the same command to continue"
+        *_, line = done.stderr.splitlines()
+        step = list_steps(tmp_path / "run")[-1]
+        end = f"stopped and saved after step {step} of {STEPS}; run the same command to continue"
+        assert line == end
     assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train_run.train(config, tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)

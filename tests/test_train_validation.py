@@ -51,9 +51,9 @@ def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
     losses = {5: 2.5, 10: 1.5, 15: None, 20: 1.75}
     lines = [json.dumps({"step": step, "validation/loss": loss}) for step, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert "last 1.75 at step 20, best 1.5 at step 10;" in train_run.describe_end(
-        tmp_path, Config()
-    )
+    text = train_run.describe_end(tmp_path, Config(), 20)
+    assert text.startswith("finished at step 20; ")  # whatever training.steps is now
+    assert "last 1.75 at step 20, best 1.5 at step 10;" in text
 
 
 def test_validation_that_fails_does_so_after_the_first_step(

@@ -33,6 +33,7 @@ from t2t.runtime.cluster_checks import (
 )
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.mesh import make_mesh
+from t2t.runtime.units import show_bytes
 from t2t.storage.atomic_files import (
     check_writable,
     explain_write_errors,
@@ -212,14 +213,14 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         size = count_parameters(recipe.model, vocab_size, vocab_size)
         spaces[name] = measure_space(workdir, recipe, size)
     first = next(iter(spaces.values()))
-    free = "a bucket has no limit" if is_bucket(workdir) else f"{first.free / 1e9:.1f} GB free"
+    free = "a bucket has no limit" if is_bucket(workdir) else f"{show_bytes(first.free, 3)} free"
     values = [f"{free} in {workdir}"]
     values += [
         f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
         for name, space in spaces.items()
     ]
     problem = (
-        f"{first.missing / 1e9:.1f} GB too few: free some space, lower checkpoints.keep_last, or "
+        f"{show_bytes(first.missing, 3)} too few: free some space, lower checkpoints.keep_last, or "
         "choose another --workdir; training stops when the disk is full"
     )
     return Finding("disk", "; ".join(values), problem if first.missing else "")
@@ -250,11 +251,11 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
     rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]
     vocab_size = config.tokenizer.vocab_size
     size = count_parameters(config.model, vocab_size, vocab_size)
-    needed = count_bytes_per_parameter(config) * size / 1e6
-    seconds = needed / rates[0] / jax.process_count()
+    needed = count_bytes_per_parameter(config) * size
+    seconds = needed / 1e6 / rates[0] / jax.process_count()
     value = (
         f"writes {rates[0]:.0f} MB/s, reads {rates[1]:.0f} MB/s in each process: a checkpoint of "
-        f"{needed:.0f} MB takes {seconds:.1f} s, while training goes on"
+        f"{show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes on"
     )
     problem = "" if same else "what was read is not what was written: the file system is broken"
     if same and rates[0] < _SLOW:

@@ -24,6 +24,7 @@ from t2t.evaluation.minimum_bayes_risk import translate_by_utility
 from t2t.model.build import merge
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
+from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import make_mesh
 
 
@@ -35,6 +36,7 @@ def open_run(
     direction: str = "",
 ) -> "Run":
     """Reads run directories; see `t2t.load`."""
+    check_precision(jax.config.jax_enable_x64)
     if mean not in ("probabilities", "log_probs"):
         raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
     request = ModelRequest(workdirs, checkpoint, weights, mean, direction)

@@ -28,6 +28,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
 from t2t.ops.choose import describe_choice
 from t2t.runtime.distributed import process_0_first
+from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import is_bucket
@@ -37,7 +38,12 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
 from t2t.training.optimizer import make_optimizer
-from t2t.training.provenance import check_corpora, check_vocabulary, record_start
+from t2t.training.provenance import (
+    check_corpora,
+    check_generator,
+    check_vocabulary,
+    record_start,
+)
 from t2t.training.run_directory import (
     RunError,
     list_steps,
@@ -64,6 +70,8 @@ def train(config: Config, workdir: Path) -> bool:
     Returns:
         Whether the last step was reached.
     """
+    check_precision(jax.config.jax_enable_x64)
+    check_generator(workdir)
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
@@ -78,7 +86,9 @@ def train(config: Config, workdir: Path) -> bool:
         open_run(workdir, config, measures)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
-            _log.info("training has %s; --extend=STEPS goes on", describe_end(workdir, config))
+            _log.info(
+                "training has %s; --extend=STEPS goes on", describe_end(workdir, config, last)
+            )
             return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
@@ -135,24 +145,27 @@ def train_on_mesh(
                 report,
             )
     if finished:
-        _log.info("%s", describe_end(workdir, config))
+        _log.info("%s", describe_end(workdir, config, int(state.step)))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
     else:
-        _log.info("stopped and saved; run the same command to continue")
+        _log.info(
+            "stopped and saved after step %d of %d; run the same command to continue",
+            state.step, config.training.steps,
+        )  # fmt: skip
     return False
 
 
-def describe_end(workdir: Path, config: Config) -> str:
-    """Describes a finished training: its last and best validation score, and how to evaluate it."""
+def describe_end(workdir: Path, config: Config, step: int) -> str:
+    """Describes a training that finished at a step: its validation scores, how to evaluate it."""
     metric = config.checkpoints.best_metric
     scores = {
         line["step"]: value
         for line in read_metrics(workdir)
         if (value := line.get(f"validation/{metric}")) is not None
     }
-    finished = f"finished at step {config.training.steps}"
+    finished = f"finished at step {step}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"

@@ -1,6 +1,7 @@
 """The `--config` flag, which names a recipe and overrides its fields, and the flags of decoding."""
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,20 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
 
     def parse(self, recipe: str) -> Any:
         """Returns the result of the recipe's `get_config`."""
-        return super().parse(find_recipe(recipe))
+        try:
+            return super().parse(find_recipe(recipe))
+        except AttributeError as error:
+            if error.name != "get_config":
+                raise
+            raise ConfigError("the recipe has no function get_config()") from None
+        except TypeError as error:  # with a traceback as its message
+            call = r"get_config\(\*split_path\[1:\]\)\n[\s~^]*TypeError: (.*)"
+            if found := re.search(call, str(error)):
+                raise ConfigError(
+                    f"the recipe needs a function get_config(), with one argument for what follows "
+                    f"a colon: {found[1]}"
+                ) from None
+            raise
 
 
 class _IntegerParser(flags.IntegerParser):

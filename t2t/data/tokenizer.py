@@ -334,6 +334,6 @@ def _explain(error: str, text: str, config: TokenizerConfig) -> str:
     if required := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
         return (
             f"{field} is less than the characters, bytes and special pieces of the {text}; "
-            f"raise it to more than {required[1]}, or lower tokenizer.character_coverage"
+            f"raise it to {required[1]} or more, or lower tokenizer.character_coverage"
         )
     return f"{field}: SentencePiece cannot train on the {text}: {error.strip()}"

@@ -5,6 +5,8 @@ from collections.abc import Collection
 
 from t2t.evaluation.significance import LEVEL, MIN_SENTENCES, Comparison, Judgement
 
+USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
+
 
 def describe(
     comparison: Comparison,
@@ -101,6 +103,17 @@ def _advise(comparison: Comparison, num_sentences: int) -> str:
     )
 
 
+def list_useless(judgement: Judgement, measure: str) -> list[str]:
+    """Names the systems with next to no BLEU, the first one first; empty unless it is among them.
+
+    Where the first one translates, a comparison with it means something.
+    """
+    if not measure.startswith("bleu"):
+        return []
+    useless = [name for name, score in judgement.scores.items() if score.value < USELESS]
+    return useless if useless[1:] and useless[0] == next(iter(judgement.scores)) else []
+
+
 def describe_all(
     judgement: Judgement, measure: str, num_sentences: int, same: Collection[str] = ()
 ) -> list[str]:
@@ -113,10 +126,15 @@ def describe_all(
         describe(comparison, (first, name), measure, num_sentences, is_same_model=name in same)
         for name, comparison in judgement.comparisons.items()
     ]
-    without_seeds = [each.seed_error is None for each in judgement.comparisons.values()]
-    if len(lines) > 1:
+    if names := list_useless(judgement, measure):
         lines.append(
-            f"These {len(lines)} comparisons are judged together (Holm's correction): if no system "
+            f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
+            "translate nothing yet, and a verdict on them means nothing."
+        )
+    without_seeds = [each.seed_error is None for each in judgement.comparisons.values()]
+    if (count := len(without_seeds)) > 1:
+        lines.append(
+            f"These {count} comparisons are judged together (Holm's correction): if no system "
             f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
             f"{', as far as the choice of the sentences goes' * any(without_seeds)}."
         )

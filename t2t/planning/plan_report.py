@@ -15,6 +15,7 @@ from t2t.planning.planner import (
 from t2t.planning.roofline import Estimate
 from t2t.planning.topology import Topology
 from t2t.runtime.text_tables import format_table
+from t2t.runtime.units import show_bytes
 
 _Figures = tuple[str, str, str]  # name, value, note
 
@@ -205,17 +206,6 @@ def _describe_training_time(time: TrainingTime) -> list[list[str]]:
         ["hours", f"{time.hours:,.2f}"],
         ["accelerator-hours", f"{time.accelerator_hours:,.1f}"],
     ]
-
-
-def show_bytes(count: float | None) -> str:
-    """Formats a number of bytes with four digits."""
-    if count is None:
-        return "unknown"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.4g} {unit}"
-        count /= 1000
-    return f"{count:.4g} TB"
 
 
 def show_time(seconds: float) -> str:

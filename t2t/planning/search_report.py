@@ -6,7 +6,6 @@ from typing import Any
 from t2t.planning.plan_report import (
     flatten_shape,
     flatten_training,
-    show_bytes,
     show_range,
     show_time,
     to_json,
@@ -15,6 +14,7 @@ from t2t.planning.planner import MeshPlan, rank_plans
 from t2t.planning.roofline import CYCLES_ERROR, Estimate
 from t2t.planning.topology import Topology
 from t2t.runtime.text_tables import format_table
+from t2t.runtime.units import show_bytes
 
 _MESH = ["data", "fsdp", "tensor"]
 _RANKED = f"""\

@@ -25,7 +25,8 @@ T = TypeVar("T")
 COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
 
 # A process that sends no heartbeat for this long counts as lost, and the others end with an error.
-HEARTBEAT_TIMEOUT = 30  # seconds
+# JAX's default: a node that swaps, or a file system that hangs, delays heartbeats by half a minute.
+HEARTBEAT_TIMEOUT = 100  # seconds
 LONGEST_WAIT = 24 * 3600  # seconds, for the slowest process: it may tokenise a large corpus
 _barriers = itertools.count()
 
@@ -51,7 +52,8 @@ def join(
             (`t2t.training.signals.Interruption`); otherwise it ends this process.
 
     Raises:
-        ConfigError: SLURM shows this process other GPUs than JAX expects.
+        ConfigError: no launcher started this process, or SLURM shows it other GPUs than JAX
+            expects.
         CoordinatorError: process 0 does not answer.
     """
     if not distributed:
@@ -60,9 +62,18 @@ def join(
     if coordinator and process_id:
         wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.config.update("jax_enable_preemption_service", shares_signals)
-    jax.distributed.initialize(
-        coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
-    )
+    try:
+        jax.distributed.initialize(
+            coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
+        )
+    except ValueError as error:
+        if "defined" not in str(error):  # "... must be defined": JAX found no launcher
+            raise
+        raise ConfigError(
+            "--distributed: no launcher started this process; start it with srun or sbatch, with "
+            "Open MPI, or on GKE or a TPU pod, give --coordinator, --num_processes and "
+            "--process_id, or leave --distributed out"
+        ) from None
     if not is_first():
         logging.getLogger().setLevel(logging.WARNING)
 

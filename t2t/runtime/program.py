@@ -1,6 +1,8 @@
 """Shared by all programs: flags, logging, signals, and errors without a traceback."""
 
+import contextlib
 import difflib
+import errno
 import io
 import logging
 import os
@@ -19,6 +21,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
+from t2t.runtime.jax_settings import check_precision, explain_jax_error
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
@@ -28,9 +31,12 @@ TIMED_OUT = 124  # exit status: what a program waited for did not come, as of th
 # that of SIGABRT, by which JAX ends a process that has lost another.
 LOST = 134
 LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
+LEAVING_LOST = 10.0  # the same if it failed because it lost another
 _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
 _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|out[ _]of[ _]memory", re.IGNORECASE)
-_UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
+_UNANSWERED = re.compile(
+    "UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service|NCCL|nccl|Gloo|gloo"
+)
 
 
 def define_workdir() -> None:
@@ -168,12 +174,13 @@ def run(
     `operands` describes the arguments besides flags, if there are any; `main` then receives a list
     of them. `alone` is why a program without the flags of `define_hosts` does not take them.
 
-    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, and errors of a
-    bucket's client end the program with only their message and status 2, or `LOST` if something did
-    not answer. SIGINT and SIGTERM end it with status `INTERRUPTED`. Any other exception is a bug
-    and keeps its traceback, with status 1. One of several processes ends `LEAVING` seconds later at
-    the latest, whatever the others do.
+    A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, errors of a
+    bucket's client and those that a variable of JAX causes end the program with only their message
+    and status 2, or `LOST` if something did not answer. SIGINT and SIGTERM end it with status
+    `INTERRUPTED`. Any other exception is a bug and keeps its traceback, with status 1. One of
+    several processes ends `LEAVING` seconds later at the latest, whatever the others do.
     """
+    _replace_missing_streams()
     _write_utf8()
     logging.captureWarnings(True)
     skip_absent_accelerators()
@@ -196,20 +203,15 @@ def run(
             logging.getLogger(library).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
-            return main(given) if operands else main()
-        except KeyboardInterrupt:
-            _leave_in_time(INTERRUPTED)
-            return _fail("interrupted", INTERRUPTED)
-        except Exception as error:
-            if _interruptions:  # some packages turn a KeyboardInterrupt into an ImportError
-                _leave_in_time(INTERRUPTED)
-                return _fail("interrupted", INTERRUPTED)
-            message = _explain(error)
-            status = (LOST if _is_unanswered(error) else 2) if message else 1
-            _leave_in_time(status)
-            if message:
-                return _fail(message, status)
-            raise
+            check_precision()
+            status = main(given) if operands else main()
+            sys.stdout.flush()
+            return status
+        except (KeyboardInterrupt, Exception) as error:
+            status = _end(error)
+            if status is None:
+                raise
+            return status
 
     app.run(call, flags_parser=_parse)
 
@@ -224,14 +226,56 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors=errors)
 
 
+def _end(error: KeyboardInterrupt | Exception) -> int | None:
+    """Reports what ended the program; returns the exit status, or None if it is a bug."""
+    _settle_output()
+    message: str | None
+    # Some packages turn a KeyboardInterrupt into an ImportError.
+    if isinstance(error, KeyboardInterrupt) or _interruptions:
+        message, status = "interrupted", INTERRUPTED
+    elif isinstance(error, BrokenPipeError) and not error.filename:
+        message, status = "", 1  # nobody reads the output any more, as in `... | head`
+    elif message := _explain(error):
+        status = LOST if _is_unanswered(error) else 2
+    else:
+        status = 1
+    _leave_in_time(status)
+    if message:
+        print(message, file=sys.stderr)
+    return None if message is None else status
+
+
+def _replace_missing_streams() -> None:
+    """Opens the standard streams that the process was started without (`>&-`).
+
+    Otherwise a checkpoint that is opened could be number 1, and receive what is printed. Input and
+    output that are missing are errors when they are used; messages then go nowhere.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opposite = os.O_RDONLY if number == 1 else os.O_WRONLY
+            found = os.open(os.devnull, opposite)  # the lowest that is free: mostly this number
+            os.set_inheritable(found, found == number)
+            setattr(sys, name, open(found, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _settle_output() -> None:
+    """Flushes the output; drops it if that fails, since Python's exit would fail again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _leave_in_time(status: int) -> None:
-    """Makes one of several processes end with `status` in `LEAVING` seconds, if not before.
+    """Makes one of several processes end with `status` in a minute, if not before.
 
     At its exit JAX waits five minutes for the others, which may be waiting for this one, and then
     aborts it. Those that come to the same error by themselves leave together, in less time.
     """
     if any(flags.FLAGS[name].value for name in HOST_FLAGS if name in flags.FLAGS):
-        timer = threading.Timer(LEAVING, os._exit, [status])
+        timer = threading.Timer(LEAVING_LOST if status == LOST else LEAVING, os._exit, [status])
         timer.daemon = True
         timer.start()
 
@@ -251,11 +295,24 @@ def _explain(error: Exception) -> str | None:
         return str(error)
     if (what := _find_memory_fault(error)) is not None:
         return f"out of memory{what}; {_advise_on_memory()}"
+    if _is_lost_peer(error):
+        reason = str(error).splitlines()[0]
+        return f"another process or the network did not answer: {reason}"
+    if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
+        return "standard input or output is closed; redirect it, for example to a file"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
         return f"the bucket cannot be used: {describe_error(error)}"
-    return describe_error(error) if isinstance(error, OSError) else None
+    return describe_error(error) if isinstance(error, OSError) else explain_jax_error(error)
+
+
+def _is_lost_peer(error: Exception) -> bool:
+    """Returns whether JAX raised it since a collective failed, or its coordination service."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    is_from_jax = bool(kinds & {"JaxRuntimeError", "XlaRuntimeError"})
+    is_unanswered = bool(_UNANSWERED.search(str(error)))
+    return is_from_jax and is_unanswered and _find_memory_fault(error) is None
 
 
 def _find_memory_fault(error: Exception) -> str | None:
@@ -286,6 +343,8 @@ def _advise_on_memory() -> str:
 
 def _is_unanswered(error: Exception) -> bool:
     """Returns whether another process or a bucket did not answer, so that a new start may help."""
+    if _is_lost_peer(error):
+        return True
     cause = error.__cause__ or error.__context__ or error
     if is_client_error(cause):
         status = getattr(cause, "code", None)  # of HTTP
@@ -335,9 +394,15 @@ def _report_fault(
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
+    spelled = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
-        parsed: Sequence[str] = flags.FLAGS(list(arguments))
+        parsed: Sequence[str] = flags.FLAGS(spelled)
         return parsed
+    except SystemExit:
+        if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in spelled):
+            raise
+        _settle_output()
+        sys.exit(0)  # absl ends with 1
     except flags.Error as error:
         # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)

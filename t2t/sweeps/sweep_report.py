@@ -19,7 +19,7 @@ from t2t.evaluation.scores import (
 )
 from t2t.evaluation.significance import Judgement, SystemScore, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
-from t2t.evaluation.verdict import describe_all
+from t2t.evaluation.verdict import describe_all, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import find_name
@@ -35,12 +35,14 @@ HEADER = (
     "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "MEASURE",
     "paper", "verdict", "by log-probability",
 )  # fmt: skip
+PAPER_NOTE = (
+    "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
+    "parameters from base. Compare differences from base, not values."
+)
 NOTES = (
     "Verdicts compare each row with base, with Holm's correction for several comparisons. Brackets "
     "are 95% intervals over sentences. Perplexity: exp of the mean over seeds of the nats per "
     "sub-word.",
-    "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
-    "parameters from base. Compare differences from base, not values.",
     "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
     f"data.batch_tokens filled with sentences of {LENGTH} sub-words.",
     f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
@@ -91,7 +93,12 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
     judgement, by_loss, sentences = judge_rows(systems, measure)
     header = [measure if name == "MEASURE" else name for name in HEADER]
-    rows = [describe(name, outcomes, judgement, by_loss) for name in outcomes]
+    useless = list_useless(judgement, measure) if judgement else []
+    rows = [describe(name, outcomes, judgement, by_loss, useless) for name in outcomes]
+    is_in_paper = any(run.row.paper for run in runs)
+    if not is_in_paper:
+        column = HEADER.index("paper")
+        header, *rows = [[*row[:column], *row[column + 1 :]] for row in (header, *rows)]
     plots = draw(workdir, runs, outcomes, judgement, measure)
     report = SweepReport(
         f"Sweep {find_name(workdir)}",
@@ -101,6 +108,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         [
             *describe_scoring(systems, measure),
             *NOTES,
+            *([PAPER_NOTE] if is_in_paper else []),
             *describe_vocabularies(outcomes),
             *describe_provenance(workdir, runs),
         ],
@@ -273,12 +281,16 @@ def describe(
     outcomes: Mapping[str, Outcome],
     judgement: Judgement | None,
     by_loss: Judgement | None,
+    useless: Sequence[str] = (),
 ) -> list[str]:
-    """Returns the cells of a row in the table."""
+    """Returns the cells of a row in the table; `useless` rows translate nothing, as base does."""
     outcome, base = outcomes[name], outcomes.get(BASE)
     score = judgement.scores.get(name) if judgement else None
     changes = differences(base.config, outcome.config) if base else []
     changes = [change for change in changes if not change.startswith("seed: ")]
+    verdict = _list_verdict(judgement, name)
+    if verdict and name in useless:
+        verdict.append("neither row translates yet")
     return [
         name,
         ", ".join(change.removeprefix("model.") for change in changes),
@@ -289,7 +301,7 @@ def describe(
         outcome.perplexity,
         _format_score(score) if score else "",
         _format_paper(outcome.runs[0]),
-        "; ".join([*_list_verdict(judgement, name), *dict.fromkeys(outcome.states)]),
+        "; ".join([*verdict, *dict.fromkeys(outcome.states)]),
         "".join(_list_verdict(by_loss, name)),
     ]
 

@@ -4,9 +4,10 @@ Each row overrides fields of a base recipe.
 """
 
 import dataclasses
+import inspect
 import re
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,17 @@ def read_rows(path: Path, base: Config) -> list[Row]:
     get_rows = runpy.run_path(str(path)).get("get_rows")
     if not callable(get_rows):
         raise ConfigError(f"--sweep={path} has no function get_rows(base)")
-    rows = list(get_rows(base))
+    try:
+        inspect.signature(get_rows).bind(base)
+    except TypeError as error:
+        raise ConfigError(f"--sweep={path}: get_rows(base) takes the base: {error}") from None
+    found = get_rows(base)
+    rows = [*found] if isinstance(found, Iterable) else [found]
+    if wrong := [row for row in rows if not isinstance(row, Row)]:
+        raise ConfigError(
+            f"--sweep={path}: get_rows(base) has to return a list of rows, such as "
+            f"[Row('base'), Row('one_head', {{'model.num_heads': 1}})], and not {wrong[0]!r:.80}"
+        )
     names = [row.name for row in rows]
     if names[:1] != [BASE] or rows[0].overrides or len(set(names)) < len(names):
         raise ConfigError(

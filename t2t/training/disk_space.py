@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from t2t.config.fields import Config
 from t2t.runtime.distributed import is_first
+from t2t.runtime.units import show_bytes
 from t2t.storage.atomic_files import measure_free_space
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import list_steps
@@ -28,9 +29,9 @@ class DiskSpace(NamedTuple):
         return max(0, max(0, self.num_checkpoints - self.existing) * self.size - self.free)
 
     def describe(self) -> str:
-        """Returns the number and sizes in words, such as "5 checkpoints of 0.80 GB, 4.0 GB"."""
-        total = self.num_checkpoints * self.size / 1e9
-        return f"{self.num_checkpoints} checkpoints of {self.size / 1e9:.2f} GB, {total:.1f} GB"
+        """Returns the number and sizes in words, such as "5 checkpoints of 800 MB, 4 GB"."""
+        total = show_bytes(self.num_checkpoints * self.size, 3)
+        return f"{self.num_checkpoints} checkpoints of {show_bytes(self.size, 3)}, {total}"
 
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
@@ -57,9 +58,9 @@ def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) ->
     space = measure_space(workdir, config, num_parameters)
     if space.missing and is_first():
         _log.warning(
-            "%s has %.1f GB free, %.1f GB too few for the checkpoints that the config keeps (%s): "
+            "%s has %s free, %s too few for the checkpoints that the config keeps (%s): "
             "training stops when the disk is full; free some space, or lower checkpoints.keep_last",
-            workdir, space.free / 1e9, space.missing / 1e9, space.describe(),
+            workdir, show_bytes(space.free, 3), show_bytes(space.missing, 3), space.describe(),
         )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.choose import choose_policy, describe_choice
 from t2t.runtime.distributed import is_first
+from t2t.runtime.jax_settings import read_generator
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.plugin_sources import check_plugins, hash_sources, read_sources, save_plugins
 from t2t.training.run_directory import RunError, list_steps
@@ -100,6 +101,26 @@ def check_vocabulary(workdir: Path, vocabulary: Vocabulary) -> None:
             f"{workdir}/vocab is not the vocabulary of this run's checkpoints; restore it from a "
             "copy of the run, or choose another --workdir"
         )
+
+
+def check_generator(workdir: Path) -> None:
+    """Checks that a run with checkpoints continues with the random generator that it began with.
+
+    Raises:
+        RunError: the environment chooses another.
+    """
+    entries = read_ledger(workdir) if list_steps(workdir) else []
+    if not entries:
+        return
+    before = read_generator(entries[-1].get("environment", {}))
+    found = read_generator(os.environ)
+    for name, value in before.items():
+        if found[name] != value:
+            raise RunError(
+                f"{name}={found[name]}: {workdir} was trained with {name}={value}, and another "
+                "random generator would change its dropout; set it to that, or choose another "
+                "--workdir"
+            )
 
 
 def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:

@@ -3,11 +3,17 @@
 import dataclasses
 import math
 
+import numpy as np
+
 from t2t.evaluation.significance import Comparison, Judgement, SystemScore
 from t2t.evaluation.verdict import describe, describe_all
 
 CLEAR = Comparison((30.0, 31.5), True, (1, 1), 0.5, None, (0.52, 2.48), 0.0027, 0.0027)
 UNCLEAR = Comparison((30.0, 30.25), True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
+
+
+def make_score(value: float) -> SystemScore:
+    return SystemScore(value, (value,), (value, value), None, 1000, np.zeros((0, 1)))
 
 
 def say(comparison: Comparison) -> str:
@@ -72,7 +78,7 @@ def test_one_model_has_no_other_seed() -> None:
 
 def test_several_comparisons_are_corrected_and_say_so() -> None:
     corrected = dataclasses.replace(CLEAR, adjusted=0.0054)
-    system = SystemScore.__new__(SystemScore)
+    system = make_score(20.0)
     judgement = Judgement(dict.fromkeys("abc", system), {"b": corrected, "c": UNCLEAR})
     lines = describe_all(judgement, "bleu", 1000)
     assert lines[0].startswith("b is better than a: ")
@@ -84,3 +90,16 @@ def test_several_comparisons_are_corrected_and_say_so() -> None:
     )
     judgement = Judgement(dict.fromkeys("abc", system), {"b": UNCLEAR, "c": UNCLEAR})
     assert describe_all(judgement, "bleu", 1000)[2].endswith("any false verdict is at most 5%.")
+
+
+def test_verdict_between_systems_that_translate_nothing_says_so() -> None:
+    def list_lines(measure: str, *values: float) -> list[str]:
+        scores = dict(zip("abc", map(make_score, values), strict=False))
+        comparisons = dict.fromkeys([*scores][1:], CLEAR)
+        return describe_all(Judgement(scores, comparisons), measure, 1000)
+
+    assert list_lines("bleu", 0.0, 0.03)[1].startswith("a and b have less than 1 BLEU: they tran")
+    assert list_lines("bleu", 0.0, 0.03, 0.2)[2].startswith("a, b and c have less than 1 BLEU")
+    assert len(list_lines("bleu", 0.0, 20.0)) == 1
+    assert len(list_lines("bleu", 20.0, 0.03)) == 1
+    assert len(list_lines("nats per sub-word", 0.5, 0.6)) == 1

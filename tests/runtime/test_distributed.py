@@ -206,7 +206,7 @@ def test_two_processes_evaluate_as_one(config: Config, of_two: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("dead", [0, 1])
-def test_when_a_process_dies_the_others_stop_within_a_minute(
+def test_when_a_process_dies_the_others_stop_within_two_minutes(
     dead: int, config: Config, folder: Path, tmp_path: Path
 ) -> None:
     endless = change(config, training={"steps": 1_000_000})
@@ -216,10 +216,9 @@ def test_when_a_process_dies_the_others_stop_within_a_minute(
     started = time.monotonic()
     os.kill(program.find_processes()[dead], signal.SIGKILL)
     assert program.end() != 0
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 120
     assert f"[{dead}] exited {128 + signal.SIGKILL}\n" in program.messages
-    # Launchers start a run again after any status but 2, which says that a new start is of no use.
-    assert re.search(rf"\[{1 - dead}\] exited (?!2\n)\d+", program.messages)
+    assert f"[{1 - dead}] exited 134\n" in program.messages  # launchers start the run again
     assert re.search(
         rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected|died)", program.messages, re.I
     )

@@ -56,6 +56,20 @@ def complain():
         thread.start()
         thread.join()
 
+def use_streams():
+    with open("held", "w") as file:
+        os.write(file.fileno(), b"held")
+        try:
+            sys.stdin.read()
+        except OSError as error:
+            print(error, file=sys.stderr)
+        print("output")
+        sys.stdout.flush()
+
+def lose_peer(reason):
+    from jax.errors import JaxRuntimeError
+    raise JaxRuntimeError(reason)
+
 def replace():
     try:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -70,6 +84,13 @@ def talk():
 
 ACTIONS = {
     "talk": talk,
+    "short": lambda: print("output"),
+    "long": lambda: print("output" * 100_000),
+    "streams": use_streams,
+    "gloo": lambda: lose_peer("FAILED_PRECONDITION: Gloo all-reduce failed: Read error\\nmore"),
+    "nccl": lambda: lose_peer("INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error"),
+    "unavailable": lambda: lose_peer("UNAVAILABLE: a task has died"),
+    "memory": lambda: lose_peer("RESOURCE_EXHAUSTED: Out of memory"),
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
@@ -103,6 +124,7 @@ REMEDIES = (
     "use --config.mesh.fsdp=N on several devices, or in a new run "
     "--config.training.accumulation_steps=2; see docs/gpu.md"
 )
+LOST_PEER = "another process or the network did not answer"
 RECIPE = """
 from t2t.config.fields import Config, ConfigError
 
@@ -122,6 +144,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "program.py").write_text(PROGRAM, "utf-8")
     (folder / "recipe.py").write_text(RECIPE)
+    (folder / "empty.py").write_text("config = None")
+    (folder / "number.py").write_text("get_config = 3")
+    (folder / "alone.py").write_text("def get_config():\n    return 3")
     return folder
 
 
@@ -187,6 +212,13 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
         ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
         ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
+        ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
+        (
+            "--config=empty.py --workdir=run --config.seed=1",
+            "the recipe has no function get_config",
+        ),
+        ("--config=number.py --workdir=run", "needs a function get_config(), with one argument"),
+        ("--config=alone.py:such --workdir=run", "takes 0 positional arguments but 1 was given"),
     ],
 )
 def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> None:
@@ -256,6 +288,13 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("interrupted run", INTERRUPTED, ""),
         ("data", 2, "a.en, line 3: not UTF-8\n"),
         ("lost", LOST, "checkpoint 5 could not be written\n"),
+        ("gloo", LOST, f"{LOST_PEER}: FAILED_PRECONDITION: Gloo all-reduce failed: Read error\n"),
+        (
+            "nccl",
+            LOST,
+            f"{LOST_PEER}: INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error\n",
+        ),
+        ("unavailable", LOST, f"{LOST_PEER}: UNAVAILABLE: a task has died\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("device", 2, f"out of memory (Out of memory allocating 25 bytes); {REMEDIES}\n"),
         ("nameless", 2, "something with the disk\n"),
@@ -270,6 +309,13 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
 def test_error_is_one_line(folder: Path, action: str, status: int, message: str) -> None:
     found = call(folder, "--config=recipe.py", f"--workdir={action}")
     assert found == (status, "", message)
+
+
+def test_other_errors_of_jax_keep_their_traceback(folder: Path) -> None:
+    status, _, messages = call(folder, "--config=recipe.py", "--workdir=memory")
+    assert status == 1
+    assert "Out of memory" in messages.splitlines()[-1]
+    assert "Traceback" in messages
 
 
 @pytest.mark.parametrize("action", ["fault", "foreign"])
@@ -300,6 +346,44 @@ def test_memory_that_is_used_up_is_no_fault_of_the_program() -> None:
 
 def allocate_on_a_device() -> None:
     jax.jit(lambda: jnp.zeros(2**45, jnp.uint8))().block_until_ready()
+
+
+def run_shell(folder: Path, action: str, redirections: str) -> tuple[int, str]:
+    """Runs the program with redirections of the shell; returns its status and its messages."""
+    command = f"set -o pipefail; {sys.executable} program.py --config=recipe.py --workdir={action}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {redirections}"],
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_missing_streams_are_not_replaced_by_files_that_are_opened(folder: Path) -> None:
+    status, messages = run_shell(folder, "streams", "<&- >&-")
+    assert status == 2
+    first, second = messages.splitlines()
+    assert first == "[Errno 9] Bad file descriptor"
+    assert second.startswith("standard input or output is closed; redirect it")
+    assert (folder / "held").read_text() == "held"
+    assert run_shell(folder, "talk", "2>&-") == (0, "")
+
+
+@pytest.mark.parametrize("action", ["short", "long"])
+def test_output_that_nobody_reads_ends_the_program_without_a_word(
+    action: str, folder: Path
+) -> None:
+    assert run_shell(folder, action, "| true") == (1, "")
+
+
+def test_output_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    assert run_shell(folder, "short", "> /dev/full") == (2, "No space left on device\n")
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])
+def test_help_is_no_error(flag: str, folder: Path) -> None:
+    status, output, messages = call(folder, flag)
+    assert (status, messages) == (0, "")
+    assert "--workdir" in output
 
 
 def test_only_messages_of_t2t_and_warnings_are_shown(folder: Path) -> None:

@@ -79,6 +79,30 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert text.count(".svg)") == 2
 
 
+def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
+    output = write_report(tmp_path, runs, "bleu")
+    assert read_cells(output.splitlines()[0])[8] == "paper"
+    assert "Paper: " in (tmp_path / "report.md").read_text()
+    own = [run for run in runs if not run.row.paper]
+    output = write_report(tmp_path, own, "bleu")
+    header, _, *rows = [read_cells(line) for line in output.splitlines()[:4]]
+    assert header[7:] == ["bleu", "verdict", "by log-probability"]
+    assert {len(row) for row in rows} == {len(header)}
+    assert "Paper: " not in (tmp_path / "report.md").read_text()
+
+
+def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
+    rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
+    runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows)[0]
+    for run in runs:
+        config, lines = overrides(run.config), ["nothing of it"] * len(spoil(1))
+        save(tmp_path / run.name, lines, name="sweep", config=config)
+    output = write_report(tmp_path, runs, "bleu")
+    assert "; neither row translates yet" in output.splitlines()[3]
+    text = (tmp_path / "report.md").read_text()
+    assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
+
+
 def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
     for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
         folder = tmp_path / f"{name}-seed0"
@@ -109,7 +133,7 @@ def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
         lines = spoil(2 if run.row.name == "one_head" else 7 + run.seed)
         save(tmp_path / run.name, lines, name="sweep", config=overrides(run.config))
     cells = [read_cells(line) for line in write_report(tmp_path, runs, "bleu").splitlines()[2:4]]
-    assert [(row[0], row[1], row[9]) for row in cells] == [
+    assert [(row[0], row[1], row[8]) for row in cells] == [
         ("base", "", ""),
         ("one_head", "num_heads: 8 -> 1", "worse"),
     ]

@@ -164,6 +164,10 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
     ("text", "message"),
     [
         ("rows = []", "has no function get_rows"),
+        ("get_rows = lambda: []", r"get_rows\(base\) takes the base: too many positional"),
+        ("get_rows = lambda base: 3", r"has to return a list of rows.*, and not 3"),
+        ("get_rows = lambda base: None", r"has to return a list of rows.*, and not None"),
+        ("get_rows = lambda base: [Row('base'), 'one']", "list of rows.*, and not 'one'"),
         ("get_rows = lambda base: []", "the first row must be 'base'"),
         ("get_rows = lambda base: [Row('base'), Row('base')]", "names must be unique"),
         ("get_rows = lambda base: [Row('base', {'seed': 1})]", "without overrides"),

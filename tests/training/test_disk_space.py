@@ -61,8 +61,8 @@ def test_missing_space_is_said_once_and_counts_checkpoints_that_are_there(
     warn_of_missing_space(tmp_path, big, parameters)
     [record] = caplog.records
     assert record.getMessage().startswith(
-        f"{tmp_path} has 11.0 GB free, 41.8 GB too few for the checkpoints that the config keeps "
-        "(22 checkpoints of 2.40 GB, 52.8 GB): training stops when the disk is full"
+        f"{tmp_path} has 11 GB free, 41.8 GB too few for the checkpoints that the config keeps "
+        "(22 checkpoints of 2.4 GB, 52.8 GB): training stops when the disk is full"
     )
     for step in range(18):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)

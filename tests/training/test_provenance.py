@@ -18,6 +18,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.training import provenance
 from t2t.training.provenance import (
     check_corpora,
+    check_generator,
     check_vocabulary,
     find_revision,
     read_ledger,
@@ -75,6 +76,23 @@ def test_resume_adds_a_line_even_behind_one_that_was_cut(
     record(tmp_path, vocabulary, step=40)
     assert [entry["step"] for entry in read_ledger(tmp_path)] == [0, 40]
     assert "ledger.jsonl, line 2: left out, since it is damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("JAX_DEFAULT_PRNG_IMPL", "rbg"), ("JAX_THREEFRY_PARTITIONABLE", "0")]
+)
+def test_run_is_not_continued_with_another_random_generator(
+    name: str, value: str, tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    record(tmp_path, vocabulary)
+    monkeypatch.setenv(name, value)
+    check_generator(tmp_path)  # without checkpoints any will do
+    monkeypatch.setattr(provenance, "list_steps", lambda run: [40])
+    with pytest.raises(RunError, match=f"{name}={value}: .*set it to that"):
+        check_generator(tmp_path)
+    record(tmp_path, vocabulary)
+    check_generator(tmp_path)
 
 
 def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vocabulary) -> None:

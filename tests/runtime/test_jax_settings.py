@@ -1,0 +1,117 @@
+"""Settings of JAX with which t2t does not work are one line with the remedy."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+import t2t
+from t2t.config.fields import ConfigError
+from t2t.runtime.jax_settings import check_precision, explain_jax_error, read_generator
+from tests import programs
+from tests.programs import make_environment
+
+X64 = "JAX_ENABLE_X64=1: t2t computes in 32 bits or fewer; unset it\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("t2t.doctor", []),
+        ("t2t.train", ["--config=configs/quickstart.py", "--workdir=run"]),
+        ("t2t.translate", ["--workdir=run"]),
+        ("t2t.evaluate", ["--workdir=run"]),
+    ],
+)
+def test_64_bits_are_refused(program: str, flags: list[str]) -> None:
+    done = programs.run(program, *flags, environment=make_environment(JAX_ENABLE_X64="1"))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", X64)
+
+
+def test_64_bits_are_refused_in_a_notebook(tmp_path: Path) -> None:
+    with jax.enable_x64(True), pytest.raises(ConfigError, match=r"jax_enable_x64.*32 bits"):
+        t2t.load(tmp_path)
+    check_precision()
+
+
+@pytest.mark.parametrize("environment", [{}, {"SLURM_JOB_ID": "3"}])  # the second: after ssh
+def test_several_processes_need_a_launcher(environment: dict[str, str]) -> None:
+    done = programs.run("t2t.doctor", "--distributed", environment=make_environment(**environment))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("--distributed: no launcher started this process; start it with")
+    assert "--coordinator" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        (
+            "JAX_PLATFORMS",
+            "tpu",
+            RuntimeError("Unable to initialize backend 'tpu': no libtpu. (set JAX_PLATFORMS='')"),
+            "JAX_PLATFORMS=tpu: Unable to initialize backend 'tpu': no libtpu; "
+            "install requirements-tpu.txt, or unset JAX_PLATFORMS",
+        ),
+        (
+            "JAX_PLATFORMS",
+            "",
+            RuntimeError("Unable to initialize backend 'cuda': no driver (you may need to ...)"),
+            "Unable to initialize backend 'cuda': no driver (you may need to ...)",
+        ),
+        ("JAX_PLATFORMS", "cpu", AssertionError(), None),  # here are devices: another error
+        ("JAX_PLATFORMS", "cpu", RuntimeError("a fault"), None),
+        (
+            "JAX_ENABLE_X64",
+            "2",
+            ValueError("invalid truth value '2' for environment 'JAX_ENABLE_X64'"),
+            "JAX_ENABLE_X64=2 is no value that JAX knows; unset it",
+        ),
+        (
+            "JAX_DEFAULT_PRNG_IMPL",
+            "dice",
+            ValueError('Invalid value "dice" for JAX flag jax_default_prng_impl'),
+            "JAX_DEFAULT_PRNG_IMPL=dice is no value that JAX knows; unset it",
+        ),
+    ],
+)
+def test_error_that_a_variable_causes_names_it(
+    name: str,
+    value: str,
+    error: Exception,
+    message: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert explain_jax_error(error) == message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("JAX_PLATFORMS=cuda", "JAX finds no such device; install requirements-cuda.txt, or unset"),
+        ("JAX_PLATFORMS=cpus", "Unable to initialize backend 'cpus': "),
+        ("JAX_ENABLE_X64=2", "is no value that JAX knows; unset it"),
+        ("JAX_DEFAULT_PRNG_IMPL=dice", "is no value that JAX knows; unset it"),
+    ],
+)
+def test_doctor_names_the_variable(setting: str, message: str) -> None:
+    name, value = setting.split("=")
+    done = subprocess.run(
+        [sys.executable, "-m", "t2t.doctor"],
+        env=os.environ | {name: value},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(setting)
+    assert message in done.stderr
+
+
+def test_generator_is_read_as_jax_reads_it() -> None:
+    assert read_generator({"JAX_THREEFRY_PARTITIONABLE": "true"}) == read_generator({})
+    assert read_generator({"JAX_DEFAULT_PRNG_IMPL": "rbg"}) != read_generator({})
