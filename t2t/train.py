@@ -1,11 +1,13 @@
 """Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
 
-The same command again continues a run that was stopped. With --extend a finished run goes on.
+The same command again continues a run that was stopped; without --config it takes the run's own.
+With --extend a finished run goes on.
 """
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
+from t2t.config.files import load_config
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.runtime.accelerators import has_gpu, has_tpu
@@ -16,8 +18,11 @@ def main() -> int:
     """Trains as the flags say; returns the exit status."""
     values, workdir = flags.FLAGS, program.read_workdir()
     given = read_config(steps=values.extend) if values["config"].value else None
-    if given is None and not values.extend:
-        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+    if given is None and not (workdir / "config.json").exists():
+        raise ConfigError(
+            f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
+            "--config=configs/quickstart.py"
+        )
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()
@@ -29,9 +34,10 @@ def main() -> int:
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.extension import extend
 
-    config = given
-    if config is None or values.extend:
+    if values.extend:
         config = extend(workdir, values.extend, given)
+    else:
+        config = given or load_config(workdir / "config.json")
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()

@@ -103,7 +103,7 @@ class Run:
         prefixes: Sequence[str] | None = None,
         **decoding: float | str | None,
     ) -> list[str]:
-        """Translates each sentence, like `t2t.translate`, whose --checkpoint is "best" by default.
+        """Translates each sentence, like `t2t.translate`.
 
         Args:
             sentences: raw text.

@@ -16,7 +16,7 @@ from typing import Any
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.flags import show_in_help
+from t2t.config.flags import combine_repeated, show_in_help
 from t2t.runtime.accelerators import skip_absent_accelerators
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
@@ -296,7 +296,12 @@ def _report_fault(
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
     try:
         parsed: Sequence[str] = flags.FLAGS(list(arguments))
+        combine_repeated(arguments)
         return parsed
+    except ConfigError as error:
+        sys.exit(_fail(str(error)))
+    except flags.UnrecognizedFlagError as error:
+        sys.exit(_fail(_explain_unknown(error)))
     except flags.Error as error:
         # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
@@ -312,6 +317,19 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
             raise
         close = sorted(known, key=lambda name: _similarity(name, unknown), reverse=True)[:3]
         sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
+
+
+def _explain_unknown(error: flags.UnrecognizedFlagError) -> str:
+    """Returns the message for an unknown flag; one of a config names what to do instead."""
+    section, _, field = error.flagname.removeprefix("no").partition(".")
+    name = field.rpartition(".")[2]
+    if section != "config":
+        return f"{error}; see --help"
+    if "config" in flags.FLAGS:  # ml_collections defines --config.FIELD when it reads --config
+        return f"--{error.flagname} overrides a field of --config; add --config=RECIPE"
+    if field.startswith("decoding.") and name in flags.FLAGS:
+        return f"--{error.flagname}: write --{name}; this program reads the config of the run"
+    return f"--{error.flagname}: this program reads the config of the run; leave this out"
 
 
 def _similarity(name: str, other: str) -> float:
