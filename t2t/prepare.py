@@ -11,6 +11,7 @@ Without --workdir it only downloads the data, and prints the size of each split.
 from absl import flags
 
 from t2t.config.flags import define_config, read_config, show_in_help
+from t2t.config.new_run_rules import check_new_run
 from t2t.runtime import program
 from t2t.storage.paths import make_run_path
 
@@ -19,6 +20,9 @@ def main() -> None:
     """Prepares as the flags say."""
     config = read_config()
     workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
+
+    if workdir and not (workdir / "config.json").exists():
+        check_new_run(config)
 
     import jax
 

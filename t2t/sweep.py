@@ -17,6 +17,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.measures import MEASURES, choose_measure
+from t2t.config.new_run_rules import check_new_run
 from t2t.config.recipes import find_recipe
 from t2t.runtime import program
 
@@ -46,6 +47,9 @@ def main() -> int:
     runs, idle = make_runs(base, select(rows, values.only))
     if idle:
         _log.info("skipped, since they do not change the base: %s", ", ".join(idle))
+    if not (workdir / "sweep.json").exists():
+        for run in runs:
+            check_new_run(run.config)
     if values.report:
         protocol = read_protocol(workdir)
         if values.measure:

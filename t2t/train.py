@@ -9,6 +9,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.flags import define_config, read_config
+from t2t.config.new_run_rules import check_new_run
 from t2t.runtime import program
 from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.host_memory import keep_freed_memory
@@ -23,6 +24,8 @@ def main() -> int:
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
             "--config=configs/quickstart.py"
         )
+    if given and (values.extend or not (workdir / "config.json").exists()):
+        check_new_run(given)
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
+from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import list_splits, open_training, open_validation
@@ -40,6 +41,7 @@ from t2t.training.run_directory import (
     open_run,
     read_metrics,
 )
+from t2t.training.schedule import make_schedule
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 
@@ -110,6 +112,7 @@ def train_on_mesh(
         for operation, module in describe_choice(config.model).items():
             _log.info("  %-23s %s", operation, module)
         warn_of_missing_space(workdir, config, size)
+        warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)
         report = Report(
             workdir,
@@ -136,6 +139,19 @@ def train_on_mesh(
     else:
         _log.info("stopped and saved; run the same command to continue")
     return False
+
+
+def warn_of_long_warmup(config: Config) -> None:
+    """Says that the learning rate only rises, if training ends before the warm-up does."""
+    training = config.training
+    steps = training.steps - training.schedule_start
+    if training.schedule in CHOICES["training.schedule"] and training.warmup_steps >= steps:
+        last = float(make_schedule(training, config.model.d_model)(training.steps - 1))
+        _log.warning(
+            "the learning rate only rises, to %.2g: training.warmup_steps=%d, but training has %d "
+            "steps; lower training.warmup_steps, for example to %d",
+            last, training.warmup_steps, steps, max(steps // 10, 1),
+        )  # fmt: skip
 
 
 def describe_end(workdir: Path, config: Config) -> str:

@@ -265,6 +265,14 @@ def test_program_without_a_recipe_says_what_to_write(folder: Path, flag: str, me
     assert messages.startswith(message)
 
 
+def test_new_run_is_refused_a_factor_of_noam_as_a_peak(folder: Path) -> None:
+    flags = "--config=recipe.py", "--workdir=new", "--config.training.schedule=cosine"
+    for name in ("t2t.train", "t2t.prepare"):
+        status, output, messages = call(folder, *flags, program=name)
+        assert (status, output, messages.count("\n")) == (2, "", 1)
+        assert messages.startswith("training.learning_rate=1 is a factor only with")
+
+
 def test_training_without_a_recipe_needs_a_run(folder: Path) -> None:
     status, output, messages = call(folder, "--workdir=nowhere", program="t2t.train")
     assert (status, output, messages.count("\n")) == (2, "", 1)

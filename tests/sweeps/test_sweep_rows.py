@@ -10,6 +10,7 @@ from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, Trai
 from t2t.config.files import differences
 from t2t.model.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
+from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
@@ -90,6 +91,18 @@ def test_table_3_fits_a_base_with_sampled_subwords_and_r_drop() -> None:
     runs, idle = make_runs(base, rows)
     assert not idle
     assert {"rnn", "D-dropout0.2"} < {run.row.name for run in runs}
+
+
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "cosine", "constant"])
+def test_row_without_warm_up_has_the_peak_rate_of_the_base(schedule: str) -> None:
+    rate = 1.0 if schedule == "noam" else 0.002
+    training = TrainingConfig(schedule=schedule, learning_rate=rate, warmup_steps=30, steps=100)
+    rows = read_rows(ROOT / "configs/sweeps/remove_one.py", Config(training=training))
+    [run], _ = make_runs(Config(training=training), [row for row in rows if "warm" in row.name])
+    base, other = (make_schedule(each, 512) for each in (training, run.config.training))
+    peak = max(float(base(count)) for count in range(100))
+    assert max(float(other(count)) for count in range(100)) == pytest.approx(peak, rel=1e-3)
+    assert float(other(1)) == pytest.approx(peak, rel=1e-3)
 
 
 def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
