@@ -8,8 +8,8 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.config.flags import define_config, read_config
-from t2t.config.new_run_rules import check_new_run
+from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import program
 from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.host_memory import keep_freed_memory
@@ -26,6 +26,8 @@ def main() -> int:
         )
     if given and (values.extend or not (workdir / "config.json").exists()):
         check_new_run(given)
+        if not values.allow_unused:
+            check_effect([given], read_recipe()[1].keys())
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()
@@ -60,5 +62,10 @@ if __name__ == "__main__":
         "Train a finished run for so many more steps, with a schedule that starts anew; without "
         "--config, with the config of the run.",
         lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "allow_unused",
+        False,
+        "Accept fields without effect, such as those that only other rows of a sweep use.",
     )
     program.run(main)

@@ -32,7 +32,7 @@ OTHER_FLAGS = set(
 # The tutorial's commands with a model and a training that take seconds.
 TINY = """
     --config.model.num_layers=1 --config.model.d_model=32 --config.model.d_ff=32
-    --config.tokenizer.vocab_size=500 --config.data.num_shapes=1 --config.training.steps=4
+    --config.tokenizer.vocab_size=500 --config.training.steps=4
     --config.training.warmup_steps=2 --config.training.log_every=2
     --config.training.validate_every=2 --config.checkpoints.every=2
     --config.decoding.beam_size=2 --config.decoding.max_extra_length=2

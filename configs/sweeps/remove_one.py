@@ -21,6 +21,8 @@ def get_rows(base: Config) -> list[Row]:
         "model.d_k": model.num_heads * model.key_width,
         "model.d_v": model.num_heads * model.value_width,
     }
+    if model.num_kv_heads is not None:
+        one_head["model.num_kv_heads"] = 1
     other = "post" if model.norm_position == "pre" else "pre"
     return [
         Row("base"),

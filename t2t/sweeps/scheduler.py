@@ -49,7 +49,7 @@ class Programs:
         """Returns the command line of `t2t.train` for a run."""
         overrides = {**self.overrides, **run.row.overrides, "seed": run.config.seed}
         flags = [f"--config.{name}={value}" for name, value in overrides.items()]
-        return [*self._start("train", run), f"--config={self.recipe}", *flags]
+        return [*self._start("train", run), f"--config={self.recipe}", *flags, "--allow_unused"]
 
     def evaluate(self, run: Run) -> list[str]:
         """Returns the command line of `t2t.evaluate` for a run."""

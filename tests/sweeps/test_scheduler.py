@@ -84,6 +84,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
         "--config=recipe.py:en-de",
         "--config.seed=7",
         "--config.model.num_heads=1",
+        "--allow_unused",
     ]
     assert programs.evaluate(run)[2:] == [
         "t2t.evaluate",
