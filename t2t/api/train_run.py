@@ -32,7 +32,7 @@ from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.provenance import check_corpora, check_vocabulary, record_start
 from t2t.training.run_directory import (
     RunError,
@@ -111,6 +111,8 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_choice(config.model).items():
             _log.info("  %-23s %s", operation, module)
+        for line in describe_optimizer(config, optimizer, described.params):
+            _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)
         warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)

@@ -10,6 +10,7 @@ A module outside t2t registers one with a decorator, and the config names that m
 """
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -87,6 +88,46 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
+
+
+def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool]) -> Any:
+    """Calls the registered variant and returns its result.
+
+    Raises:
+        ConfigError: there is none, it does not take these arguments, or its result is not valid.
+    """
+    variant = find_variant(field, name)
+    check_call(field, name, variant, *arguments)
+    result = variant(*arguments)
+    if not is_valid(result):
+        raise make_variant_error(field, name, f"returned {describe_value(result)}")
+    return result
+
+
+def check_call(
+    field: str, name: str, function: Callable[..., Any], *arguments: Any, **named: Any
+) -> None:
+    """Raises ConfigError if a function of a variant does not take these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in function may have none
+        return
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise make_variant_error(field, name, f"has the arguments {signature} ({error})") from None
+
+
+def make_variant_error(field: str, name: str, fault: str) -> ConfigError:
+    """The error of a registered function that is not as `EXTENSIBLE` says."""
+    owner = _qualified_name(_registered[field, name])
+    return ConfigError(f"{field}={name!r}: {owner} {fault}; expected {EXTENSIBLE[field]}")
+
+
+def describe_value(value: Any) -> str:
+    """Names an array's shape, or another value's type."""
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"an array of shape {tuple(shape)}"
 
 
 def describe_unknown(field: str, name: str) -> str:

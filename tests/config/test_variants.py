@@ -1,17 +1,28 @@
 """Variants that modules outside the library register, and configs that name them."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
+import optax
 import pytest
 
 from t2t.config import variants
-from t2t.config.fields import Config, ConfigError, TrainingConfig
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.config.rules import validate
-from t2t.config.variants import find_variant, register
+from t2t.config.variants import EXTENSIBLE, find_variant, register
+from t2t.data.corpus_sources import open_split
+from t2t.model.build import describe_model
+from t2t.model.kv_cache import KeyValue
+from t2t.ops.choose import choose_policy
+from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
+from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = """
@@ -83,6 +94,85 @@ def test_function_that_is_defined_again_replaces_itself() -> None:
             return version
 
     assert find_variant("training.schedule", "linear")() == 2
+
+
+def use(field: str) -> None:
+    """Does with the variant "own" what a model, training or the reading of data does."""
+    model, training = ModelConfig(num_layers=1, d_model=8, num_heads=2), TrainingConfig()
+    match field:
+        case "training.schedule":
+            training.schedule = "own"
+            make_schedule(training, 512)
+        case "training.optimizer":
+            training.optimizer = "own"
+            make_optimizer(Config(training=training))
+        case "data.source":
+            open_split(DataConfig(source="own"), "train")
+        case "model.feed_forward":
+            model.feed_forward = "own"
+            describe_model(model, 20, 20)
+        case "model.attention":
+            model.attention = "own"
+            attend = choose_policy(model).operations.attention
+            heads = jnp.zeros((2, 3, 4, 5))
+            key_value = KeyValue(heads, heads)
+            attend(heads, key_value, jnp.ones((2, 1, 3, 3), bool), None, 0.0, None, scaled=True)
+
+
+WRONG = {
+    "schedule without d_model": ("training.schedule", lambda training: None, "arguments"),
+    "rate as a schedule": ("training.schedule", lambda training, d_model: 0.1, "returned float"),
+    "no rate": ("training.schedule", lambda *_: lambda count: None, "returned function"),
+    "schedule of nothing": ("training.schedule", lambda *_: lambda: 0.1, "returned function"),
+    "optimiser alone": ("training.optimizer", lambda: None, "arguments"),
+    "only an update": ("training.optimizer", lambda *_: (None, None), "returned tuple"),
+    "corpus alone": ("data.source", lambda data: None, "arguments"),
+    "list of pairs": ("data.source", lambda *_: [("a", "b")], "returned list"),
+    "layer without key": ("model.feed_forward", lambda config, policy: None, "arguments"),
+    "function as a layer": ("model.feed_forward", lambda *_: jnp.tanh, "returned"),
+    "attention to three": ("model.attention", lambda query, key, mask: query, "arguments"),
+    "attention of no scale": ("model.attention", lambda q, k, m, b, r, key: q, "arguments"),
+    "joined heads": (
+        "model.attention",
+        lambda query, *_, scaled: query.reshape(2, 3, -1),
+        r"returned an array of shape \(2, 3, 20\) instead of",
+    ),
+}
+
+
+@pytest.mark.parametrize(("field", "function", "fault"), WRONG.values(), ids=WRONG)
+@pytest.mark.usefixtures("one_device")
+def test_wrong_function_is_named_with_the_signature_that_is_expected(
+    field: str, function: Callable[..., Any], fault: str
+) -> None:
+    register(field, "own")(function)
+    with pytest.raises(ConfigError) as caught:
+        use(field)
+    expected = re.escape(EXTENSIBLE[field])  # `match` would also read the notes that JAX adds
+    assert re.fullmatch(rf"{field}='own': .* {fault}.*; expected {expected}", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda training, schedule: optax.sgd(schedule), []),
+        (lambda training, schedule: optax.sgd(0.1), ["has a rate of its own"]),
+        (
+            lambda training, schedule: Optimizer(
+                *optax.sgd(schedule), lambda state, params: params
+            ),
+            ["is evaluated at other parameters"],
+        ),
+    ],
+)
+def test_optimizer_that_the_log_does_not_show_is_told_apart(
+    make: Callable[..., Any], said: list[str]
+) -> None:
+    register("training.optimizer", "own")(make)
+    config = Config(training=TrainingConfig(optimizer="own"))
+    lines = describe_optimizer(config, make_optimizer(config), {"w": jnp.zeros(3)})
+    assert len(lines) == len(said)
+    assert all(text in line for text, line in zip(said, lines, strict=True))
 
 
 @pytest.mark.parametrize("module", ["missing", "missing.variants", "tests.missing"])
