@@ -30,6 +30,8 @@ def load(
         mean: what an ensemble averages, "probabilities" or "log_probs".
         direction: source and target language, such as "en-de", if the run has several.
 
+    Modules that the run's config names in `plugins` have to be imported before.
+
     Raises:
         ConfigError, VocabularyError, RunError: a run or checkpoint does not exist, or config,
             vocabulary and parameters do not fit together.

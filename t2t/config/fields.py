@@ -319,7 +319,9 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     seed: int = 0  # of the initial parameters, of dropout and of the order of the data
-    plugins: tuple[str, ...] = ()  # Python modules that register variants (t2t/config/variants.py)
+    # Python modules that register variants (t2t/config/variants.py). Programs that open the run
+    # import them with --plugins or --trust_plugins
+    plugins: tuple[str, ...] = ()
 
 
 def flatten(config: Config) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import combine_repeated, show_in_help
+from t2t.config.variants import trust_plugins
 from t2t.runtime.accelerators import skip_absent_accelerators
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
 
@@ -31,10 +32,28 @@ _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
 _UNANSWERED = re.compile("UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service")
 
 
+def define_plugins() -> None:
+    """Adds the flags that allow modules which the config of a run names to be imported."""
+    flags.DEFINE_list(
+        "plugins",
+        [],
+        "Modules on your path that may be imported because the run's config names them as plugins.",
+    )
+    flags.DEFINE_bool(
+        "trust_plugins",
+        False,
+        "Import the copies of its plugins that the run directory holds. They are programs: use it "
+        "only for runs whose author you trust.",
+    )
+    for name in ("plugins", "trust_plugins"):
+        show_in_help(name)
+
+
 def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
     show_in_help("workdir")
+    define_plugins()
 
 
 def define_models() -> None:
@@ -55,6 +74,7 @@ def define_models() -> None:
     )
     for name in ("workdir", "weights", "mean"):
         show_in_help(name)
+    define_plugins()
 
 
 def define_checkpoint() -> None:
@@ -297,6 +317,8 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     try:
         parsed: Sequence[str] = flags.FLAGS(list(arguments))
         combine_repeated(arguments)
+        if "plugins" in flags.FLAGS:
+            trust_plugins(flags.FLAGS.plugins, copies=flags.FLAGS.trust_plugins)
         return parsed
     except ConfigError as error:
         sys.exit(_fail(str(error)))
@@ -327,7 +349,7 @@ def _explain_unknown(error: flags.UnrecognizedFlagError) -> str:
         return f"{error}; see --help"
     if "config" in flags.FLAGS:  # ml_collections defines --config.FIELD when it reads --config
         return f"--{error.flagname} overrides a field of --config; add --config=RECIPE"
-    if field.startswith("decoding.") and name in flags.FLAGS:
+    if (field.startswith("decoding.") or field == "plugins") and name in flags.FLAGS:
         return f"--{error.flagname}: write --{name}; this program reads the config of the run"
     return f"--{error.flagname}: this program reads the config of the run; leave this out"
 

@@ -58,6 +58,7 @@ class Programs:
         checkpoint = run.row.checkpoint or protocol.checkpoint
         flags = [f"--split={protocol.split}", f"--checkpoint={checkpoint}"]
         flags += [f"--direction={protocol.direction}"] if protocol.direction else []
+        flags += [f"--plugins={','.join(run.config.plugins)}"] if run.config.plugins else []
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:

@@ -1,8 +1,8 @@
 """Variants that modules outside the library register, and configs that name them."""
 
-import os
+import importlib
 import re
-import subprocess
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +14,9 @@ import pytest
 
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
-from t2t.config.files import save_config
+from t2t.config.files import load_config, read_saved_config, save_config
 from t2t.config.rules import validate
-from t2t.config.variants import EXTENSIBLE, find_variant, register
+from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
 from t2t.model.build import describe_model
 from t2t.model.kv_cache import KeyValue
@@ -24,7 +24,6 @@ from t2t.ops.choose import choose_policy
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.schedule import make_schedule
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = """
 from t2t.config.variants import register
 
@@ -195,20 +194,64 @@ def test_plugin_that_lacks_a_module_keeps_its_traceback(
         validate(Config(plugins=("needy_plugin",)))
 
 
-def test_config_of_a_run_imports_its_plugins_in_a_fresh_process(tmp_path: Path) -> None:
-    (tmp_path / "my_variants.py").write_text(PLUGIN)
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that names a module, which is on the user's path."""
+    monkeypatch.setattr(variants, "_trusted", set())
+    monkeypatch.setattr(variants, "_trusts_copies", False)
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "my_variants.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    monkeypatch.setitem(sys.modules, "my_variants", None)  # so that it is removed in the end
+    del sys.modules["my_variants"]
     config = Config(plugins=("my_variants",), training=TrainingConfig(schedule="linear"))
-    save_config(config, tmp_path / "config.json")
-    program = (
-        "from pathlib import Path; from t2t.config import files, variants\n"
-        "config = files.load_config(Path('config.json'))\n"
-        "print(variants.find_variant('training.schedule', config.training.schedule).__module__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.stderr) == ("my_variants\n", "")
+    (tmp_path / "run").mkdir()
+    save_config(config, tmp_path / "run" / "config.json")
+    return tmp_path / "run"
+
+
+def keep_copy(run: Path) -> Path:
+    (run / "plugins").mkdir()
+    return Path(shutil.copy(run.parent / "path" / "my_variants.py", run / "plugins"))
+
+
+def open_and_find(run: Path) -> str:
+    """The file of the module that the run names, after its config is loaded."""
+    load_config(run / "config.json")
+    assert find_variant("training.schedule", "linear").__module__ == "my_variants"
+    return str(sys.modules["my_variants"].__file__)
+
+
+@pytest.mark.parametrize("has_copy", [False, True])
+def test_opening_a_run_imports_no_module_that_it_names(run: Path, has_copy: bool) -> None:
+    if has_copy:
+        keep_copy(run)
+    with pytest.raises(ConfigError, match=r"the module my_variants, .*--plugins=my_v") as error:
+        load_config(run / "config.json")
+    assert ("--trust_plugins" in str(error.value)) == has_copy
+    assert read_saved_config(run / "config.json").plugins == ("my_variants",)
+    assert "my_variants" not in sys.modules
+
+
+def test_module_that_the_user_names_is_imported_from_the_users_path(run: Path) -> None:
+    copy = keep_copy(run)
+    trust_plugins(["my_variants"])
+    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py") != str(copy)
+
+
+def test_module_that_the_user_has_imported_is_used(run: Path) -> None:
+    importlib.import_module("my_variants")
+    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py")
+
+
+def test_trusted_copy_of_a_run_is_imported_from_the_run(run: Path) -> None:
+    copy, before = keep_copy(run), [*sys.path]
+    trust_plugins(copies=True)
+    assert open_and_find(run) == str(copy)
+    assert sys.path == before
+
+
+def test_trust_in_copies_is_none_in_the_users_path(run: Path) -> None:
+    trust_plugins(copies=True)
+    with pytest.raises(ConfigError, match="--plugins=my_variants, which runs it from your path"):
+        load_config(run / "config.json")

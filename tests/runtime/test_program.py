@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from t2t.config.fields import Config
+from t2t.config.files import save_config
 from t2t.runtime import program
 from t2t.runtime.program import INTERRUPTED, LOST
 from tests import programs
@@ -256,6 +258,7 @@ def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
         ("--config.decoding.beam_size=1", "--config.decoding.beam_size: write --beam_size; "),
         ("--config.model.num_heads=1", "--config.model.num_heads: this program reads the config"),
         ("--noconfig.model.residual", "--noconfig.model.residual: this program reads the config"),
+        ("--config.plugins=mine", "--config.plugins: write --plugins; "),
         ("--config=recipe.py", "--config: this program reads the config of the run"),
     ],
 )
@@ -271,6 +274,21 @@ def test_new_run_is_refused_a_factor_of_noam_as_a_peak(folder: Path) -> None:
         status, output, messages = call(folder, *flags, program=name)
         assert (status, output, messages.count("\n")) == (2, "", 1)
         assert messages.startswith("training.learning_rate=1 is a factor only with")
+
+
+def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
+    run = folder / "plugged"
+    run.mkdir()
+    save_config(Config(plugins=("a_plugin",)), run / "config.json")
+    flags = "--workdir=plugged", "--output=out"
+    for more, message in (
+        ([], "names the module a_plugin, which is not imported unless you ask for it"),
+        (["--trust_plugins"], "names the module a_plugin, which is not imported"),  # has no copy
+        (["--plugins=other,a_plugin"], "the module a_plugin cannot be imported (No module named"),
+    ):
+        status, _, messages = call(folder, *flags, *more, program="t2t.export")
+        assert (status, messages.count("\n")) == (2, 1)
+        assert message in messages
 
 
 def test_training_without_a_recipe_needs_a_run(folder: Path) -> None:

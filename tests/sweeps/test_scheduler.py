@@ -95,6 +95,12 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_are_evaluated_with_the_plugins_of_the_base(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
+    [run, *_] = make_runs(Config(plugins=("json", "re")), ROWS)[0]
+    assert "--plugins=json,re" in programs.evaluate(run)
+
+
 def test_row_may_name_the_checkpoint_that_is_scored(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
