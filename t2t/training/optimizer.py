@@ -96,7 +96,8 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
 
         def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
             used.append(count)
-            return schedule(count)
+            rate: jax.typing.ArrayLike = schedule(count)
+            return rate
 
         own = _call_registered(training, record)
         state = jax.eval_shape(own.init, params)

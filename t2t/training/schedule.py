@@ -88,5 +88,6 @@ def _is_schedule(value: Any) -> bool:
         rate = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
     except TypeError:
         return False
-    shape, dtype = getattr(rate, "shape", None), getattr(rate, "dtype", None)
-    return shape == () and jnp.issubdtype(dtype, jnp.number)
+    if not isinstance(rate, jax.ShapeDtypeStruct):
+        return False
+    return rate.shape == () and jnp.issubdtype(rate.dtype, jnp.number)

@@ -21,7 +21,7 @@ from t2t.data.corpus_sources import open_split
 from t2t.model.build import describe_model
 from t2t.model.kv_cache import KeyValue
 from t2t.ops.choose import choose_policy
-from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
+from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.schedule import make_schedule
 
 PLUGIN = """
@@ -157,8 +157,10 @@ def test_wrong_function_is_named_with_the_signature_that_is_expected(
         (lambda training, schedule: optax.sgd(schedule), []),
         (lambda training, schedule: optax.sgd(0.1), ["has a rate of its own"]),
         (
-            lambda training, schedule: Optimizer(
-                *optax.sgd(schedule), lambda state, params: params
+            lambda training, schedule: make_optimizer(Config())._replace(
+                init=optax.sgd(schedule).init,
+                update=optax.sgd(schedule).update,
+                evaluation_params=lambda state, params: params,
             ),
             ["is evaluated at other parameters"],
         ),
