@@ -26,9 +26,10 @@ keeps it in step.
 Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 `--config.model.num_heads=1`; `seed` and `plugins` have no section: `--config.seed=1`. A field
 that is a tuple takes several values: repeat the flag; `'()'` is none of them, and numbers may
-also be joined by commas. A wrong name, type or combination is an error before any device work,
-and the message says what is allowed. Setting a field that the chosen `model.kind` does not use is
-an error, too. The defaults below are the paper's base model; each recipe in
+also be joined by commas. Any other flag with two different values is refused. A wrong name, type
+or combination is an error before any device work, and the message says what is allowed. Setting
+a field that has no effect, such as `model.d_ff` with `model.feed_forward=none`, is an error,
+too, in new runs. The defaults below are the paper's base model; each recipe in
 [`configs/`](../configs) changes what it needs. Fields marked (open) also accept variants that a
 plugin registers; see [extending.md](extending.md). """
 

@@ -10,7 +10,8 @@ Without --workdir it only downloads the data, and prints the size of each split.
 
 from absl import flags
 
-from t2t.config.flags import define_config, read_config, show_in_help
+from t2t.config.flags import define_config, read_config, read_recipe, show_in_help
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import program
 from t2t.storage.paths import make_run_path
 
@@ -19,6 +20,11 @@ def main() -> None:
     """Prepares as the flags say."""
     config = read_config()
     workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
+
+    if workdir and not (workdir / "config.json").exists():
+        check_new_run(config)
+        if not flags.FLAGS.allow_unused:
+            check_effect([config], read_recipe()[1].keys())
 
     import jax
 
@@ -35,4 +41,5 @@ if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "The run directory whose vocabulary is trained.")
     show_in_help("workdir")
     program.define_hosts()
+    flags.DEFINE_bool("allow_unused", False, "Accept fields without effect, as t2t.train does.")
     program.run(main)

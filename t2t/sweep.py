@@ -35,7 +35,7 @@ def main() -> int:
         read_protocol,
     )
     from t2t.sweeps.sweep_report import write_report
-    from t2t.sweeps.sweep_rows import make_runs, read_rows, select
+    from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
 
     values = flags.FLAGS
     base, workdir = read_config(), program.read_workdir()
@@ -43,9 +43,11 @@ def main() -> int:
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
     measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
-    runs, idle = make_runs(base, select(rows, values.only))
-    if idle:
-        _log.info("skipped, since they do not change the base: %s", ", ".join(idle))
+    runs, left_out = make_runs(base, select(rows, values.only))
+    for name, reason in left_out.items():
+        _log.info("row %s is left out: %s", name, reason)
+    if not (workdir / "sweep.json").exists():
+        check_rows(runs, read_recipe()[1].keys())
     if values.report:
         protocol = read_protocol(workdir)
         if values.measure:

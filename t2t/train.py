@@ -1,12 +1,15 @@
 """Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
 
-The same command again continues a run that was stopped. With --extend a finished run goes on.
+The same command again continues a run that was stopped; without --config it takes the run's own.
+With --extend a finished run goes on.
 """
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_config, read_config
+from t2t.config.files import load_config
+from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import program
 from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.host_memory import keep_freed_memory
@@ -16,8 +19,15 @@ def main() -> int:
     """Trains as the flags say; returns the exit status."""
     values, workdir = flags.FLAGS, program.read_workdir()
     given = read_config(steps=values.extend) if values["config"].value else None
-    if given is None and not values.extend:
-        raise ConfigError("--config is missing; name a recipe, such as configs/quickstart.py")
+    if given is None and not (workdir / "config.json").exists():
+        raise ConfigError(
+            f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
+            "--config=configs/quickstart.py"
+        )
+    if given and (values.extend or not (workdir / "config.json").exists()):
+        check_new_run(given)
+        if not values.allow_unused:
+            check_effect([given], read_recipe()[1].keys())
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()
@@ -29,9 +39,10 @@ def main() -> int:
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.extension import extend
 
-    config = given
-    if config is None or values.extend:
+    if values.extend:
         config = extend(workdir, values.extend, given)
+    else:
+        config = given or load_config(workdir / "config.json")
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()
@@ -51,5 +62,10 @@ if __name__ == "__main__":
         "Train a finished run for so many more steps, with a schedule that starts anew; without "
         "--config, with the config of the run.",
         lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "allow_unused",
+        False,
+        "Accept fields without effect, such as those that only other rows of a sweep use.",
     )
     program.run(main)

@@ -30,9 +30,10 @@ OTHER_FLAGS = set(
     "clear-soft-delete".split()
 )
 # The tutorial's commands with a model and a training that take seconds.
-TINY = """
+STEPS = "--config.training.steps=4"
+TINY = f"""
     --config.model.num_layers=1 --config.model.d_model=32 --config.model.d_ff=32
-    --config.tokenizer.vocab_size=500 --config.data.num_shapes=1 --config.training.steps=4
+    --config.tokenizer.vocab_size=500 {STEPS}
     --config.training.warmup_steps=2 --config.training.log_every=2
     --config.training.validate_every=2 --config.checkpoints.every=2
     --config.decoding.beam_size=2 --config.decoding.max_extra_length=2
@@ -223,7 +224,8 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     (bin_folder / "python").write_text(
         "#!/usr/bin/env bash\n"
         'case "${2:-}" in\n'
-        f't2t.train | t2t.sweep) exec {real} "$@" {" ".join(TINY)} ;;\n'
+        # In place of the page's number of steps: two different ones would be refused.
+        f't2t.train | t2t.sweep) exec {real} "${{@/#*.steps=*/{STEPS}}}" {" ".join(TINY)} ;;\n'
         f't2t.inspect_heads) exec {real} "$@" --importance=4 ;;\n'
         f'*) exec {real} "$@" ;;\n'
         "esac\n"

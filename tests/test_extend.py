@@ -206,7 +206,7 @@ def test_moving_average_is_evaluated_alone_and_in_an_ensemble(extended: Path) ->
 
 
 @pytest.mark.slow
-def test_program_extends_with_the_config_of_the_run_or_of_the_flags(
+def test_program_extends_and_continues_with_the_config_of_the_run_or_of_the_flags(
     config: Config, run: Path
 ) -> None:
     write_recipe(config, run.parent / "recipe.py")
@@ -220,6 +220,6 @@ def test_program_extends_with_the_config_of_the_run_or_of_the_flags(
         assert done.returncode == 0, done.stderr
     assert list_steps(run)[-1] == STEPS + 11
     assert load_config(run / "config.json").training.learning_rate == 0.001
-    refused = call()
-    assert refused.returncode == 2
-    assert "--config is missing" in refused.stderr
+    continued = call()
+    assert continued.returncode == 0, continued.stderr
+    assert f"finished at step {STEPS + 11}" in continued.stderr

@@ -14,6 +14,7 @@ from ml_collections import config_flags
 from configs import multi30k, multi30k_rnn
 from t2t.config.fields import Config, flatten
 from t2t.config.files import differences
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
 
@@ -90,6 +91,8 @@ def test_recipe_is_valid(
 ) -> None:
     config = parse_flags(monkeypatch, f"--config={path}{argument}", *overrides, "--config.seed=3")
     assert validate(config).seed == 3
+    check_new_run(config)
+    check_effect([config], [override[len("--config.") :].split("=")[0] for override in overrides])
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)

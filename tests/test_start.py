@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from t2t.api import train_run
-from t2t.config.fields import Config
+from t2t.config.fields import Config, TrainingConfig
 from t2t.config.files import load_config
 from t2t.training import loop
 from t2t.training.metrics import NonFiniteError
@@ -37,6 +37,17 @@ def test_too_many_steps_that_are_not_finite_end_the_run(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(NonFiniteError, match="not finite 2 times in a row"):
         train_run.train(change(make_config(tmp_path), training=training), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(20, True), (21, False)])
+def test_warm_up_beyond_the_end_is_said(
+    steps: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_run.warn_of_long_warmup(
+        Config(training=TrainingConfig(steps=steps, warmup_steps=20, schedule="constant"))
+    )
+    expected = "the learning rate only rises, to 0.95: training.warmup_steps=20"
+    assert [text.startswith(expected) for text in caplog.messages] == [True] * warned
 
 
 @pytest.fixture

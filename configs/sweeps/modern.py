@@ -51,7 +51,8 @@ def get_rows(base: Config) -> list[Row]:
                 "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
             },
         ),
-        Row("muon", {"training.optimizer": "muon"}),  # Jordan et al. 2024
+        # Jordan et al. 2024; without weight decay, which Muon here does not have.
+        Row("muon", {"training.optimizer": "muon", "training.weight_decay": 0.0}),
         # The exponential moving average of the parameters is scored instead of the last ones.
         Row("ema", {"training.ema_decay": 0.999}, checkpoint="ema"),
         *some,

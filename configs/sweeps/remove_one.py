@@ -3,6 +3,9 @@ r"""Ablations: the Transformer without one of its parts per row.
     python -m t2t.sweep --sweep=configs/sweeps/remove_one.py --config=configs/quickstart.py \
         --workdir=runs/remove_one
 
+The row no_warmup has the base's peak rate from the start. With noam and inverse_sqrt, whose fall
+depends on the warm-up, it keeps this rate to the end.
+
 The last row moves the norm: post-norm if the base has pre-norm, and the other way round.
 """
 
@@ -18,6 +21,8 @@ def get_rows(base: Config) -> list[Row]:
         "model.d_k": model.num_heads * model.key_width,
         "model.d_v": model.num_heads * model.value_width,
     }
+    if model.num_kv_heads is not None:
+        one_head["model.num_kv_heads"] = 1
     other = "post" if model.norm_position == "pre" else "pre"
     return [
         Row("base"),
@@ -27,7 +32,19 @@ def get_rows(base: Config) -> list[Row]:
         Row("one_head", one_head),
         Row("no_positions", {"model.position": "none"}),
         Row("no_scaling", {"model.attention_scale": False}),
-        Row("no_warmup", {"training.warmup_steps": 1}),
+        Row("no_warmup", start_at_peak(base)),
         Row("no_label_smoothing", {"training.label_smoothing": 0.0}),
         Row(f"{other}_norm", {"model.norm_position": other}),
     ]
+
+
+def start_at_peak(base: Config) -> dict[str, object]:
+    """Overrides that leave out the warm-up and keep the peak rate."""
+    training = base.training
+    changes: dict[str, object] = {"training.warmup_steps": 1}
+    if training.schedule in ("noam", "inverse_sqrt"):
+        peak = training.learning_rate
+        if training.schedule == "noam":
+            peak = float(f"{training.noam_peak(base.model.d_model):.4g}")
+        changes |= {"training.schedule": "constant", "training.learning_rate": peak}
+    return changes

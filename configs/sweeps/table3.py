@@ -7,9 +7,12 @@ r"""Table 3 of the paper, rows A to E and big, on any base recipe, and a recurre
 
 Rows are named by the paper's values. On a base of another size, sizes keep their ratio to the base:
 with 4 heads instead of 8, A-h4 has 2, and with 3 layers instead of 6, C-N2 has 1 (rounded). The
-row with a single head and the rates of dropout and label smoothing do not scale. Where d_model
-changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
+row with a single head and the rates of dropout and label smoothing do not scale. Key/value heads
+(model.num_kv_heads) are shared by as many heads as in the base, where that is possible. Where
+d_model changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
 """
+
+import math
 
 from t2t.config import Config, ModelConfig
 from t2t.sweeps.sweep_rows import Paper, Row, match_size_of
@@ -45,6 +48,9 @@ def split_heads(model: ModelConfig) -> list[Row]:
             "model.d_k": model.num_heads * model.key_width // heads,
             "model.d_v": model.num_heads * model.value_width // heads,
         }
+        if model.num_kv_heads is not None:
+            shared = max(heads * model.num_kv_heads // model.num_heads, 1)
+            overrides["model.num_kv_heads"] = math.gcd(shared, heads)
         rows.append(Row(f"A-h{number}", overrides, paper))
     return rows
 
@@ -118,7 +124,8 @@ def regularize(base: Config) -> list[Row]:
 
 def learn_positions(base: Config) -> Row:
     """Row E: learned positions."""
-    rows = max(base.model.max_positions, base.data.max_length)
+    lengths = base.data.max_length, base.data.packed_length, base.decoding.min_length + 1
+    rows = max(base.model.max_positions, *lengths)
     overrides = {"model.position": "learned", "model.max_positions": rows}
     return Row("E-learned", overrides, Paper(4.92, 25.7))
 
@@ -159,4 +166,6 @@ def enlarge(base: Config) -> Row:
         "model.dropout": 0.3,
         "training.steps": 3 * base.training.steps,
     }
+    if base.model.num_kv_heads is not None:
+        overrides["model.num_kv_heads"] = 2 * base.model.num_kv_heads
     return Row("big", overrides, Paper(4.33, 26.4, 213))

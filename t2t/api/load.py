@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def load(
     workdir: str | PathLike[str] | Sequence[str | PathLike[str]],
-    checkpoint: str | int = "last",
+    checkpoint: str | int = "best",
     weights: Sequence[float] = (),
     mean: str = "probabilities",
     direction: str = "",
@@ -22,12 +22,15 @@ def load(
 
     Args:
         workdir: the run directory, or those of an ensemble.
-        checkpoint: "last", "best" (by the run's validation metric), a step, "avg:COUNT", the mean
+        checkpoint: "best" (by the run's validation metric), "last", a step, "avg:COUNT", the mean
             of the last COUNT checkpoints, or "ema" or "ema:STEP", the moving average of
-            `training.ema_decay`; several joined by commas form an ensemble.
+            `training.ema_decay`; several joined by commas form an ensemble. The default is that of
+            the programs.
         weights: of an ensemble's models; by default they are equal.
         mean: what an ensemble averages, "probabilities" or "log_probs".
         direction: source and target language, such as "en-de", if the run has several.
+
+    Modules that the run's config names in `plugins` have to be imported before.
 
     Raises:
         ConfigError, VocabularyError, RunError: a run or checkpoint does not exist, or config,

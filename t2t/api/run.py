@@ -105,7 +105,7 @@ class Run:
         prefixes: Iterable[str] | None = None,
         **decoding: float | str | None,
     ) -> list[str]:
-        """Translates each sentence, like `t2t.translate`, whose --checkpoint is "best" by default.
+        """Translates each sentence, like `t2t.translate`.
 
         Args:
             sentences: raw text, in a list or anything that can be iterated over. White space at

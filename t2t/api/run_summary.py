@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.config.files import load_config, overrides
+from t2t.config.files import overrides, read_saved_config
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
@@ -26,7 +26,7 @@ def describe_run(workdir: Path) -> str:
         ConfigError, EvaluationError: `workdir` is not a run directory, or one of its files is
             damaged.
     """
-    config = load_config(workdir / "config.json")
+    config = read_saved_config(workdir / "config.json")
     changed = format_table([name, repr(value)] for name, value in overrides(config).items())
     evaluations = [*map(describe_evaluation, list_evaluations(workdir))]
     sections = {

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
+from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import (
@@ -37,7 +38,7 @@ from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.provenance import (
     check_corpora,
     check_generator,
@@ -51,6 +52,7 @@ from t2t.training.run_directory import (
     open_run,
     read_metrics,
 )
+from t2t.training.schedule import make_schedule
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 
@@ -125,7 +127,10 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_choice(config.model).items():
             _log.info("  %-23s %s", operation, module)
+        for line in describe_optimizer(config, optimizer, described.params):
+            _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)
+        warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)
         report = Report(
             workdir,
@@ -155,6 +160,19 @@ def train_on_mesh(
             state.step, config.training.steps,
         )  # fmt: skip
     return False
+
+
+def warn_of_long_warmup(config: Config) -> None:
+    """Says that the learning rate only rises, if training ends before the warm-up does."""
+    training = config.training
+    steps = training.steps - training.schedule_start
+    if training.schedule in CHOICES["training.schedule"] and training.warmup_steps >= steps:
+        last = float(make_schedule(training, config.model.d_model)(training.steps - 1))
+        _log.warning(
+            "the learning rate only rises, to %.2g: training.warmup_steps=%d, but training has %d "
+            "steps; lower training.warmup_steps, for example to %d",
+            last, training.warmup_steps, steps, max(steps // 10, 1),
+        )  # fmt: skip
 
 
 def describe_end(workdir: Path, config: Config, step: int) -> str:

@@ -195,7 +195,8 @@ class TrainingConfig:
     # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered schedule
     schedule: str = "noam"
     warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
-    # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate
+    # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
+    # built-in ones at most 0.1
     learning_rate: float = 1.0
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: int = 0
@@ -238,6 +239,10 @@ class TrainingConfig:
     def num_passes(self) -> int:
         """Forward and backward passes of each step."""
         return 2 if self.r_drop else 1
+
+    def noam_peak(self, d_model: int) -> float:
+        """The highest rate of noam, learning_rate * (d_model * warmup_steps)^-0.5 (equation 3)."""
+        return float(self.learning_rate * (d_model * self.warmup_steps) ** -0.5)
 
 
 @dataclasses.dataclass
@@ -326,7 +331,9 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     seed: int = 0  # of the initial parameters, of dropout and of the order of the data
-    plugins: tuple[str, ...] = ()  # Python modules that register variants (t2t/config/variants.py)
+    # Python modules that register variants (t2t/config/variants.py). Programs that open the run
+    # import them with --plugins or --trust_plugins
+    plugins: tuple[str, ...] = ()
 
 
 def flatten(config: Config) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.rules import validate
 from t2t.config.type_checks import build_config
+from t2t.config.variants import open_plugins
 from t2t.storage.atomic_files import write_file
 
 
@@ -52,10 +53,22 @@ def save_config(config: Config, path: Path) -> None:
 
 
 def load_config(path: Path) -> Config:
-    """Reads a config that `save_config` wrote.
+    """Reads the config of a run, which `save_config` wrote, and imports its plugins if allowed.
 
     Raises:
-        ConfigError: the file is missing or no JSON, or a field is unknown or breaks a rule.
+        ConfigError: the file is missing or no JSON, a field is unknown or breaks a rule, or the
+            user does not allow a plugin (`variants.open_plugins`).
+    """
+    config = read_saved_config(path)
+    open_plugins(config.plugins, path.parent)
+    return validate(config)
+
+
+def read_saved_config(path: Path) -> Config:
+    """Reads the same without its plugins and rules; nothing is imported.
+
+    Raises:
+        ConfigError: the file is missing or no JSON, or a field is unknown or of the wrong type.
     """
     try:
         values = json.loads(path.read_text("utf-8"))
@@ -63,4 +76,4 @@ def load_config(path: Path) -> Config:
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return validate(build_config(values, f"{path}: "))
+    return build_config(values, f"{path}: ")

@@ -1,14 +1,17 @@
 """The `--config` flag, which names a recipe and overrides its fields, and the flags of decoding."""
 
+import ast
 import dataclasses
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
+from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.recipes import find_recipe
@@ -46,7 +49,27 @@ class _IntegerParser(flags.IntegerParser):
         return None if argument == "None" else super().parse(argument)
 
 
+class _TextsParser(TupleParser):  # type: ignore[misc]
+    """Reads a tuple of texts, such as file names.
+
+    A Python text, tuple or list of texts is read as such: `('a', 'b')`. Anything else is one text
+    as it stands, such as `my file.txt`, `123` and `None`; nothing is an empty tuple.
+    """
+
+    def parse(self, argument: Any) -> tuple[str, ...]:
+        """Returns a tuple of texts."""
+        if not isinstance(argument, str):
+            return tuple(argument or ())
+        try:
+            value = ast.literal_eval(argument) if argument else ()
+        except (ValueError, SyntaxError):
+            return (argument,)
+        values = tuple(value) if isinstance(value, tuple | list) else (value,)
+        return values if all(isinstance(each, str) for each in values) else (argument,)
+
+
 config_flags.register_flag_parser_for_type(int, _IntegerParser())
+config_flags.register_flag_parser_for_type(tuple[str, ...], _TextsParser())
 
 
 def define_config(required: bool = True) -> None:
@@ -167,3 +190,45 @@ def _show_decoding_in_help() -> None:
 def show_in_help(name: str) -> None:
     """Lists the flag in `--help`, which shows only flags of the program's own module."""
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+
+
+def combine_repeated(arguments: Sequence[str]) -> None:
+    """Joins the values of list flags that are given several times.
+
+    Without this the last value would replace the others.
+
+    Args:
+        arguments: the command line, which `flags.FLAGS` has parsed.
+
+    Raises:
+        ConfigError: another flag has several values.
+    """
+    given: dict[str, list[str]] = {}
+    for name, value in _read_values(arguments):
+        given.setdefault(name, []).append(value)
+    for name, values in given.items():
+        flag = flags.FLAGS[name]
+        if len(values) == 1 or isinstance(flag, flags.MultiFlag):  # which adds up itself
+            continue
+        if isinstance(flag.parser, flags.BaseListParser):
+            flag.value = [each for value in values for each in flag.parser.parse(value)]
+        elif len(set(values)) > 1:
+            raise ConfigError(f"--{name} is given as {' and as '.join(values)}; give it once")
+
+
+def _read_values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields name and value of each flag, by the rules of absl."""
+    known = flags.FLAGS
+    rest = iter(known.read_flags_from_files(list(arguments[1:]), force_gnu=False))
+    for argument in rest:
+        name, has_value, value = argument.lstrip("-").partition("=")
+        if argument == "--" or not (argument.startswith("-") or known.is_gnu_getopt()):
+            return
+        if not argument.startswith("-") or not name:
+            continue
+        if name not in known:  # of a Boolean one, such as --noscores
+            yield name.removeprefix("no"), "false"
+        elif known[name].boolean:
+            yield name, str(known[name].parser.parse(value if has_value else "true")).lower()
+        else:
+            yield name, value if has_value else next(rest)

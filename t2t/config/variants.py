@@ -6,14 +6,19 @@ A module outside t2t registers one with a decorator, and the config names that m
     def linear(training: TrainingConfig, d_model: int) -> optax.Schedule:
         return optax.linear_schedule(training.learning_rate, 0.0, training.steps)
 
-`plugins` is saved in a run's `config.json`, so every program that reads the run imports them.
+`plugins` is saved in a run's `config.json`. A program that opens the run imports these modules only
+if the user names them by --plugins, or trusts the run's own copies by --trust_plugins.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t.config.fields import ConfigError
+from t2t.storage.paths import is_bucket
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants, each chosen by a `match` on the field.
@@ -56,6 +61,9 @@ EXTENSIBLE = {
 
 Variant = TypeVar("Variant", bound=Callable[..., Any])
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
+_trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
+_trusts_copies = False
+COPIES = "plugins"  # folder of a run directory with copies of its plugins
 
 
 def register(field: str, name: str) -> Callable[[Variant], Variant]:
@@ -90,6 +98,46 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
     return _registered[field, name]
 
 
+def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool]) -> Any:
+    """Calls the registered variant and returns its result.
+
+    Raises:
+        ConfigError: there is none, it does not take these arguments, or its result is not valid.
+    """
+    variant = find_variant(field, name)
+    check_call(field, name, variant, *arguments)
+    result = variant(*arguments)
+    if not is_valid(result):
+        raise make_variant_error(field, name, f"returned {describe_value(result)}")
+    return result
+
+
+def check_call(
+    field: str, name: str, function: Callable[..., Any], *arguments: Any, **named: Any
+) -> None:
+    """Raises ConfigError if a function of a variant does not take these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in function may have none
+        return
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise make_variant_error(field, name, f"has the arguments {signature} ({error})") from None
+
+
+def make_variant_error(field: str, name: str, fault: str) -> ConfigError:
+    """The error of a registered function that is not as `EXTENSIBLE` says."""
+    owner = _qualified_name(_registered[field, name])
+    return ConfigError(f"{field}={name!r}: {owner} {fault}; expected {EXTENSIBLE[field]}")
+
+
+def describe_value(value: Any) -> str:
+    """Names an array's shape, or another value's type."""
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"an array of shape {tuple(shape)}"
+
+
 def describe_unknown(field: str, name: str) -> str:
     """The error message for an unknown value of a field; it lists the known values."""
     remedy = ", or name the module that registers it in plugins" if field in EXTENSIBLE else ""
@@ -119,6 +167,60 @@ def import_plugins(modules: Sequence[str]) -> None:
                 f"plugins: the module {module} cannot be imported ({error}); start the program "
                 "in the folder that contains it, or add that folder to PYTHONPATH"
             ) from None
+
+
+def trust_plugins(modules: Collection[str] = (), *, copies: bool = False) -> None:
+    """Allows `open_plugins` to import modules that the config of a run names.
+
+    Args:
+        modules: names of modules on the user's path.
+        copies: whether the copies in the folder plugins/ of a run may be imported.
+    """
+    global _trusts_copies
+    _trusted.update(modules)
+    _trusts_copies = copies
+
+
+def open_plugins(modules: Sequence[str], workdir: Path) -> None:
+    """Imports the modules that the config of a run names, as far as the user allows it.
+
+    A run directory is data: it may come from somebody else. What the user has imported, or named by
+    --plugins, is taken from the user's path; the copies that the run keeps need --trust_plugins.
+
+    Raises:
+        ConfigError: a module is not allowed, or there is none.
+    """
+    folder = workdir / COPIES
+    for module in modules:
+        if module in sys.modules:
+            continue
+        if module in _trusted:
+            import_plugins([module])
+        elif _trusts_copies and _has_copy(folder, module):
+            _import_copy(folder, module)
+        else:
+            own = ", or --trust_plugins, which runs the copy in the run directory"
+            raise ConfigError(
+                f"plugins: {workdir} names the module {module}, which is not imported unless you "
+                f"ask for it: give --plugins={module}, which runs it from your path"
+                f"{own if _has_copy(folder, module) else ''}; in Python import it before"
+            )
+
+
+def _has_copy(folder: Path, module: str) -> bool:
+    path = folder / module.replace(".", "/")
+    places = path.with_name(f"{path.name}.py"), path / "__init__.py"
+    return not is_bucket(folder) and any(place.is_file() for place in places)
+
+
+def _import_copy(folder: Path, module: str) -> None:
+    """Imports a module from this folder, which is on the path as long as that takes."""
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        import_plugins([module])
+    finally:
+        sys.path.remove(str(folder))
 
 
 def _qualified_name(variant: Callable[..., Any]) -> str:

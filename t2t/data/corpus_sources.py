@@ -10,7 +10,7 @@ from pathlib import Path
 
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
-from t2t.config.variants import find_variant
+from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, tfds_corpus
 from t2t.data.corpus import (
     ConcatenatedCorpus,
@@ -215,7 +215,10 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
         case "phrasebook":
             return _open_phrasebook(data, split)
         case other:
-            corpus: Corpus | None = find_variant("data.source", other)(data, split)
+            corpus: Corpus | None = call_variant(
+                "data.source", other, data, split,
+                is_valid=lambda value: value is None or isinstance(value, Corpus),
+            )  # fmt: skip
             return corpus
 
 

@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import CHOICES, GATED, find_variant
+from t2t.config.variants import CHOICES, GATED, call_variant, check_call
 from t2t.model.compute_policy import Policy
 from t2t.model.initialization import init_glorot
 from t2t.model.matmul import add_bias
@@ -72,5 +72,9 @@ def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nn
         case own if own in CHOICES["model.feed_forward"]:
             return FeedForward(config, policy, key)
         case other:
-            variant: nnx.Module = find_variant("model.feed_forward", other)(config, policy, key)
+            variant: nnx.Module = call_variant(
+                "model.feed_forward", other, config, policy, key,
+                is_valid=lambda module: isinstance(module, nnx.Module) and callable(module),
+            )  # fmt: skip
+            check_call("model.feed_forward", other, variant, None, None)
             return variant

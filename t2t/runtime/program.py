@@ -19,7 +19,8 @@ from typing import Any
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.flags import show_in_help
+from t2t.config.flags import combine_repeated, show_in_help
+from t2t.config.variants import trust_plugins
 from t2t.runtime.accelerators import skip_absent_accelerators
 from t2t.runtime.jax_settings import check_precision, explain_jax_error
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
@@ -39,10 +40,28 @@ _UNANSWERED = re.compile(
 )
 
 
+def define_plugins() -> None:
+    """Adds the flags that allow modules which the config of a run names to be imported."""
+    flags.DEFINE_list(
+        "plugins",
+        [],
+        "Modules on your path that may be imported because the run's config names them as plugins.",
+    )
+    flags.DEFINE_bool(
+        "trust_plugins",
+        False,
+        "Import the copies of its plugins that the run directory holds. They are programs: use it "
+        "only for runs whose author you trust.",
+    )
+    for name in ("plugins", "trust_plugins"):
+        show_in_help(name)
+
+
 def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
     show_in_help("workdir")
+    define_plugins()
 
 
 def define_models() -> None:
@@ -63,6 +82,7 @@ def define_models() -> None:
     )
     for name in ("workdir", "weights", "mean"):
         show_in_help(name)
+    define_plugins()
 
 
 def define_checkpoint() -> None:
@@ -397,12 +417,19 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     spelled = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
         parsed: Sequence[str] = flags.FLAGS(spelled)
+        combine_repeated(spelled)
+        if "plugins" in flags.FLAGS:
+            trust_plugins(flags.FLAGS.plugins, copies=flags.FLAGS.trust_plugins)
         return parsed
     except SystemExit:
         if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in spelled):
             raise
         _settle_output()
         sys.exit(0)  # absl ends with 1
+    except ConfigError as error:
+        sys.exit(_fail(str(error)))
+    except flags.UnrecognizedFlagError as error:
+        sys.exit(_fail(_explain_unknown(error)))
     except flags.Error as error:
         # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
@@ -418,6 +445,19 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
             raise
         close = sorted(known, key=lambda name: _similarity(name, unknown), reverse=True)[:3]
         sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
+
+
+def _explain_unknown(error: flags.UnrecognizedFlagError) -> str:
+    """Returns the message for an unknown flag; one of a config names what to do instead."""
+    section, _, field = error.flagname.removeprefix("no").partition(".")
+    name = field.rpartition(".")[2]
+    if section != "config":
+        return f"{error}; see --help"
+    if "config" in flags.FLAGS:  # ml_collections defines --config.FIELD when it reads --config
+        return f"--{error.flagname} overrides a field of --config; add --config=RECIPE"
+    if (field.startswith("decoding.") or field == "plugins") and name in flags.FLAGS:
+        return f"--{error.flagname}: write --{name}; this program reads the config of the run"
+    return f"--{error.flagname}: this program reads the config of the run; leave this out"
 
 
 def _similarity(name: str, other: str) -> float:

@@ -50,7 +50,7 @@ class Programs:
         """Returns the command line of `t2t.train` for a run."""
         overrides = {**self.overrides, **run.row.overrides, "seed": run.config.seed}
         flags = [f"--config.{name}={value}" for name, value in overrides.items()]
-        return [*self._start("train", run), f"--config={self.recipe}", *flags]
+        return [*self._start("train", run), f"--config={self.recipe}", *flags, "--allow_unused"]
 
     def evaluate(self, run: Run) -> list[str]:
         """Returns the command line of `t2t.evaluate` for a run."""
@@ -61,6 +61,7 @@ class Programs:
         flags += [f"--direction={protocol.direction}"] if protocol.direction else []
         if protocol.measure in ON_REQUEST:
             flags.append(f"--measures=default,{protocol.measure}")
+        flags += [f"--plugins={','.join(run.config.plugins)}"] if run.config.plugins else []
         return [*self._start("evaluate", run), *flags, f"--output={score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:

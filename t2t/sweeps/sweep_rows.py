@@ -7,14 +7,15 @@ import dataclasses
 import inspect
 import re
 import runpy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
 from t2t.config.files import override
+from t2t.config.new_run_rules import check_effect, check_new_run, list_unused
 from t2t.model.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
@@ -136,24 +137,32 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     return [row for row in rows if not only or row.name == BASE or {row.name, row.group} & {*only}]
 
 
-def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:
-    """Returns all runs, sorted by seed, and the names of rows that do not change this base.
+def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], dict[str, str]]:
+    """Returns all runs, sorted by seed, and the rows that are left out, each with the reason.
 
-    Rows that change neither it nor the checkpoint that is scored, except base itself, get no run.
-    `rows` begins with base.
+    A row is left out if it changes neither what this base computes nor the checkpoint that is
+    scored, or if it is valid for the defaults but not for this base. `rows` begins with base.
 
     Raises:
-        ConfigError: the overrides of a row are not valid for this base.
+        ConfigError: the overrides of a row are valid neither for this base nor for the defaults.
     """
-    runs, idle, problems = [], [], []
+    runs, problems = [], []
+    left_out: dict[str, str] = {}
     for row in rows:
         try:
             config = override(base, row.overrides)
         except ConfigError as error:
-            problems.append(f"row {row.name}: {error}")
+            if _is_valid(Config(), row):
+                left_out[row.name] = str(error)
+            else:
+                problems.append(f"row {row.name}: {error}")
             continue
-        if row.name != BASE and config == base and row.checkpoint == rows[0].checkpoint:
-            idle.append(row.name)
+        if (
+            row.name != BASE
+            and row.checkpoint == rows[0].checkpoint
+            and not _find_changes(base, config) - list_unused(config).keys()
+        ):
+            left_out[row.name] = "it does not change the base"
             continue
         runs += [
             Run(row, seed, dataclasses.replace(config, seed=config.seed + seed))
@@ -161,4 +170,35 @@ def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], list[str]]:
         ]
     if problems:
         raise ConfigError("\n".join([*problems, "choose other rows with --only, or another base"]))
-    return sorted(runs, key=lambda run: run.seed), idle
+    return sorted(runs, key=lambda run: run.seed), left_out
+
+
+def check_rows(runs: Sequence[Run], given: Collection[str]) -> None:
+    """Checks the rows of a new sweep by the rules for new runs.
+
+    Args:
+        runs: all runs; the first is one of base.
+        given: names of the fields that flags set for all rows.
+
+    Raises:
+        ConfigError: a row breaks a rule, or a field has no effect on any row.
+    """
+    for run in runs:
+        try:
+            check_new_run(run.config)
+        except ConfigError as error:
+            raise ConfigError(f"row {run.row.name}: {error}") from None
+    check_effect([run.config for run in runs], given)
+
+
+def _is_valid(base: Config, row: Row) -> bool:
+    try:
+        override(base, row.overrides)
+    except ConfigError:
+        return False
+    return True
+
+
+def _find_changes(old: Config, new: Config) -> set[str]:
+    before = flatten(old)
+    return {name for name, value in flatten(new).items() if value != before[name]}

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import Config, TrainingConfig
-from t2t.config.variants import CHOICES, find_variant
+from t2t.config.variants import CHOICES, call_variant
 from t2t.model.interface import Params
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
@@ -58,10 +58,56 @@ def make_optimizer(config: Config) -> Optimizer:
         case "muon":
             is_registered = config.model.feed_forward not in CHOICES["model.feed_forward"]
             optimizer = make_muon(schedule, adam, registered_feed_forward=is_registered)
-        case other:
-            optimizer = find_variant("training.optimizer", other)(training, schedule)
+        case _:
+            optimizer = _call_registered(training, schedule)
     own = Optimizer(*optimizer)
     return shard_update(_clip(own, training.clip_norm) if training.clip_norm else own)
+
+
+def _call_registered(
+    training: TrainingConfig, schedule: optax.Schedule
+) -> optax.GradientTransformation | Optimizer:
+    optimizer: optax.GradientTransformation | Optimizer = call_variant(
+        "training.optimizer", training.optimizer, training, schedule,
+        is_valid=lambda value: isinstance(value, optax.GradientTransformation | Optimizer)
+        and all(each is None or callable(each) for each in value),
+    )  # fmt: skip
+    return optimizer
+
+
+def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
+    """Says in what an optimiser differs from those whose rate and parameters the log shows.
+
+    Args:
+        config: config of the run.
+        optimizer: its optimiser.
+        params: arrays, or their shapes.
+    """
+    training, lines = config.training, []
+    if optimizer.evaluation_params:
+        lines.append(
+            f"training.optimizer={training.optimizer!r} is evaluated at other parameters than "
+            "those that it trains: train/loss is of the latter, validation scores and checkpoints "
+            "are of the former"
+        )
+    if training.optimizer not in CHOICES["training.optimizer"]:
+        used = []
+        schedule = make_schedule(training, config.model.d_model)
+
+        def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
+            used.append(count)
+            rate: jax.typing.ArrayLike = schedule(count)
+            return rate
+
+        own = _call_registered(training, record)
+        state = jax.eval_shape(own.init, params)
+        jax.eval_shape(own.update, params, state, params)
+        if not used:
+            lines.append(
+                f"training.optimizer={training.optimizer!r} has a rate of its own: the rate in the "
+                f"log is that of training.schedule={training.schedule!r}, which it does not use"
+            )
+    return lines
 
 
 def _make_schedule_free(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:

@@ -5,6 +5,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import optax
 from jaxtyping import Array, Float
 
 from t2t.config.fields import TrainingConfig
-from t2t.config.variants import find_variant
+from t2t.config.variants import call_variant
 
 
 def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule:
@@ -73,5 +74,20 @@ def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
         case "constant":
             return optax.linear_schedule(0.0, peak, warmup)
         case other:
-            variant: optax.Schedule = find_variant("training.schedule", other)(config, d_model)
+            variant: optax.Schedule = call_variant(
+                "training.schedule", other, config, d_model, is_valid=_is_schedule
+            )
             return variant
+
+
+def _is_schedule(value: Any) -> bool:
+    """Returns whether a value maps a number of updates to a number."""
+    if not callable(value):
+        return False
+    try:
+        rate = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
+    except TypeError:
+        return False
+    if not isinstance(rate, jax.ShapeDtypeStruct):
+        return False
+    return rate.shape == () and jnp.issubdtype(rate.dtype, jnp.number)

@@ -41,7 +41,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(workdir: Path) -> Run:
-    return t2t.load(str(workdir))
+    return t2t.load(str(workdir), "last")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,11 @@ def test_checkpoint_is_the_one_asked_for(workdir: Path, checkpoint: str | int, l
     params, _ = restore_params(workdir, str(checkpoint))
     assert (run.checkpoint, run.workdir) == (label, workdir)
     jax.tree.map(np.testing.assert_array_equal, run.params, params)
+
+
+def test_programs_and_python_have_the_same_default_checkpoint(workdir: Path) -> None:
+    assert t2t.load(workdir).checkpoint == "best-200"
+    assert ModelRequest((workdir,)).checkpoint == "best"
 
 
 def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:

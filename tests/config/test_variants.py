@@ -1,19 +1,29 @@
 """Variants that modules outside the library register, and configs that name them."""
 
-import os
-import subprocess
+import importlib
+import re
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
+import optax
 import pytest
 
 from t2t.config import variants
-from t2t.config.fields import Config, ConfigError, TrainingConfig
-from t2t.config.files import save_config
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
+from t2t.config.files import load_config, read_saved_config, save_config
 from t2t.config.rules import validate
-from t2t.config.variants import find_variant, register
+from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
+from t2t.data.corpus_sources import open_split
+from t2t.model.build import describe_model
+from t2t.model.kv_cache import KeyValue
+from t2t.ops.choose import choose_policy
+from t2t.training.optimizer import describe_optimizer, make_optimizer
+from t2t.training.schedule import make_schedule
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = """
 from t2t.config.variants import register
 
@@ -85,6 +95,87 @@ def test_function_that_is_defined_again_replaces_itself() -> None:
     assert find_variant("training.schedule", "linear")() == 2
 
 
+def use(field: str) -> None:
+    """Does with the variant "own" what a model, training or the reading of data does."""
+    model, training = ModelConfig(num_layers=1, d_model=8, num_heads=2), TrainingConfig()
+    match field:
+        case "training.schedule":
+            training.schedule = "own"
+            make_schedule(training, 512)
+        case "training.optimizer":
+            training.optimizer = "own"
+            make_optimizer(Config(training=training))
+        case "data.source":
+            open_split(DataConfig(source="own"), "train")
+        case "model.feed_forward":
+            model.feed_forward = "own"
+            describe_model(model, 20, 20)
+        case "model.attention":
+            model.attention = "own"
+            attend = choose_policy(model).operations.attention
+            heads = jnp.zeros((2, 3, 4, 5))
+            key_value = KeyValue(heads, heads)
+            attend(heads, key_value, jnp.ones((2, 1, 3, 3), bool), None, 0.0, None, scaled=True)
+
+
+WRONG = {
+    "schedule without d_model": ("training.schedule", lambda training: None, "arguments"),
+    "rate as a schedule": ("training.schedule", lambda training, d_model: 0.1, "returned float"),
+    "no rate": ("training.schedule", lambda *_: lambda count: None, "returned function"),
+    "schedule of nothing": ("training.schedule", lambda *_: lambda: 0.1, "returned function"),
+    "optimiser alone": ("training.optimizer", lambda: None, "arguments"),
+    "only an update": ("training.optimizer", lambda *_: (None, None), "returned tuple"),
+    "corpus alone": ("data.source", lambda data: None, "arguments"),
+    "list of pairs": ("data.source", lambda *_: [("a", "b")], "returned list"),
+    "layer without key": ("model.feed_forward", lambda config, policy: None, "arguments"),
+    "function as a layer": ("model.feed_forward", lambda *_: jnp.tanh, "returned"),
+    "attention to three": ("model.attention", lambda query, key, mask: query, "arguments"),
+    "attention of no scale": ("model.attention", lambda q, k, m, b, r, key: q, "arguments"),
+    "joined heads": (
+        "model.attention",
+        lambda query, *_, scaled: query.reshape(2, 3, -1),
+        r"returned an array of shape \(2, 3, 20\) instead of",
+    ),
+}
+
+
+@pytest.mark.parametrize(("field", "function", "fault"), WRONG.values(), ids=WRONG)
+@pytest.mark.usefixtures("one_device")
+def test_wrong_function_is_named_with_the_signature_that_is_expected(
+    field: str, function: Callable[..., Any], fault: str
+) -> None:
+    register(field, "own")(function)
+    with pytest.raises(ConfigError) as caught:
+        use(field)
+    expected = re.escape(EXTENSIBLE[field])  # `match` would also read the notes that JAX adds
+    assert re.fullmatch(rf"{field}='own': .* {fault}.*; expected {expected}", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda training, schedule: optax.sgd(schedule), []),
+        (lambda training, schedule: optax.sgd(0.1), ["has a rate of its own"]),
+        (
+            lambda training, schedule: make_optimizer(Config())._replace(
+                init=optax.sgd(schedule).init,
+                update=optax.sgd(schedule).update,
+                evaluation_params=lambda state, params: params,
+            ),
+            ["is evaluated at other parameters"],
+        ),
+    ],
+)
+def test_optimizer_that_the_log_does_not_show_is_told_apart(
+    make: Callable[..., Any], said: list[str]
+) -> None:
+    register("training.optimizer", "own")(make)
+    config = Config(training=TrainingConfig(optimizer="own"))
+    lines = describe_optimizer(config, make_optimizer(config), {"w": jnp.zeros(3)})
+    assert len(lines) == len(said)
+    assert all(text in line for text, line in zip(said, lines, strict=True))
+
+
 @pytest.mark.parametrize("module", ["missing", "missing.variants", "tests.missing"])
 def test_missing_plugin_is_an_error_with_the_remedy(module: str) -> None:
     with pytest.raises(ConfigError, match=rf"^plugins: the module {module} .* PYTHONPATH$"):
@@ -105,20 +196,64 @@ def test_plugin_that_lacks_a_module_keeps_its_traceback(
         validate(Config(plugins=("needy_plugin",)))
 
 
-def test_config_of_a_run_imports_its_plugins_in_a_fresh_process(tmp_path: Path) -> None:
-    (tmp_path / "my_variants.py").write_text(PLUGIN)
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that names a module, which is on the user's path."""
+    monkeypatch.setattr(variants, "_trusted", set())
+    monkeypatch.setattr(variants, "_trusts_copies", False)
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "my_variants.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    monkeypatch.setitem(sys.modules, "my_variants", None)  # so that it is removed in the end
+    del sys.modules["my_variants"]
     config = Config(plugins=("my_variants",), training=TrainingConfig(schedule="linear"))
-    save_config(config, tmp_path / "config.json")
-    program = (
-        "from pathlib import Path; from t2t.config import files, variants\n"
-        "config = files.load_config(Path('config.json'))\n"
-        "print(variants.find_variant('training.schedule', config.training.schedule).__module__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.stderr) == ("my_variants\n", "")
+    (tmp_path / "run").mkdir()
+    save_config(config, tmp_path / "run" / "config.json")
+    return tmp_path / "run"
+
+
+def keep_copy(run: Path) -> Path:
+    (run / "plugins").mkdir()
+    return Path(shutil.copy(run.parent / "path" / "my_variants.py", run / "plugins"))
+
+
+def open_and_find(run: Path) -> str:
+    """The file of the module that the run names, after its config is loaded."""
+    load_config(run / "config.json")
+    assert find_variant("training.schedule", "linear").__module__ == "my_variants"
+    return str(sys.modules["my_variants"].__file__)
+
+
+@pytest.mark.parametrize("has_copy", [False, True])
+def test_opening_a_run_imports_no_module_that_it_names(run: Path, has_copy: bool) -> None:
+    if has_copy:
+        keep_copy(run)
+    with pytest.raises(ConfigError, match=r"the module my_variants, .*--plugins=my_v") as error:
+        load_config(run / "config.json")
+    assert ("--trust_plugins" in str(error.value)) == has_copy
+    assert read_saved_config(run / "config.json").plugins == ("my_variants",)
+    assert "my_variants" not in sys.modules
+
+
+def test_module_that_the_user_names_is_imported_from_the_users_path(run: Path) -> None:
+    copy = keep_copy(run)
+    trust_plugins(["my_variants"])
+    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py") != str(copy)
+
+
+def test_module_that_the_user_has_imported_is_used(run: Path) -> None:
+    importlib.import_module("my_variants")
+    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py")
+
+
+def test_trusted_copy_of_a_run_is_imported_from_the_run(run: Path) -> None:
+    copy, before = keep_copy(run), [*sys.path]
+    trust_plugins(copies=True)
+    assert open_and_find(run) == str(copy)
+    assert sys.path == before
+
+
+def test_trust_in_copies_is_none_in_the_users_path(run: Path) -> None:
+    trust_plugins(copies=True)
+    with pytest.raises(ConfigError, match="--plugins=my_variants, which runs it from your path"):
+        load_config(run / "config.json")

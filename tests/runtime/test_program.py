@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t.config.fields import Config
+from t2t.config.files import save_config
 from t2t.runtime import program
 from t2t.runtime.program import INTERRUPTED, LOST
 from tests import programs
@@ -26,6 +28,7 @@ from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
+from absl import flags
 
 class RunError(RuntimeError):
     """An error from a module outside t2t."""
@@ -83,6 +86,8 @@ def talk():
     warnings.warn("watch out")
 
 ACTIONS = {
+    "flags": lambda: print(flags.FLAGS.names, flags.FLAGS.fast, flags.FLAGS.beam_size),
+    "files": lambda: print(read_config().data.train_src),
     "talk": talk,
     "short": lambda: print("output"),
     "long": lambda: print("output" * 100_000),
@@ -117,6 +122,9 @@ def main():
 
 define_config()
 program.define_workdir()
+flags.DEFINE_list("names", [], "")
+flags.DEFINE_bool("fast", False, "")
+flags.DEFINE_integer("beam_size", None, "")
 program.run(main)
 '''
 
@@ -192,6 +200,28 @@ def test_flags_reach_the_program(folder: Path) -> None:
     assert status == 0
 
 
+def test_repeated_list_flags_add_up_and_equal_values_are_one(folder: Path) -> None:
+    given = "--names=a,b --fast --beam_size=1 --names c --fast=true -beam_size 1"
+    found = call(folder, "--config=recipe.py", "--workdir=flags", *given.split())
+    assert found == (0, "['a', 'b', 'c'] True 1\n", "")
+
+
+TEXT = "--config.data.source=text --config.data.train_tgt=x --config.data.train_tgt=y".split()
+
+
+@pytest.mark.parametrize("name", ["my file.txt", "123", "None", "a,b.en", "it's.en", "[1].en"])
+def test_file_names_are_taken_as_they_are(folder: Path, name: str) -> None:
+    files = f"--config.data.train_src={name}", "--config.data.train_src='b c'"
+    found = call(folder, "--config=recipe.py", "--workdir=files", *TEXT, *files)
+    assert found == (0, f"{(name, 'b c')}\n", "")
+
+
+def test_tuple_of_file_names_is_read_as_python(folder: Path) -> None:
+    files = "--config.data.train_src=('a b', 'c')"
+    found = call(folder, "--config=recipe.py", "--workdir=files", *TEXT, files)
+    assert found == (0, "('a b', 'c')\n", "")
+
+
 def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
     status, _, messages = call(
         folder, "--config=recipe.py:folder", "--config.seed=1", "--workdir=run"
@@ -219,6 +249,14 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
         ),
         ("--config=number.py --workdir=run", "needs a function get_config(), with one argument"),
         ("--config=alone.py:such --workdir=run", "takes 0 positional arguments but 1 was given"),
+        ("--config=recipe.py --workdir=a --workdir b", "--workdir is given as a and as b; give it"),
+        ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
+        ("--config=recipe.py --config=none.py --workdir=a", "--config is given as recipe.py and"),
+        (
+            "--config=recipe.py --workdir=a --config.seed=1 --config.seed=2",
+            "--config.seed is given as 1 and as 2; give it once",
+        ),
+        ("--workdir=a --config.seed=1", "--config.seed overrides a field of --config; add"),
     ],
 )
 def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> None:
@@ -272,6 +310,51 @@ def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
     status, output, messages = call(folder, "--distributed", program=f"t2t.{name}")
     assert (status, output, messages.count("\n")) == (2, "", 1)
     assert messages.startswith("--distributed: start this program in one process: ")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.decoding.beam_size=1", "--config.decoding.beam_size: write --beam_size; "),
+        ("--config.model.num_heads=1", "--config.model.num_heads: this program reads the config"),
+        ("--noconfig.model.residual", "--noconfig.model.residual: this program reads the config"),
+        ("--config.plugins=mine", "--config.plugins: write --plugins; "),
+        ("--config=recipe.py", "--config: this program reads the config of the run"),
+    ],
+)
+def test_program_without_a_recipe_says_what_to_write(folder: Path, flag: str, message: str) -> None:
+    status, output, messages = call(folder, "--workdir=run", flag, program="t2t.evaluate")
+    assert (status, output, messages.count("\n")) == (2, "", 1)
+    assert messages.startswith(message)
+
+
+def test_new_run_is_refused_a_factor_of_noam_as_a_peak(folder: Path) -> None:
+    flags = "--config=recipe.py", "--workdir=new", "--config.training.schedule=cosine"
+    for name in ("t2t.train", "t2t.prepare"):
+        status, output, messages = call(folder, *flags, program=name)
+        assert (status, output, messages.count("\n")) == (2, "", 1)
+        assert messages.startswith("training.learning_rate=1 is a factor only with")
+
+
+def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
+    run = folder / "plugged"
+    run.mkdir()
+    save_config(Config(plugins=("a_plugin",)), run / "config.json")
+    flags = "--workdir=plugged", "--output=out"
+    for more, message in (
+        ([], "names the module a_plugin, which is not imported unless you ask for it"),
+        (["--trust_plugins"], "names the module a_plugin, which is not imported"),  # has no copy
+        (["--plugins=other,a_plugin"], "the module a_plugin cannot be imported (No module named"),
+    ):
+        status, _, messages = call(folder, *flags, *more, program="t2t.export")
+        assert (status, messages.count("\n")) == (2, 1)
+        assert message in messages
+
+
+def test_training_without_a_recipe_needs_a_run(folder: Path) -> None:
+    status, output, messages = call(folder, "--workdir=nowhere", program="t2t.train")
+    assert (status, output, messages.count("\n")) == (2, "", 1)
+    assert messages.startswith("--config is missing, and nowhere holds no run to continue; name")
 
 
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:

@@ -94,6 +94,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
         "--config=recipe.py:en-de",
         "--config.seed=7",
         "--config.model.num_heads=1",
+        "--allow_unused",
     ]
     assert programs.evaluate(run)[2:] == [
         "t2t.evaluate",
@@ -102,6 +103,12 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
         "--checkpoint=avg:5",
         f"--output={tmp_path}/one_head-seed0/evaluations/sweep.json",
     ]
+
+
+def test_rows_are_evaluated_with_the_plugins_of_the_base(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
+    [run, *_] = make_runs(Config(plugins=("json", "re")), ROWS)[0]
+    assert "--plugins=json,re" in programs.evaluate(run)
 
 
 def test_row_may_name_the_checkpoint_that_is_scored(tmp_path: Path) -> None:

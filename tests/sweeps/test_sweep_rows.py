@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 from t2t.config.files import differences
+from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
-from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
+from t2t.sweeps.sweep_rows import Row, check_rows, make_runs, read_rows, select
+from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
@@ -92,6 +101,69 @@ def test_table_3_fits_a_base_with_sampled_subwords_and_r_drop() -> None:
     assert {"rnn", "D-dropout0.2"} < {run.row.name for run in runs}
 
 
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "cosine", "constant"])
+def test_row_without_warm_up_has_the_peak_rate_of_the_base(schedule: str) -> None:
+    rate = 1.0 if schedule == "noam" else 0.002
+    training = TrainingConfig(schedule=schedule, learning_rate=rate, warmup_steps=30, steps=100)
+    rows = read_rows(ROOT / "configs/sweeps/remove_one.py", Config(training=training))
+    [run], _ = make_runs(Config(training=training), [row for row in rows if "warm" in row.name])
+    base, other = (make_schedule(each, 512) for each in (training, run.config.training))
+    peak = max(float(base(count)) for count in range(100))
+    assert max(float(other(count)) for count in range(100)) == pytest.approx(peak, rel=1e-3)
+    assert float(other(1)) == pytest.approx(peak, rel=1e-3)
+
+
+BASES = {
+    "shared keys": Config(model=ModelConfig(num_kv_heads=2)),
+    "odd shares": Config(model=ModelConfig(d_model=384, num_heads=12, num_kv_heads=3)),
+    "long rows and learned positions": Config(
+        model=ModelConfig(position="learned", max_positions=2048),
+        data=DataConfig(packed_length=2048),
+    ),
+    "long packed rows": Config(data=DataConfig(packed_length=2048)),
+    "own depths": Config(model=ModelConfig(encoder_layers=12, decoder_layers=3)),
+    "a minimum length": Config(decoding=DecodingConfig(min_length=1500, max_extra_length=1500)),
+    "weight decay": Config(training=TrainingConfig(optimizer="nadamw", weight_decay=0.1)),
+}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.stem)
+def test_rows_fit_valid_bases(sweep: Path, base: Config) -> None:
+    rows = read_rows(sweep, validate(base))
+    _, left_out = make_runs(base, rows)
+    assert {*left_out.values()} <= {"it does not change the base"}
+
+
+def test_rows_of_another_kind_of_model_are_left_out_by_name() -> None:
+    base = Config(model=ModelConfig(kind="rnn"))
+    runs, left_out = make_runs(base, read_rows(ROOT / "configs/sweeps/remove_one.py", base))
+    assert {"base", "no_warmup", "no_label_smoothing"} < {run.row.name for run in runs}
+    assert left_out["one_head"].startswith("model.num_heads=1 is not used by model.kind='rnn'")
+
+
+def test_row_that_changes_only_what_the_base_does_not_use_is_left_out() -> None:
+    base = Config(model=ModelConfig(feed_forward="none", d_ff=512))
+    _, left_out = make_runs(base, [Row("base"), Row("wide", {"model.d_ff": 2048})])
+    assert [*left_out] == ["wide"]
+
+
+def test_flag_of_a_sweep_has_an_effect_on_one_row_at_least() -> None:
+    base = Config(model=ModelConfig(max_positions=300), data=DataConfig(num_shapes=6))
+    base.data.packed_length = 256
+    rows = [Row("base"), Row("learned", {"model.position": "learned"})]
+    with pytest.raises(ConfigError, match=r"^data.num_shapes=6 has no effect with .*$"):
+        check_rows(make_runs(base, rows)[0], ["model.max_positions", "data.num_shapes"])
+    rows.append(Row("alone", {"data.packed_length": 0}))
+    check_rows(make_runs(base, rows)[0], ["model.max_positions", "data.num_shapes"])
+
+
+def test_row_with_too_high_a_peak_is_named() -> None:
+    rows = [Row("base"), Row("cosine", {"training.schedule": "cosine"})]
+    with pytest.raises(ConfigError, match=r"row cosine: training.learning_rate=1 is a factor only"):
+        check_rows(make_runs(Config(), rows)[0], [])
+
+
 def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
     base = Config(model=ModelConfig(feed_forward="swiglu", num_kv_heads=2, dropout=0.0))
     names = {row.name for row in read_rows(ROOT / "configs/sweeps/modern.py", base)}
@@ -119,13 +191,13 @@ def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
 def test_row_that_changes_nothing_is_left_out() -> None:
     rows = [Row("base"), Row("post_norm", {"model.norm_position": "post"}), Row("x", {"seed": 9})]
     runs, idle = make_runs(Config(), rows)
-    assert ([run.name for run in runs], idle) == (["base-seed0", "x-seed0"], ["post_norm"])
+    assert ([run.name for run in runs], [*idle]) == (["base-seed0", "x-seed0"], ["post_norm"])
 
 
 def test_row_that_scores_another_checkpoint_is_run() -> None:
     rows = [Row("base"), Row("ema", {}, checkpoint="ema"), Row("same", {})]
     runs, idle = make_runs(Config(), rows)
-    assert ([run.name for run in runs], idle) == (["base-seed0", "ema-seed0"], ["same"])
+    assert ([run.name for run in runs], [*idle]) == (["base-seed0", "ema-seed0"], ["same"])
 
 
 def test_seeds_of_a_row_are_runs_and_the_first_ones_come_first() -> None:

@@ -1,0 +1,111 @@
+"""Rules for new runs only: runs of earlier versions that break them can still be opened.
+
+`rules.py` has those that every config must satisfy.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.variants import CHOICES
+
+HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
+
+
+def check_new_run(config: Config) -> None:
+    """Checks what `validate` leaves to this module.
+
+    Raises:
+        ConfigError: the config breaks rules; the message has one line for each.
+    """
+    if problems := _rate_problems(config):
+        raise ConfigError("\n".join(problems))
+
+
+def _rate_problems(config: Config) -> list[str]:
+    """Finds a factor of noam, such as the default 1.0, that another schedule takes for a peak."""
+    training = config.training
+    is_factor = training.schedule == "noam"
+    is_known = training.schedule in CHOICES["training.schedule"]
+    is_known &= training.optimizer in CHOICES["training.optimizer"]
+    if is_factor or not is_known or training.learning_rate <= HIGHEST_PEAK:
+        return []
+    noam = training.noam_peak(config.model.d_model)
+    return [
+        f"training.learning_rate={training.learning_rate:g} is a factor only with training.schedule"
+        f"='noam', whose rate would rise to {noam:.2g}; with {training.schedule!r} it is the peak "
+        f"itself, at most {HIGHEST_PEAK:g}; set it, for example to {min(noam, HIGHEST_PEAK):.2g}"
+    ]
+
+
+def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
+    """Checks that changed fields have an effect.
+
+    A recipe's field may lose its effect by a flag, as model.d_ff does by
+    --config.model.feed_forward=none.
+
+    Args:
+        configs: a config with its flags, or the rows of a sweep, base first: a field has to have
+            an effect on one of them.
+        given: names of the fields that flags set.
+
+    Raises:
+        ConfigError: a field without effect is set by a flag, or by a recipe alone.
+    """
+    values, defaults = flatten(configs[0]), flatten(Config())
+    problems = [
+        f"{name}={values[name]!r} has no effect with {cause}={values[cause]!r}; leave it at "
+        f"{defaults[name]!r}"
+        for name, cause in list_unused(configs[0]).items()
+        if values[name] != defaults[name]
+        and (name in given or cause not in given)
+        and all(name in list_unused(config) for config in configs)
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def list_unused(config: Config) -> dict[str, str]:
+    """Returns the fields that have no effect, each with the field that is the cause."""
+    values = flatten(config)
+    return {
+        name: cause
+        for cause, is_cause, names in _UNUSED
+        if is_cause(values[cause])
+        for name in names.split()
+    } | _list_unused_depths(config)
+
+
+def _list_unused_depths(config: Config) -> dict[str, str]:
+    depths = config.model.encoder_layers, config.model.decoder_layers
+    return {} if None in depths else {"model.num_layers": "model.encoder_layers"}
+
+
+def _lacks(*names: str) -> Callable[[str], bool]:
+    """Returns whether data.source has none of these; a registered source may use any field."""
+
+    def lacks(value: str) -> bool:
+        sources = {*value.split("+")}
+        return sources <= {*CHOICES["data.source"]} - {*names}
+
+    return lacks
+
+
+# Field, values of it for which others have no effect, and those others. Fields of a model.kind and
+# of sampling, and most of a data.source, are in `rules.py`.
+_UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("model.position", lambda value: value != "learned", "model.max_positions"),
+    ("model.norm", lambda value: value == "none", "model.norm_position"),
+    (
+        "model.feed_forward",
+        lambda value: value == "none",
+        "model.d_ff model.feed_forward_dropout",
+    ),
+    ("data.source", _lacks("multi30k", "tfds"), "data.directory"),
+    ("data.source", _lacks("tfds"), "data.tfds_name"),
+    ("data.source", _lacks("hf"), "data.hf_streaming"),
+    ("data.packed_length", lambda value: value > 0, "data.num_shapes"),
+    ("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
+    ("decoding.length_penalty", lambda value: value == "none", "decoding.alpha"),
+    ("decoding.strategy", lambda value: value == "sampling", "decoding.beam_size"),
+)
