@@ -134,7 +134,7 @@ def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
         (["--n_best_list=many"], "--n_best_list, line 1: there is no line 6 in --src, which has 5"),
         (["--tgt=short", "--reverse"], "--reverse is for --n_best_list; leave it out with --tgt"),
         (["--tgt=short", "--alpha=1"], "--alpha is for --n_best_list; leave it out with --tgt"),
-        (["--tgt=short", "--workdir="], "--workdir is empty; name a folder"),
+        (["--tgt=short", "--workdir="], "and as ''; give it once"),
         (["--tgt=short", "--weights=1,2"], "2 weights for 1 models; give one for each"),
     ],
 )

@@ -210,10 +210,11 @@ def combine_repeated(arguments: Sequence[str]) -> None:
         flag = flags.FLAGS[name]
         if len(values) == 1 or isinstance(flag, flags.MultiFlag):  # which adds up itself
             continue
-        if isinstance(flag.parser, flags.BaseListParser):
+        if isinstance(flag.parser, flags.BaseListParser) and all(values):
             flag.value = [each for value in values for each in flag.parser.parse(value)]
         elif len(set(values)) > 1:
-            raise ConfigError(f"--{name} is given as {' and as '.join(values)}; give it once")
+            shown = " and as ".join(value or "''" for value in values)
+            raise ConfigError(f"--{name} is given as {shown}; give it once")
 
 
 def _read_values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
