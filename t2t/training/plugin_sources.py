@@ -14,7 +14,7 @@ from t2t.storage.atomic_files import make_folder, write_file
 
 _log = logging.getLogger(__name__)
 
-FOLDER = "plugins"  # of a run directory; on PYTHONPATH its modules are found
+FOLDER = "plugins"  # of a run directory
 
 
 def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
@@ -73,6 +73,6 @@ def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:
         if path.exists() and path.read_bytes() != content:
             _log.warning(
                 "plugins: %s is not the source that %s was trained with, so results may differ; to "
-                "use the run's own, put %s first on PYTHONPATH",
-                name, workdir, workdir / FOLDER,
+                "use the run's own, leave --plugins out and add --trust_plugins",
+                name, workdir,
             )  # fmt: skip
