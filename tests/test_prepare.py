@@ -91,7 +91,7 @@ def test_prepared_run_has_vocabulary_and_tokens(
 def test_training_uses_what_was_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = change(make_config(tmp_path), training={"steps": 5})
+    config = change(make_config(tmp_path), training={"steps": 5, "warmup_steps": 2})
     prepare_run.prepare(config, tmp_path / "run")
     monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
     monkeypatch.setattr("t2t.data.token_shards._write", None)

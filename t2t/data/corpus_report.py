@@ -208,7 +208,7 @@ def _find_lacking(
     found = {}
     for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
         ordered = counts[side].most_common()
-        ids = tokenizer.encode([character for character, _ in ordered])
+        ids = tokenizer.encode_words([character for character, _ in ordered])
         found[side] = {
             character: count
             for (character, count), row in zip(ordered, ids, strict=True)

@@ -7,6 +7,7 @@ BLEU see references as they are.
 import itertools
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # White space, and two that Unicode counts as format characters: zero width space, byte order mark.
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
@@ -70,6 +71,12 @@ def _is_visible(character: str) -> bool:
     return not (category[0] == "Z" or category in ("Cc", "Cf")) or bool(
         _VISIBLE_FORMATS.match(character)
     )
+
+
+def count_empty_references(sources: Sequence[str], references: Sequence[str]) -> int:
+    """Returns how many references are empty though their source is not; no translation matches."""
+    pairs = zip(sources, references, strict=True)
+    return sum(bool(clean_sentence(src)) and not clean_sentence(tgt) for src, tgt in pairs)
 
 
 def find_sentence_ends(text: str) -> list[int]:

@@ -211,7 +211,7 @@ def _read_share(path: Path) -> float | None:
         VocabularyError: the file is damaged.
     """
     try:
-        return float(json.loads(path.read_text())["several_sentences"])
+        return float(json.loads(path.read_text("utf-8"))["several_sentences"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

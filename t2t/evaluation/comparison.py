@@ -7,10 +7,10 @@ import numpy as np
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
+from t2t.data.sentences import count_empty_references
 from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.scores import (
     collect_statistics,
-    count_empty,
     format_interval,
     have_spaces,
     make_measure,
@@ -92,7 +92,7 @@ def compare(
     number = len(test_set.references)
     definition = chosen.score(systems[0].hypotheses[0], test_set.references).definition
     lines = [f"{result['split']}, {number} sentences, {measure}: {definition}"]
-    if empty := count_empty(test_set.sources, test_set.references):
+    if empty := count_empty_references(test_set.sources, test_set.references):
         lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
     for name, values in list_circumstances(systems).items():
         own = "; ".join(

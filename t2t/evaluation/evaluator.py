@@ -20,6 +20,7 @@ from t2t.config.languages import normalize_language
 from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
+from t2t.data.sentences import count_empty_references
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
@@ -42,7 +43,7 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.scores import Score, count_empty, have_spaces, make_measure, score_corpus
+from t2t.evaluation.scores import Score, have_spaces, make_measure, score_corpus
 from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
@@ -351,7 +352,7 @@ class Evaluator:
         )
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        if empty := count_empty(sources, references):
+        if empty := count_empty_references(sources, references):
             _log.warning(
                 "%d references are empty, but not their sources; nothing matches them", empty
             )

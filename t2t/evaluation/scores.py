@@ -27,7 +27,6 @@ from t2t.config.languages import (
     writes_spaces,
 )
 from t2t.config.measures import MEASURES
-from t2t.data.sentences import clean_sentence
 from t2t.evaluation.exact_match import ExactMatch
 from t2t.evaluation.significance import (
     Interval,
@@ -118,12 +117,6 @@ def collect_statistics(measure: Measure, system: Texts, references: Sequence[str
 def sacrebleu_score(metric: Metric) -> ScoreFunction:
     """Returns the function that computes the metric's score from summed statistics."""
     return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
-
-
-def count_empty(sources: Sequence[str], references: Sequence[str]) -> int:
-    """Returns how many references have no text though their source has; no translation matches."""
-    pairs = zip(sources, references, strict=True)
-    return sum(bool(clean_sentence(src)) and not clean_sentence(tgt) for src, tgt in pairs)
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:

@@ -32,7 +32,7 @@ def test_scatter_of_seeds_deceives_single_runs_alone() -> None:
     """At ten standard errors about four of five pairs of single runs are called different."""
     random = np.random.default_rng(0)
     called = {
-        seeds: sum(verdicts.judge_pair(random, seeds, 10.0, 20) for _ in range(10))
+        seeds: sum(verdicts.judge_pair(random, seeds, 10.0, 40) for _ in range(10))
         for seeds in ((1, 1), (3, 3))
     }
     assert called[1, 1] > 5

@@ -95,7 +95,7 @@ ACTIONS = {
     "gloo": lambda: lose_peer("FAILED_PRECONDITION: Gloo all-reduce failed: Read error\\nmore"),
     "nccl": lambda: lose_peer("INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error"),
     "unavailable": lambda: lose_peer("UNAVAILABLE: a task has died"),
-    "memory": lambda: lose_peer("RESOURCE_EXHAUSTED: Out of memory"),
+    "internal": lambda: lose_peer("INTERNAL: an instruction is missing"),
     "interrupted run": lambda: program.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
@@ -395,9 +395,9 @@ def test_error_is_one_line(folder: Path, action: str, status: int, message: str)
 
 
 def test_other_errors_of_jax_keep_their_traceback(folder: Path) -> None:
-    status, _, messages = call(folder, "--config=recipe.py", "--workdir=memory")
+    status, _, messages = call(folder, "--config=recipe.py", "--workdir=internal")
     assert status == 1
-    assert "Out of memory" in messages.splitlines()[-1]
+    assert "an instruction is missing" in messages.splitlines()[-1]
     assert "Traceback" in messages
 
 
