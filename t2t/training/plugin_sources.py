@@ -60,10 +60,17 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
 
 def copy_plugins(workdir: Path, target: Path) -> None:
     """Copies the source that a run keeps to another run directory."""
-    for path in (workdir / FOLDER).glob("**/*.py"):
-        copy = target / path.relative_to(workdir)
-        make_folder(copy.parent)
-        write_file(copy, path.read_bytes())
+    if (workdir / FOLDER).exists():
+        _copy_folder(workdir / FOLDER, target / FOLDER)
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    make_folder(target)
+    for path in source.iterdir():  # one level at a time, since buckets have no recursive glob
+        if path.is_dir():
+            _copy_folder(path, target / path.name)
+        else:
+            write_file(target / path.name, path.read_bytes())
 
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:

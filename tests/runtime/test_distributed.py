@@ -220,6 +220,8 @@ def test_when_a_process_dies_the_others_stop_within_two_minutes(
     assert f"[{dead}] exited {128 + signal.SIGKILL}\n" in program.messages
     assert f"[{1 - dead}] exited 134\n" in program.messages  # launchers start the run again
     assert re.search(
-        rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected|died)", program.messages, re.I
+        rf"\[{1 - dead}\] .*(heartbeat|closed|disconnected|died|did not answer)",
+        program.messages,
+        re.I,
     )
     assert list_steps(run)

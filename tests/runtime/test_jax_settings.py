@@ -107,9 +107,11 @@ def test_doctor_names_the_variable(setting: str, message: str) -> None:
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith(setting)
-    assert message in done.stderr
+    *of_jax, own = done.stderr.splitlines()  # JAX says why an installed plugin finds no driver
+    assert done.returncode == 2
+    assert not of_jax or "jax._src" in of_jax[0], done.stderr
+    assert own.startswith(setting)
+    assert message in own
 
 
 def test_generator_is_read_as_jax_reads_it() -> None:
