@@ -272,7 +272,9 @@ def test_array_trains_one_run_of_a_sweep_per_task(jobs: Jobs) -> None:
     folder = jobs.sweep[0].log.parent
     call(sys.executable, "-m", *sweep_command(folder), "--report")
     report = (folder / "sweep" / "report.md").read_text()
-    assert re.search("one_head is (better|worse|not distinguishable)|No verdict on one_head", report)
+    assert re.search(
+        "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
+    )
 
 
 def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
