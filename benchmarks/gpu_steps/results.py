@@ -1,4 +1,4 @@
-"""What the steps of `benchmarks.on_gpu` share: flags, rows that are on disk at once, processes."""
+"""Shared by the steps of `benchmarks.on_gpu`: flags, rows that are on disk at once, processes."""
 
 import argparse
 import contextlib

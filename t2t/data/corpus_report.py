@@ -174,7 +174,7 @@ def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Hi
 
 @dataclasses.dataclass
 class Characters:
-    """What the characters of a split are, by side."""
+    """Counts of the characters of a split, and of sentences with unusual ones, by side."""
 
     counts: dict[str, Counter[str]]
     not_nfc: dict[str, int]

@@ -1,4 +1,4 @@
-"""What a sentence is in raw text: its ends, whether it is empty, and where it ends within a line.
+"""Sentences in raw text: white space at their ends, empty ones, and several in one line.
 
 Every program cleans sentences with `clean_sentence`, through `Tokenizer.encode`. Measures such as
 BLEU see references as they are.

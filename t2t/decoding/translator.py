@@ -35,9 +35,9 @@ from t2t.model.interface import Params
 from t2t.ops.choose import choose_policy
 from t2t.runtime.mesh import put_like
 
-SEVERAL = (
-    0.1  # with this share of lines of several sentences in training, lines stay whole (`auto`)
-)
+# With split_sentences=auto, lines stay whole if at least this share of the source lines of training
+# holds several sentences (docs/decoding.md has the measurement).
+SEVERAL = 0.1
 
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 

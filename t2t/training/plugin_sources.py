@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.config.variants import COPIES
 from t2t.storage.atomic_files import make_folder, write_file
 
 _log = logging.getLogger(__name__)
-
-FOLDER = "plugins"  # of a run directory
 
 
 def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
@@ -53,15 +52,15 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
         OSError: it cannot be written.
     """
     for name, content in read_sources(plugins).items():
-        path = workdir / FOLDER / name
+        path = workdir / COPIES / name
         make_folder(path.parent)
         write_file(path, content)
 
 
 def copy_plugins(workdir: Path, target: Path) -> None:
     """Copies the source that a run keeps to another run directory."""
-    if (workdir / FOLDER).exists():
-        _copy_folder(workdir / FOLDER, target / FOLDER)
+    if (workdir / COPIES).exists():
+        _copy_folder(workdir / COPIES, target / COPIES)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
@@ -76,7 +75,7 @@ def _copy_folder(source: Path, target: Path) -> None:
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """Warns of plugins that differ from those that the run was last trained with."""
     for name, content in read_sources(plugins).items():
-        path = workdir / FOLDER / name
+        path = workdir / COPIES / name
         if path.exists() and path.read_bytes() != content:
             _log.warning(
                 "plugins: %s is not the source that %s was trained with, so results may differ; to "

@@ -1,4 +1,4 @@
-"""What an output folder of translations in bulk records, so that it is not continued by others."""
+"""Settings recorded in the output folder of bulk translation: other settings do not continue it."""
 
 from pathlib import Path
 

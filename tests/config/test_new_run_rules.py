@@ -1,4 +1,4 @@
-"""What is refused in new runs only."""
+"""Rules that hold for new runs only."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is visible in a sentence, and where sentences end within a line."""
+"""Invisible sentences, and the ends of sentences within a line."""
 
 import re
 

@@ -47,7 +47,7 @@ def squeeze(text: str) -> str:
 @example("\ufeff \ufffd \ue000 \U0010ffff")
 @example("x" * 20_000)
 def test_any_text_survives_but_for_spaces(vocabulary: Vocabulary, text: str) -> None:
-    """Those at the ends and the second of two, that is; ▁ is SentencePiece's sign for a space.
+    """Spaces at the ends and repeated spaces are lost; ▁ is SentencePiece's sign for a space.
 
     Nothing is left of a text without a visible character.
     """

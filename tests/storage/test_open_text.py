@@ -1,4 +1,4 @@
-"""What a file of text is, by its first bytes."""
+"""Packed files and encodings are recognised by the first bytes."""
 
 import io
 import os
