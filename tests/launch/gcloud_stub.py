@@ -21,6 +21,12 @@ shift 2 # compute tpus
 group=$1 verb=$2 name=${3%%:*}
 tpu=$STUBS/tpus/$name
 hosts() { ls -d "$tpu"/host-*; }
+# With a machine goes all that runs on it.
+power_off() {
+    for pid in $(cat "$tpu"/host-*/t2t-run/pid 2>/dev/null); do
+        group=$(ps -o pgid= -p "$pid") && kill -KILL -- "-${group// /}"
+    done
+}
 case $verb in
 describe)
     [[ -d $tpu ]] || { echo "ERROR: NOT_FOUND: Resource '$name' was not found" >&2; exit 1; }
@@ -33,7 +39,7 @@ create)
     [[ $group == tpu-vm ]] && echo READY >"$tpu/state" || echo ACTIVE >"$tpu/state"
     [[ ! -e $STUBS/later ]] || cp "$STUBS/later" "$tpu/state"
     ;;
-delete) rm -r "$tpu" ;;
+delete) power_off; rm -r "$tpu" ;;
 scp)
     [[ ! -e $STUBS/broken ]] || { rm "$STUBS/broken"; echo "scp: connection lost" >&2; exit 1; }
     source=$3
@@ -41,6 +47,7 @@ scp)
     for host in $(hosts); do cp "$source" "$host/${4#*:}"; done
     ;;
 ssh)
+    grep -q SUSPENDED "$tpu/state" && { echo "ssh: no route to host" >&2; exit 255; }
     for argument in "$@"; do
         [[ $argument == --command=* ]] && command=${argument#--command=}
     done

@@ -70,7 +70,6 @@ def test_hosts_know_the_revision_and_the_changes(
 def test_preempted_tpu_is_requested_again_and_the_program_starts_again(cloud: Cloud) -> None:
     launcher = cloud.watch("--spot", "--slices=2")
     cloud.wait_for("started", 1, hosts=4)
-    cloud.kill()
     (cloud.tpu / "mark").touch()
     (cloud.tpu / "state").write_text("SUSPENDED\n")
     while launcher.poll() is None and (cloud.tpu / "mark").exists():
