@@ -1,8 +1,7 @@
 """Measures alignment error on the phrasebook: `python -m benchmarks.alignments --workdir=RUN`.
 
-The truth are the nouns and adjectives of which the lexicon knows both sides
-(`t2t/phrasebook/noun_alignments.py`). Found links count if their target word has a true link.
-References are aligned, not translations.
+The true links are those of nouns and adjectives (`t2t.data.phrasebook.read_links`). Found links
+count if their target word has a true link. References are aligned, not translations.
 """
 
 import argparse
@@ -11,9 +10,8 @@ from pathlib import Path
 from benchmarks.contest import write
 from t2t.analysis.word_alignments import Links, WordAligner, alignment_error_rate
 from t2t.config.files import load_config
+from t2t.data.phrasebook import read_links, read_pairs
 from t2t.data.tokenizer import Vocabulary
-from t2t.phrasebook import generate
-from t2t.phrasebook.noun_alignments import find_links
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import find_versions
 
@@ -39,8 +37,7 @@ def main() -> None:
     rates: dict[str, dict[int, float]] = {}
     counts = {}
     for split in ("validation", "test"):
-        pairs = generate(split)
-        sure = [find_links(*pair) for pair in pairs]
+        pairs, sure = read_pairs(split), read_links(split)
         counts[split] = sum(map(len, sure))
         rates[split] = {
             layer: alignment_error_rate(

@@ -27,8 +27,8 @@ translate() {
     local pairs sources translations
     pairs=$("$python" -c '
 import sys
-from t2t.phrasebook import generate
-for english, german in generate("test")[: 80 * int(sys.argv[1]) : 80]:
+from t2t.data.phrasebook import read_pairs
+for english, german in read_pairs("test")[: 80 * int(sys.argv[1]) : 80]:
     print(english, german, sep="\t")' "$1") || return
     sources=$(cut -f 1 <<<"$pairs")
     translations=$("$python" -m t2t.translate --workdir="$run" "${@:2}" <<<"$sources") || return

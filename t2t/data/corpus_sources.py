@@ -1,37 +1,26 @@
 """Opens the corpora that a `DataConfig` names, each from its source."""
 
-import contextlib
 import copy
 import dataclasses
-import importlib.resources
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from t2t import phrasebook
 from t2t.config.fields import DataConfig
 from t2t.config.variants import call_variant
-from t2t.data import hugging_face, multi30k, tfds_corpus
+from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
 from t2t.data.corpus import (
     ConcatenatedCorpus,
     Corpus,
     DataError,
-    ListCorpus,
-    Pair,
     TextCorpus,
-    check_languages,
     facts_folder,
-    hash_strings,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
 from t2t.storage.atomic_files import (
     check_writable,
     explain_write_errors,
-    make_folder,
-    write_file,
 )
-from t2t.storage.paths import is_bucket, is_storage_error, make_path
+from t2t.storage.paths import is_bucket, make_path
 
 
 def check_paths(data: DataConfig) -> None:
@@ -181,7 +170,7 @@ def _list_splits(data: DataConfig) -> tuple[str, ...]:
         case "hf":
             return hugging_face.list_hf_splits(data)
         case "phrasebook":
-            return tuple(phrasebook.SIZES)
+            return phrasebook.SPLITS
         case _:
             common = ("train", "validation", "test")
             return tuple(split for split in common if _find_split(data, split) is not None)
@@ -213,7 +202,7 @@ def _find_split(data: DataConfig, split: str) -> Corpus | None:
         case "hf":
             return hugging_face.open_hf(data, split)
         case "phrasebook":
-            return _open_phrasebook(data, split)
+            return phrasebook.open_phrasebook(data, split)
         case other:
             corpus: Corpus | None = call_variant(
                 "data.source", other, data, split,
@@ -236,37 +225,3 @@ def prepare(data: DataConfig) -> None:
                 tfds_corpus.prepare_tfds(part)
             case "hf":
                 hugging_face.prepare_hf(part)
-
-
-def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
-    check_languages(data, ("en", "de"))
-    pairs = _generate_phrasebook(make_path(data.cache_directory) / "phrasebook", split)
-    if data.src_language == "de":
-        pairs = [(german, english) for english, german in pairs]
-    return ListCorpus(f"phrasebook, {split}", pairs)
-
-
-def _generate_phrasebook(cache: Path, split: str) -> list[Pair]:
-    """Returns the pairs of a split, from `cache` if the same grammar generated them before.
-
-    The cache only saves time: what cannot be read is generated, and need not be written.
-    """
-    modules = sorted(importlib.resources.files(phrasebook).iterdir(), key=lambda file: file.name)
-    code = [file.read_text("utf-8") for file in modules if file.name.endswith(".py")]
-    path = cache / f"{split}-{hash_strings(*code)[:16]}.json"
-    with _ignore_storage_errors(), contextlib.suppress(ValueError, TypeError):  # damaged
-        return [(english, german) for english, german in json.loads(path.read_text("utf-8"))]
-    pairs = phrasebook.generate(split)
-    with _ignore_storage_errors():
-        make_folder(cache)
-        write_file(path, json.dumps(pairs, ensure_ascii=False))
-    return pairs
-
-
-@contextlib.contextmanager
-def _ignore_storage_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise

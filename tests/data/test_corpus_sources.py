@@ -51,67 +51,6 @@ def test_unknown_source_is_refused() -> None:
             use(DataConfig(source="wmt"))
 
 
-def test_phrasebook_goes_in_both_directions_and_is_generated_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generated = []
-
-    def generate(split: str) -> list[tuple[str, str]]:
-        generated.append(split)
-        return [(split, "schön\u2028")]
-
-    monkeypatch.setattr("t2t.phrasebook.generate", generate)
-    english = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
-    german = DataConfig(src_language="de", tgt_language="en", cache_directory=str(tmp_path))
-    for _ in range(2):
-        assert list(corpus_sources.open_split(english, "long")) == [("long", "schön\u2028")]
-        assert list(corpus_sources.open_split(german, "test")) == [("schön\u2028", "test")]
-    assert generated == ["long", "test"]
-    with pytest.raises(DataError, match="has train, validation, test, long here"):
-        corpus_sources.open_split(english, "dev")
-
-
-def test_phrasebook_of_another_grammar_is_generated_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
-    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "alt")])
-    corpus_sources.open_split(data, "long")
-    (tmp_path / "verbs.py").write_text("")
-    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
-    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "neu")])
-    assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
-
-
-@pytest.mark.parametrize("damage", ["", "[[1, 2", '[["one"]]', "5", "\udcff"])
-def test_damaged_phrasebook_is_generated_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    data = DataConfig(src_language="en", tgt_language="de", cache_directory=str(tmp_path))
-    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "heil")])
-    corpus_sources.open_split(data, "long")
-    [file] = (tmp_path / "phrasebook").iterdir()
-    whole = file.read_text()
-    file.write_bytes(damage.encode(errors="surrogateescape"))
-    assert list(corpus_sources.open_split(data, "long")) == [("long", "heil")]
-    assert file.read_text() == whole
-
-
-def test_phrasebook_needs_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("in the way")
-    cache = str(tmp_path / "file" / "cache")
-    data = DataConfig(src_language="en", tgt_language="de", cache_directory=cache)
-    monkeypatch.setattr("t2t.phrasebook.generate", lambda split: [(split, "neu")])
-    assert list(corpus_sources.open_split(data, "long")) == [("long", "neu")]
-
-
-@pytest.mark.parametrize(("src", "tgt"), [("en", "fr"), ("de", "de")])
-def test_phrasebook_refuses_other_languages(src: str, tgt: str) -> None:
-    data = DataConfig(source="phrasebook", src_language=src, tgt_language=tgt)
-    with pytest.raises(DataError, match="'phrasebook' translates between two of en, de"):
-        corpus_sources.open_split(data, "test")
-
-
 @pytest.fixture
 def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers a source "toy" with two pairs in each of three splits."""

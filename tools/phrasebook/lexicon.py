@@ -3,7 +3,7 @@
 `entries.py` reads the larger tables into records. The number words are in `numbers.py`.
 """
 
-from t2t.phrasebook.text import Text
+from tools.phrasebook.text import Text
 
 # Persons that can have a possessor: "my brother", but not "my man".
 RELATED = (

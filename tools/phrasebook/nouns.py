@@ -2,8 +2,8 @@
 
 import re
 
-from t2t.phrasebook.entries import Case, Noun
-from t2t.phrasebook.lexicon import ADJECTIVE_STEMS, ENGLISH_PLURALS
+from tools.phrasebook.entries import Case, Noun
+from tools.phrasebook.lexicon import ADJECTIVE_STEMS, ENGLISH_PLURALS
 
 # By case, then gender or "p" for the plural. Strong endings are those of dies-, jed- and ein-, and
 # of adjectives without a determiner.

@@ -1,8 +1,10 @@
-"""The phrasebook: a built-in English-German corpus, generated from a small synchronous grammar.
+"""The grammar of the phrasebook, the embedded English-German corpus: `python -m tools.phrasebook`.
+
+The command writes `t2t/data/phrasebook.tsv.gz`, which `t2t.data.phrasebook` reads.
 
 Each pair is rendered from one structure (noun phrase, clause, sentence): once with English
 morphology and word order, once with German. So gender, case, verb position and separable prefixes
-are correct by construction, no download is needed, and the German is a function of the English.
+are correct by construction, and the German is a function of the English.
 
 The modules, from words to corpus:
 
@@ -17,9 +19,6 @@ The modules, from words to corpus:
     splits              the split of each sentence, and the compounds held out of train
     sampler_clauses     random noun phrases and clauses that make sense
     sampler_sentences   random sentences
-    generation          `generate`: the pairs of a split
+    generation          the pairs of a split
+    noun_alignments     which words of a pair translate each other: nouns and adjectives
 """
-
-from t2t.phrasebook.generation import SIZES, generate
-
-__all__ = ["SIZES", "generate"]

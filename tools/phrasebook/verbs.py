@@ -2,10 +2,10 @@
 
 import re
 
-from t2t.phrasebook.entries import Verb, read_verb
-from t2t.phrasebook.lexicon import ENGLISH_GERUNDS, MODALS
-from t2t.phrasebook.noun_phrases import Agreement
-from t2t.phrasebook.text import join
+from tools.phrasebook.entries import Verb, read_verb
+from tools.phrasebook.lexicon import ENGLISH_GERUNDS, MODALS
+from tools.phrasebook.noun_phrases import Agreement
+from tools.phrasebook.text import join
 
 BE = read_verb("be, was", "sein ist gewesen sein", "", "!")
 COST = read_verb("cost, cost", "kosten kostet gekostet", "", "!")

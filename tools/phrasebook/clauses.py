@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from t2t.phrasebook.entries import Case, Slot, Verb
-from t2t.phrasebook.noun_phrases import Nominal, NounPhrase, Pronoun
-from t2t.phrasebook.nouns import DEFINITE
-from t2t.phrasebook.text import NOTHING, Text, join
-from t2t.phrasebook.verbs import english_predicate, german_predicate
+from tools.phrasebook.entries import Case, Slot, Verb
+from tools.phrasebook.noun_phrases import Nominal, NounPhrase, Pronoun
+from tools.phrasebook.nouns import DEFINITE
+from tools.phrasebook.text import NOTHING, Text, join
+from tools.phrasebook.verbs import english_predicate, german_predicate
 
 # Position of the finite verb: second in statements, first in questions, last in German subordinate
 # clauses; "infinitive" has none, but "to" and "zu".

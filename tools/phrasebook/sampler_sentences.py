@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from t2t.phrasebook.clauses import Clause, Complement
-from t2t.phrasebook.entries import VERBS, Noun, Slot
-from t2t.phrasebook.lexicon import NAMES, REPORTING, SUBORDINATORS
-from t2t.phrasebook.noun_phrases import (
+from tools.phrasebook.clauses import Clause, Complement
+from tools.phrasebook.entries import VERBS, Noun, Slot
+from tools.phrasebook.lexicon import NAMES, REPORTING, SUBORDINATORS
+from tools.phrasebook.noun_phrases import (
     HE,
     IT,
     SHE,
@@ -17,8 +17,8 @@ from t2t.phrasebook.noun_phrases import (
     NounPhrase,
     Pronoun,
 )
-from t2t.phrasebook.numbers import english_number, german_number
-from t2t.phrasebook.sampler_clauses import (
+from tools.phrasebook.numbers import english_number, german_number
+from tools.phrasebook.sampler_clauses import (
     FITTING,
     FREE_TENSES,
     GAPS,
@@ -26,9 +26,9 @@ from t2t.phrasebook.sampler_clauses import (
     ClauseSampler,
     is_quantified,
 )
-from t2t.phrasebook.splits import MAX_WORDS, word_counts
-from t2t.phrasebook.text import NOTHING, Text, concatenate, punctuate
-from t2t.phrasebook.verbs import BE, COST, PRETERITES
+from tools.phrasebook.splits import MAX_WORDS, word_counts
+from tools.phrasebook.text import NOTHING, Text, concatenate, punctuate
+from tools.phrasebook.verbs import BE, COST, PRETERITES
 
 BARE = Slot("", "", "akk", ())
 MOTIONS = tuple(verb for verb in VERBS if verb.english in ("go", "run", "drive", "come"))

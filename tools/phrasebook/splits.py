@@ -2,7 +2,7 @@
 
 import zlib
 
-from t2t.phrasebook.entries import Noun
+from tools.phrasebook.entries import Noun
 
 MAX_WORDS = 16  # of a train, validation or test sentence; sentences of "long" have more
 MAX_LONG_WORDS = 40

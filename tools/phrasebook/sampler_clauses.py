@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 from typing import TypeVar
 
-from t2t.phrasebook.clauses import Clause, Complement, relative_clause
-from t2t.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, VERBS, Noun, Slot, Verb
-from t2t.phrasebook.lexicon import (
+from tools.phrasebook.clauses import Clause, Complement, relative_clause
+from tools.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, VERBS, Noun, Slot, Verb
+from tools.phrasebook.lexicon import (
     FREQUENCIES,
     FUTURE_TIMES,
     MODALS,
@@ -15,7 +15,7 @@ from t2t.phrasebook.lexicon import (
     RELATED,
     TIMES,
 )
-from t2t.phrasebook.noun_phrases import (
+from tools.phrasebook.noun_phrases import (
     HE,
     SHE,
     THEY,
@@ -27,9 +27,9 @@ from t2t.phrasebook.noun_phrases import (
     NounPhrase,
     Pronoun,
 )
-from t2t.phrasebook.numbers import clock_time, year
-from t2t.phrasebook.splits import is_held_out
-from t2t.phrasebook.text import Text
+from tools.phrasebook.numbers import clock_time, year
+from tools.phrasebook.splits import is_held_out
+from tools.phrasebook.text import Text
 
 Choice = TypeVar("Choice")
 

@@ -4,15 +4,15 @@ import abc
 from dataclasses import dataclass
 from typing import Literal
 
-from t2t.phrasebook.entries import Adjective, Case, Noun
-from t2t.phrasebook.nouns import (
+from tools.phrasebook.entries import Adjective, Case, Noun
+from tools.phrasebook.nouns import (
     english_plural,
     german_adjective,
     german_determiner,
     german_noun,
 )
-from t2t.phrasebook.numbers import english_number, german_number
-from t2t.phrasebook.text import NOTHING, Text, join
+from tools.phrasebook.numbers import english_number, german_number
+from tools.phrasebook.text import NOTHING, Text, join
 
 Agreement = Literal["I", "it", "they"]  # first singular, third singular, any plural and formal you
 

@@ -6,8 +6,8 @@ explains either. Function words and verbs, whose German may be several words, ha
 
 from collections import Counter, defaultdict
 
-from t2t.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, Case
-from t2t.phrasebook.nouns import english_plural, german_adjective, german_noun
+from tools.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, Case
+from tools.phrasebook.nouns import english_plural, german_adjective, german_noun
 
 _CASES: tuple[Case, ...] = ("nom", "akk", "dat", "gen")
 

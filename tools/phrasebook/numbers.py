@@ -1,6 +1,6 @@
 """Numbers in words, years and clock times."""
 
-from t2t.phrasebook.text import Text
+from tools.phrasebook.text import Text
 
 ENGLISH_UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from t2t.phrasebook import lexicon
+from tools.phrasebook import lexicon
 
 Case = Literal["nom", "akk", "dat", "gen"]
 

@@ -1,0 +1,53 @@
+import pytest
+
+from t2t.config.fields import DataConfig
+from t2t.data import corpus_sources, phrasebook
+from t2t.data.corpus import DataError, Pair
+
+
+def test_phrasebook_goes_in_both_directions() -> None:
+    english = corpus_sources.open_split(DataConfig(src_language="en", tgt_language="de"), "long")
+    german = corpus_sources.open_split(DataConfig(src_language="de", tgt_language="en"), "long")
+    assert list(english) == [(en, de) for de, en in german]
+
+
+def test_phrasebook_lists_its_splits() -> None:
+    with pytest.raises(DataError, match="has train, validation, test, long here"):
+        corpus_sources.open_split(DataConfig(src_language="en", tgt_language="de"), "dev")
+
+
+@pytest.mark.parametrize(("src", "tgt"), [("en", "fr"), ("de", "de")])
+def test_phrasebook_refuses_other_languages(src: str, tgt: str) -> None:
+    data = DataConfig(source="phrasebook", src_language=src, tgt_language=tgt)
+    with pytest.raises(DataError, match="'phrasebook' translates between two of en, de"):
+        corpus_sources.open_split(data, "test")
+
+
+@pytest.fixture(scope="module")
+def splits() -> dict[str, list[Pair]]:
+    return {split: phrasebook.read_pairs(split) for split in phrasebook.SPLITS}
+
+
+def test_splits_of_the_phrasebook_have_no_sentence_in_common(splits: dict[str, list[Pair]]) -> None:
+    sizes = {"train": 40_000, "validation": 500, "test": 1_000, "long": 500}
+    assert {split: len(pairs) for split, pairs in splits.items()} == sizes
+    for language in (0, 1):
+        sentences = [pair[language] for pairs in splits.values() for pair in pairs]
+        assert len(sentences) == len(set(sentences))
+
+
+def test_long_sentences_exceed_all_others_in_both_languages(splits: dict[str, list[Pair]]) -> None:
+    lengths = {
+        split: [len(text.split()) for pair in pairs for text in pair]
+        for split, pairs in splits.items()
+    }
+    assert max(max(lengths[split]) for split in ("train", "validation", "test")) == 16
+    assert min(lengths["long"]) == 17
+
+
+def test_links_of_the_phrasebook_number_the_words_of_each_pair() -> None:
+    pairs, links = phrasebook.read_pairs("validation"), phrasebook.read_links("validation")
+    assert len(links) == len(pairs)
+    english, german = (text.split() for text in pairs[3])
+    found = [(english[s], german[t]) for s, t in sorted(links[3])]
+    assert found == [("school", "Schlossschule"), ("coat.", "Mantel")]
