@@ -29,7 +29,9 @@ def main() -> None:
     """Measures each layer on validation and test, and writes the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/alignments.json"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/decoding/alignments.json")
+    )
     arguments = parser.parse_args()
     config = load_config(arguments.workdir / "config.json")
     vocabulary = Vocabulary.load(arguments.workdir / "vocab")

@@ -54,7 +54,7 @@ def main() -> None:
         "--sentences", type=int, help=f"sentences of each size; default: {SENTENCES}"
     )
     parser.add_argument("--peer_python", default="")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/decoding-cpu.json"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/decoding/cpu.json"))
     arguments = parser.parse_args()
     result = {}
     for size in arguments.sizes.split(","):

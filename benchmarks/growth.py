@@ -136,7 +136,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes.minorticks_off()
         axes.legend(fontsize="small")
     figure.axes[-1].set_visible(False)
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path)
 
 
 def main() -> None:
@@ -166,7 +166,7 @@ def main() -> None:
                 )
                 print(f"{dimension:20} {value:5} {point['seconds']:8.3f} s {rate}", flush=True)
     write(flags.output, result)
-    draw(result, flags.output.with_suffix(".svg"))
+    draw(result, flags.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

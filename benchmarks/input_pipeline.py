@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1_000_000, help="pairs of cache and batches")
     parser.add_argument("--plan_pairs", type=int, default=100_000_000, help="pairs of the plans")
     parser.add_argument("--part", choices=PARTS, help="measure only this part and print JSON")
-    default = Path("benchmarks/results/input-pipeline.json")
+    default = Path("benchmarks/results/data/input-pipeline.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     flags = parser.parse_args()
     if flags.part:

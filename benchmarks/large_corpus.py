@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=100_000_000)
     parser.add_argument("--folder", type=Path, required=True, help="a new folder for the corpora")
-    default = Path("benchmarks/results/large-corpus.json")
+    default = Path("benchmarks/results/data/large-corpus.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     flags = parser.parse_args()
     facts = {**find_revision(), "date": now(), "versions": find_versions(("jax", "sentencepiece"))}

@@ -60,7 +60,7 @@ def draw(curves: dict[str, dict[int, float]], path: Path) -> None:
     right.set(xlabel="step", ylabel="loss minus loss in float32")
     left.legend()
     right.legend()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path)
 
 
 def main() -> None:
@@ -69,7 +69,9 @@ def main() -> None:
     narrow = "mixed" if jax.default_backend() == "cpu" else "bfloat16"
     parser.add_argument("--dtype", default=narrow)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/loss-curves.json"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/training/loss-curves.json")
+    )
     flags = parser.parse_args()
     runs = {"float32": ("float32", 0), flags.dtype: (flags.dtype, 0), SEED: ("float32", 1)}
     with tempfile.TemporaryDirectory() as name:
@@ -87,7 +89,7 @@ def main() -> None:
     for run, difference in result["largest_difference"].items():
         print(f"{run:12} at most {difference:.4f} nats away from float32 (means of {EVERY} steps)")
     write(flags.output, result)
-    draw(curves, flags.output.with_suffix(".svg"))
+    draw(curves, flags.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def draw(runs: list[dict[str, float]], parts: list[dict[str, float]], path: Path
     by_length.plot([0, lengths.max()], [0, slope * lengths.max()], "--", label="proportional")
     by_length.set(xlabel="tokens per sentence", ylabel="milliseconds per sentence", xlim=0, ylim=0)
     by_length.legend()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path)
 
 
 def parse_counts(text: str) -> list[int]:
@@ -84,7 +84,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--counts", type=parse_counts, default="500,1500,3003")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/newstest.json"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/decoding/newstest.json")
+    )
     flags = parser.parse_args()
     size = SIZES[flags.size]
     params = draw_params(size)
@@ -118,7 +120,7 @@ def main() -> None:
         "by_length": parts,
     }
     write(flags.output, result)
-    draw(runs, parts, flags.output.with_suffix(".svg"))
+    draw(runs, parts, flags.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

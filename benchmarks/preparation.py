@@ -75,7 +75,7 @@ def main() -> None:
     """Measures a corpus, and one of a tenth of its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000_000)
-    default = Path("benchmarks/results/preparation.json")
+    default = Path("benchmarks/results/data/preparation.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     flags = parser.parse_args()
     facts = {**find_revision(), "date": now(), "versions": find_versions(("jax", "sentencepiece"))}

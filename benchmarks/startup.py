@@ -99,7 +99,7 @@ def measure(start: Callable[[Path], dict[str, float]], repeats: int) -> dict[str
 def main() -> None:
     """Measures, and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    default = Path("benchmarks/results/startup.json")
+    default = Path("benchmarks/results/quickstart/startup.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     parser.add_argument("--repeats", type=int, default=3, help="starts of each kind, cold and warm")
     parser.add_argument("--multi30k", help="data.directory of Multi30k; without it: quickstart")

@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="128,256,512")
     parser.add_argument("--heads", default="8,16")
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/tpu-attention.json")
+        "--output", type=Path, default=Path("benchmarks/results/compiled/tpu-attention.json")
     )
     arguments = parser.parse_args()
     lengths = [int(length) for length in arguments.lengths.split(",")]

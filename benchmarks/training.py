@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of a turn, without its warm-up")
     parser.add_argument("--peer_python", default="")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/training-cpu.json"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/training/cpu.json"))
     arguments = parser.parse_args()
     result = {}
     for size in arguments.sizes.split(","):
