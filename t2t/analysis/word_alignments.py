@@ -114,17 +114,3 @@ def link_words(
 def format_links(links: Iterable[tuple[int, int]]) -> str:
     """Formats links as Pharaoh and fast_align do: "0-0 1-2", source word first."""
     return " ".join(f"{s}-{t}" for s, t in sorted(links))
-
-
-def alignment_error_rate(
-    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
-) -> float:
-    """1 - (|A and S| + |A and P|) / (|A| + |S|) over all pairs (Och and Ney 2003).
-
-    Possible links include the sure ones; by default there are no others.
-    """
-    hits = total = 0
-    for a, s, p in zip(found, sure, sure if possible is None else possible, strict=True):
-        hits += len(a & s) + len(a & (s | p))
-        total += len(a) + len(s)
-    return 1 - hits / total
