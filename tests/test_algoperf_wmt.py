@@ -53,7 +53,7 @@ def test_parameters_are_those_of_the_workload() -> None:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The phrasebook, which takes seconds to generate."""
+    """Tokens, which take seconds to make."""
     return tmp_path_factory.mktemp("cache")
 
 
