@@ -325,7 +325,7 @@ def draw_twins() -> Picture:
     picture.arrow([(330, 66), (292, 66)])
     picture.arrow([(530, 66), (568, 66)])
     picture.box(
-        280, 150, 300, 54, ("t2t/ops/choose.py", "model.kernels = auto or textbook"), YELLOW
+        280, 150, 300, 54, ("t2t/ops/select_kernels.py", "model.kernels = auto or textbook"), YELLOW
     )
     picture.arrow([(155, 102), (278, 168)])
     picture.arrow([(705, 102), (582, 168)])

@@ -27,7 +27,7 @@ from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
-from t2t.ops.choose import describe_choice
+from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
@@ -125,7 +125,7 @@ def train_on_mesh(
         record_start(workdir, config, vocabulary, splits, first, weights)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
-        for operation, module in describe_choice(config.model).items():
+        for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
         for line in describe_optimizer(config, optimizer, described.params):
             _log.info("%s", line)

@@ -66,7 +66,7 @@ SCORING_CODE = (
     "t2t/data/token_cache.py",
     "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
     "t2t/evaluation/reference_scores.py", "t2t/evaluation/scores.py",
-    "t2t/evaluation/significance.py", "t2t/training/loss.py", "t2t/training/validation.py",
+    "t2t/evaluation/significance.py", "t2t/model/loss.py", "t2t/training/validation.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 

@@ -22,9 +22,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
+from t2t.model.attention import HIDDEN, apply_mask
 from t2t.model.kv_cache import KeyValue
-from t2t.model.masks import HIDDEN, apply_mask
-from t2t.model.precision import choose_precision
+from t2t.model.matmul import choose_precision
 from t2t.ops.recomputed_attention import group_queries, ungroup_results
 from t2t.runtime.mesh import platform, spec
 

@@ -25,7 +25,7 @@ from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.ops.choose import choose_policy, describe_choice
+from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
 from t2t.runtime.jax_settings import read_generator
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -184,7 +184,7 @@ def record_start(
             "activations": str(policy.dtype),
             "products": policy.describe_products(),
         },
-        "operations": describe_choice(config.model),
+        "operations": describe_kernels(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processes": jax.process_count(),

@@ -14,9 +14,8 @@ from jaxtyping import Array, Float, Int
 from t2t.config.fields import Config, ModelConfig
 from t2t.config.variants import CHOICES
 from t2t.data.batch import DeviceBatch
-from t2t.model.build import merge
-from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
+from t2t.model.interface import EncoderDecoder, Params, merge
+from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
     platform,
@@ -55,7 +54,6 @@ def make_train_step(
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
-    compute_gradient_norm = choose_gradient_norm(config.model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
 
@@ -80,7 +78,7 @@ def make_train_step(
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
-        loss, norm = loss_sum / tokens, compute_gradient_norm(gradient)
+        loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)

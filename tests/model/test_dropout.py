@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jaxtyping import UInt32
 
-from t2t.model.dropout import dropout, hash_indices, split
-from t2t.ops.dropout import dropout as fast_dropout
+from t2t.model.layers import dropout, hash_indices, split
+from t2t.ops.fast_layers import dropout as fast_dropout
 
 
 def hash_naively(shape: tuple[int, ...], words: list[int]) -> UInt32[np.ndarray, "..."]:

@@ -8,8 +8,8 @@ import pytest
 from flax import nnx
 
 from t2t.config import ConfigError
-from t2t.model.feed_forward import FeedForward, make_feed_forward
-from t2t.ops.choose import choose_policy
+from t2t.model.layers import FeedForward, make_feed_forward
+from t2t.ops.select_kernels import choose_policy
 from tests import reference
 from tests.model.small_models import POLICY, SMALL
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from t2t.model.norm import Identity, LayerNorm, RMSNorm, make_norm, standardize
+from t2t.model.layers import Identity, LayerNorm, RMSNorm, make_norm, standardize
 from tests import reference
 from tests.model.small_models import POLICY, SMALL
 

@@ -12,8 +12,8 @@ from jaxtyping import Array
 from optax import contrib
 
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
-from t2t.model.build import describe_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.muon import MATRICES, MOMENTUM, SIZE, make_muon, orthogonalize
 from t2t.training.optimizer import apply_updates, make_optimizer

@@ -10,14 +10,17 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.dropout import dropout
-from t2t.model.feed_forward import FeedForward
-from t2t.model.norm import Identity, LayerNorm
+from t2t.model.blocks import (
+    AttentionContext,
+    EncoderLayer,
+    FeedForwardBlock,
+    Residual,
+    make_final_norm,
+)
+from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
 from t2t.model.position import NoPosition
-from t2t.model.residual import Residual, make_final_norm
 from t2t.model.transformer import Transformer
-from t2t.model.transformer_layers import AttentionContext, EncoderLayer, FeedForwardBlock
-from t2t.ops.choose import TEXTBOOK
+from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
 
