@@ -36,10 +36,9 @@ from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.flops import count_parameters
-from t2t.model.initialization import init_glorot
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout
+from t2t.model.layers import dropout, init_glorot
 from t2t.model.matmul import einsum
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params

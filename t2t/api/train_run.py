@@ -39,19 +39,9 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
-from t2t.training.provenance import (
-    check_corpora,
-    check_generator,
-    check_vocabulary,
-    record_start,
-)
-from t2t.training.run_directory import (
-    RunError,
-    list_steps,
-    lock_run,
-    open_run,
-    read_metrics,
-)
+from t2t.training.provenance import record_start
+from t2t.training.resume import check_corpora, check_generator, check_vocabulary, open_run
+from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
 from t2t.training.schedule import make_schedule
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step

@@ -5,16 +5,11 @@ the command line accepts tuples of any type, and JSON has no tuples and writes 1
 """
 
 import dataclasses
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from t2t.config.fields import Config, ConfigError
-
-# Fields of earlier versions that had no effect on results; config files may still contain them.
-REMOVED_FIELDS = frozenset({"model.attention_kernel"})
-
 
 Section = TypeVar("Section")
 
@@ -41,17 +36,16 @@ def _build(
     kind: Callable[..., Section], values: Mapping[str, Any], section: str, problems: list[str]
 ) -> Section:
     hints = typing.get_type_hints(kind)
-    unknown = {f"{section}{name}" for name in values if name not in hints} - REMOVED_FIELDS
-    if unknown:
-        problems.append(f"unknown fields {', '.join(sorted(unknown))}; written by another version?")
+    if unknown := sorted(f"{section}{name}" for name in values.keys() - hints.keys()):
+        problems.append(f"unknown fields {', '.join(unknown)}; written by another version?")
     built = {}
-    for name, value in values.items():
-        hint = hints.get(name)
+    for name in filter(hints.__contains__, values):
+        value, hint = values[name], hints[name]
+        if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+            built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
+            continue
         try:
-            if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-                built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
-            elif hint is not None:
-                built[name] = _convert(value, hint)
+            built[name] = _convert(value, hint)
         except TypeError:
             expected = hint.__name__ if isinstance(hint, type) else hint
             problems.append(f"{section}{name}={value!r} is not of type {expected}")
@@ -60,14 +54,12 @@ def _build(
 
 def _convert(value: Any, hint: Any) -> Any:
     """Converts a value to the field type `hint`; raises TypeError if it cannot."""
-    options = typing.get_args(hint)
+    options = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is tuple:
         if isinstance(value, list | tuple):
             return tuple(_convert(item, options[0]) for item in value)
-        raise TypeError
-    options = options if isinstance(hint, types.UnionType) else (hint,)
-    if type(value) in options:
+    elif type(value) in options:
         return value
-    if type(value) is int and float in options:
+    elif type(value) is int and float in options:
         return float(value)
     raise TypeError

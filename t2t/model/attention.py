@@ -10,9 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.initialization import glorot_limit, init_glorot, init_uniform
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout
+from t2t.model.layers import dropout, glorot_limit, init_glorot, init_uniform
 from t2t.model.matmul import einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec

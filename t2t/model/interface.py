@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ConfigError, ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.embedding import Embedding
-from t2t.model.layers import split
+from t2t.model.layers import Embedding, split
 
 Model = TypeVar("Model", bound=nnx.Module)
 Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays

@@ -1,18 +1,18 @@
-"""Feed-forward (section 3.3), norms and dropout: all layers but attention and embeddings."""
+"""Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
 
 import math
 from abc import abstractmethod
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, GATED, call_variant, check_call
 from t2t.model.compute_policy import Policy
-from t2t.model.initialization import init_glorot
-from t2t.model.matmul import add_bias
+from t2t.model.matmul import add_bias, einsum
 from t2t.runtime.mesh import spec
 
 
@@ -81,6 +81,32 @@ def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nn
             )  # fmt: skip
             check_call("model.feed_forward", other, variant, None, None)
             return variant
+
+
+class Embedding(nnx.Module):
+    """A table with one vector for each token of a vocabulary; also computes logits from it."""
+
+    def __init__(self, vocab_size: int, d_model: int, key: jax.Array):
+        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+        sharding = spec("vocabulary", "d_model")
+        self.table = nnx.Param(
+            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=sharding)
+        )
+
+    def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
+        """Returns sqrt(d_model) * table[ids]."""
+        rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
+        return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
+
+    def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Computes the logits x table^T in float32, from operands in the dtype of `x`."""
+        return einsum(
+            "BTD,VD->BTV",
+            x,
+            self.table.astype(x.dtype),
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, "vocabulary"),
+        )
 
 
 class Norm(nnx.Module):
@@ -212,3 +238,31 @@ def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
     h ^= h >> 16
     return h
+
+
+def glorot_limit(fan_in: int, fan_out: int) -> float:
+    """Returns sqrt(6 / (fan_in + fan_out)), the limit of uniform weights (Glorot, Bengio 2010)."""
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+def init_uniform(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    limit: float | Float[np.ndarray, "P"],
+    *names: str | None,
+) -> nnx.Param[jax.Array]:
+    """Creates a parameter drawn uniformly from [-limit, limit).
+
+    An array `limit` gives each index of the last dimension its own limit. `names` are the logical
+    names of the dimensions (`t2t.runtime.mesh.RULES`).
+    """
+    return nnx.Param(
+        jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
+    )
+
+
+def init_glorot(
+    key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
+) -> nnx.Param[jax.Array]:
+    """As `init_uniform`, with the limit `glorot_limit(fan_in, fan_out)`."""
+    return init_uniform(key, shape, glorot_limit(fan_in, fan_out), *names)

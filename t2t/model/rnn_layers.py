@@ -21,7 +21,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.initialization import init_glorot
+from t2t.model.layers import init_glorot
 from t2t.model.matmul import add_bias, einsum
 from t2t.runtime.mesh import replicate_for_loop, spec
 

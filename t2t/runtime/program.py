@@ -19,11 +19,13 @@ from typing import Any
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.flags import combine_repeated, show_in_help
+from t2t.config.flags import combine_repeated
 from t2t.config.variants import trust_plugins
 from t2t.runtime.accelerators import skip_absent_accelerators
 from t2t.runtime.jax_settings import check_precision, explain_jax_error
 from t2t.storage.paths import describe_error, is_client_error, make_run_path
+
+flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -53,14 +55,11 @@ def define_plugins() -> None:
         "Import the copies of its plugins that the run directory holds. They are programs: use it "
         "only for runs whose author you trust.",
     )
-    for name in ("plugins", "trust_plugins"):
-        show_in_help(name)
 
 
 def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
-    show_in_help("workdir")
     define_plugins()
 
 
@@ -80,8 +79,6 @@ def define_models() -> None:
         ["probabilities", "log_probs"],
         "What an ensemble averages; the mean of log-probabilities is normalised again.",
     )
-    for name in ("workdir", "weights", "mean"):
-        show_in_help(name)
     define_plugins()
 
 
@@ -93,7 +90,6 @@ def define_checkpoint() -> None:
         "last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving "
         "average of training.ema_decay.",
     )
-    show_in_help("checkpoint")
 
 
 def define_direction() -> None:
@@ -101,7 +97,6 @@ def define_direction() -> None:
     flags.DEFINE_string(
         "direction", "", "Source and target language, such as en-de; if the run has several."
     )
-    show_in_help("direction")
 
 
 def define_backend() -> None:
@@ -117,8 +112,6 @@ def define_backend() -> None:
         None,
         "Precision with --backend=ctranslate2: float32 (the default), int8, int16, ...",
     )
-    for name in ("backend", "compute_type"):
-        show_in_help(name)
 
 
 def define_hosts() -> None:
@@ -132,8 +125,6 @@ def define_hosts() -> None:
     flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
     flags.DEFINE_integer("num_processes", None, "Number of processes on all hosts.")
     flags.DEFINE_integer("process_id", None, "Number of this process, from 0.")
-    for name in HOST_FLAGS:
-        show_in_help(name)
 
 
 def read_hosts() -> dict[str, Any]:

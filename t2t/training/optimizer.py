@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
@@ -175,27 +174,3 @@ def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Pa
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
     gathered: Params = jax.tree.map(reshard_like, new, params)
     return gathered
-
-
-def start_average(params: Params) -> Params:
-    """Returns the moving average before the first update: a copy sharded over `data`."""
-    average: Params = jax.tree.map(lambda x: jnp.copy(shard_over_data(x)), params)
-    return average
-
-
-def update_average(
-    average: Params, params: Params, decay: float, updates: Int[Array, ""], where: Bool[Array, ""]
-) -> Params:
-    """Returns average + (1 - d) * (params - average) if `where` is True, else the average.
-
-    d = min(decay, (1 + t) / (10 + t)) for update t from 1 (`updates` counts those before it), so
-    that the average soon forgets the initial parameters. Computed sharded over `data`.
-    """
-    t = updates.astype(jnp.float32) + 1
-    rest = 1 - jnp.minimum(decay, (1 + t) / (10 + t))
-
-    def update(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(where, old + rest * (reshard_like(new, old) - old), old)
-
-    updated: Params = jax.tree.map(update, average, params)
-    return updated

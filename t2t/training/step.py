@@ -25,8 +25,9 @@ from t2t.runtime.mesh import (
     spec,
     zero_gradient,
 )
+from t2t.training.averages import update_average
 from t2t.training.muon import MATRICES
-from t2t.training.optimizer import Optimizer, apply_updates, update_average
+from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 

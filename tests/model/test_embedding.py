@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.model.embedding import Embedding
+from t2t.model.layers import Embedding
 
 
 def draw(*shape: int) -> jax.Array:

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t2t.model.initialization import init_glorot
+from t2t.model.layers import init_glorot
 
 
 def test_glorot_limit_follows_the_fans_and_not_the_shape() -> None:
