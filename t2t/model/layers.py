@@ -1,7 +1,6 @@
 """Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
 
 import math
-from abc import abstractmethod
 
 import jax
 import jax.numpy as jnp
@@ -109,15 +108,7 @@ class Embedding(nnx.Module):
         )
 
 
-class Norm(nnx.Module):
-    """The interface of all norms."""
-
-    @abstractmethod
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Normalises x over its last dimension."""
-
-
-class Identity(Norm):
+class Identity(nnx.Module):
     """Takes the place of a norm where there is none."""
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
@@ -125,7 +116,7 @@ class Identity(Norm):
         return x
 
 
-class LayerNorm(Norm):
+class LayerNorm(nnx.Module):
     """(x - mean) / sqrt(variance + 1e-6) * scale + bias (Ba et al. 2016).
 
     `standardize` computes the quotient in float32 and rounds it to the dtype of x; scale and bias
@@ -144,7 +135,7 @@ class LayerNorm(Norm):
         return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
-class RMSNorm(Norm):
+class RMSNorm(nnx.Module):
     """x / sqrt(mean(x^2) + 1e-6) * scale (Zhang and Sennrich 2019), rounded as in `LayerNorm`."""
 
     def __init__(self, d_model: int, policy: Policy):
@@ -169,6 +160,9 @@ def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T
         x32 -= x32.mean(axis=-1, keepdims=True)
     mean_square = jnp.square(x32).mean(axis=-1, keepdims=True)
     return (x32 * jax.lax.rsqrt(mean_square + 1e-6)).astype(x.dtype)
+
+
+Norm = LayerNorm | RMSNorm | Identity
 
 
 def make_norm(config: ModelConfig, policy: Policy) -> Norm:

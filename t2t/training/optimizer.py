@@ -55,8 +55,7 @@ def make_optimizer(config: Config) -> Optimizer:
         case "schedule_free_adamw":
             optimizer = _make_schedule_free(training, schedule)
         case "muon":
-            is_registered = config.model.feed_forward not in CHOICES["model.feed_forward"]
-            optimizer = make_muon(schedule, adam, registered_feed_forward=is_registered)
+            optimizer = make_muon(schedule, adam, config.model)
         case _:
             optimizer = _call_registered(training, schedule)
     own = Optimizer(*optimizer)

@@ -11,8 +11,7 @@ from flax import nnx
 from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import Config, ModelConfig
-from t2t.config.variants import CHOICES
+from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import EncoderDecoder, Params, merge
 from t2t.ops.select_kernels import COMPILER_OPTIONS
@@ -26,7 +25,7 @@ from t2t.runtime.mesh import (
     zero_gradient,
 )
 from t2t.training.averages import update_average
-from t2t.training.muon import MATRICES
+from t2t.training.muon import is_matrix
 from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -75,7 +74,7 @@ def make_train_step(
             batch,
             key,
             config.training.accumulation_steps,
-            functools.partial(is_weight_of_products, config=config.model),
+            functools.partial(is_matrix, config=config.model),
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
@@ -152,14 +151,6 @@ def accumulate(
     (sums, gradient), _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
     placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
     return sums, placed
-
-
-def is_weight_of_products(path: Sequence[Any], config: ModelConfig) -> bool:
-    """Returns whether the parameter at this path enters products alone, as the model uses it."""
-    names = [part.key for part in path]
-    is_registered = config.feed_forward not in CHOICES["model.feed_forward"]
-    unknown = config.kind != "transformer" or (is_registered and "feed_forward" in names)
-    return names[-1] in MATRICES and not unknown
 
 
 def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
