@@ -2,7 +2,7 @@
 
 Values and gradients, in bfloat16 and float32. The largest error is divided by the largest value,
 the mean error by the mean absolute value; of a twin's value and gradients the worst counts. A
-process on the CPU computes the formulas of t2t/model and t2t/model/loss.py in float64, from the
+process on the CPU computes the formulas of t2t/model in float64, from the
 same operands.
 """
 

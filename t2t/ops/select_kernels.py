@@ -3,7 +3,7 @@
 `choose_policy` is called when a model is built. It depends on `model.kernels`, `model.dtype`,
 `model.attention` and the platform of the mesh:
 
-    model.kernels=textbook  the formulas of t2t/model and t2t/model/loss.py
+    model.kernels=textbook  the formulas of t2t/model
     model.kernels=auto      their faster versions in t2t/ops ("twins")
 
     model.dtype=auto        bfloat16, but float32 on CPUs
