@@ -195,8 +195,7 @@ def draw_keep_mask(
 ) -> Bool[Array, "..."]:
     """Draws a mask with the shape and sharding of `x`, True with probability 1 - rate."""
     limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
-    keep: jax.Array = hash_indices(x, key_data) < limit
-    return keep
+    return hash_indices(x, key_data) < limit
 
 
 def split(key: jax.Array | None, number: int) -> list[jax.Array | None]:

@@ -193,5 +193,4 @@ def scan_positions(
 
     by_position = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), inputs)
     _, outputs = jax.lax.scan(advance, start, by_position)
-    moved: Outputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), outputs)
-    return moved
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), outputs)

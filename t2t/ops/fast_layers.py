@@ -15,7 +15,7 @@ from t2t.model.position import rotary_angles, rotate_pairs
 
 
 def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
-    """As `t2t.model.norm.standardize`.
+    """As `t2t.model.layers.standardize`.
 
     The variance is mean(x^2) - mean(x)^2, which loses accuracy if the mean is large beside the
     standard deviation.
@@ -48,11 +48,10 @@ def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T
 
 
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
-    """As `t2t.model.dropout.dropout`."""
-    return x if key is None or rate == 0 else _drop(x, rate, jax.random.key_data(key))
+    """As `t2t.model.layers.dropout`; the backward pass computes the mask again."""
+    if key is None or rate == 0:
+        return x
 
-
-def _drop(x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]) -> Float[Array, "..."]:
     @jax.custom_vjp
     def drop(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> Float[Array, "..."]:
         scaled = x.astype(jnp.float32) / (1 - rate)
@@ -71,7 +70,7 @@ def _drop(x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]) -> 
         return drop(gradient, jax.lax.optimization_barrier(key_data)), None
 
     drop.defvjp(forward, backward)
-    return drop(x, key_data)
+    return drop(x, jax.random.key_data(key))
 
 
 @jax.custom_vjp

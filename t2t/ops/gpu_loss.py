@@ -119,11 +119,9 @@ def _sum_over_positions(
         first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
         total = add_up(exp_logits, scaled, targets, at_targets, first)
         shard = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
-        summed: Array = jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
-        return summed
+        return jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
 
     out_specs = spec("vocabulary", "d_model")
-    summed: Array = jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
+    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
         exp_logits, scaled, targets, at_targets
     )
-    return summed

@@ -16,14 +16,12 @@ def average(checkpoints: Iterable[Params]) -> Params:
     total, count = next(rest), 1
     for params in rest:
         total, count = jax.tree.map(jnp.add, total, params), count + 1
-    mean: Params = jax.tree.map(lambda x: x / count, total)
-    return mean
+    return jax.tree.map(lambda x: x / count, total)
 
 
 def start_average(params: Params) -> Params:
     """Returns the moving average before the first update: a copy sharded over `data`."""
-    average: Params = jax.tree.map(lambda x: jnp.copy(shard_over_data(x)), params)
-    return average
+    return jax.tree.map(lambda x: jnp.copy(shard_over_data(x)), params)
 
 
 def update_average(
@@ -40,5 +38,4 @@ def update_average(
     def update(old: jax.Array, new: jax.Array) -> jax.Array:
         return jnp.where(where, old + rest * (reshard_like(new, old) - old), old)
 
-    updated: Params = jax.tree.map(update, average, params)
-    return updated
+    return jax.tree.map(update, average, params)

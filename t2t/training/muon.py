@@ -82,8 +82,7 @@ def _find_updates(momenta: Params) -> Params:
         for (path, matrices), part in zip(group, parts, strict=False):
             axes = MATRICES[path[-1].key]
             updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
-    shaped: Params = tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
-    return shaped
+    return tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
 
 
 def orthogonalize(matrices: Float[Array, "*count M N"]) -> Float[Array, "*count M N"]:

@@ -65,12 +65,11 @@ def make_optimizer(config: Config) -> Optimizer:
 def _call_registered(
     training: TrainingConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation | Optimizer:
-    optimizer: optax.GradientTransformation | Optimizer = call_variant(
+    return call_variant(
         "training.optimizer", training.optimizer, training, schedule,
         is_valid=lambda value: isinstance(value, optax.GradientTransformation | Optimizer)
         and all(each is None or callable(each) for each in value),
     )  # fmt: skip
-    return optimizer
 
 
 def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
@@ -94,8 +93,7 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
 
         def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
             used.append(count)
-            rate: jax.typing.ArrayLike = schedule(count)
-            return rate
+            return schedule(count)
 
         own = _call_registered(training, record)
         state = jax.eval_shape(own.init, params)
@@ -158,8 +156,7 @@ def shard_update(optimizer: Optimizer) -> Optimizer:
     @jax.jit
     def evaluation_params(state: optax.OptState, params: Params) -> Params:
         sharded = own(state, jax.tree.map(shard_over_data, params))
-        gathered: Params = jax.tree.map(reshard_like, sharded, params)
-        return gathered
+        return jax.tree.map(reshard_like, sharded, params)
 
     return Optimizer(init, update, evaluation_params)
 
@@ -171,5 +168,4 @@ def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Pa
     """
     old = jax.tree.map(reshard_like, params, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
-    gathered: Params = jax.tree.map(reshard_like, new, params)
-    return gathered
+    return jax.tree.map(reshard_like, new, params)

@@ -136,8 +136,7 @@ def accumulate(
     )
 
     def scatter(gradient: Params) -> Params:
-        scattered: Params = jax.tree.map(shard_over_data, gradient)
-        return scattered
+        return jax.tree.map(shard_over_data, gradient)
 
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
