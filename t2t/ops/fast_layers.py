@@ -15,10 +15,10 @@ from t2t.model.position import rotary_angles, rotate_pairs
 
 
 def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
-    """As `t2t.model.layers.standardize`.
+    """As `t2t.model.layers.standardize`, with mean and variance in one pass over x.
 
-    The variance is mean(x^2) - mean(x)^2, which loses accuracy if the mean is large beside the
-    standard deviation.
+    For the backward pass it keeps its result and one number per position. The variance is
+    mean(x^2) - mean(x)^2, which loses accuracy if the mean is large beside the standard deviation.
     """
 
     @jax.custom_vjp
@@ -75,7 +75,10 @@ def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float
 
 @jax.custom_vjp
 def relu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """As `jax.nn.relu`."""
+    """As `jax.nn.relu`; keeps its result instead of x for the backward pass.
+
+    The product with W2 that follows keeps this result, too, as its operand: one array for both.
+    """
     return jax.nn.relu(x)
 
 
@@ -86,7 +89,10 @@ relu.defvjp(
 
 
 def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "T"]) -> Float[Array, "B T H K"]:
-    """As `t2t.model.position.rotate`."""
+    """As `t2t.model.position.rotate`; computes cosines and sines once.
+
+    XLA computes them again for each row and head, inside of the loop that multiplies with them.
+    """
     angles = rotary_angles(positions, x.shape[-1])
     cos, sin = jax.lax.optimization_barrier((jnp.cos(angles), jnp.sin(angles)))
     return rotate_pairs(x, cos, sin)
