@@ -151,11 +151,14 @@ def describe_kernels(config: ModelConfig) -> dict[str, str]:
     Attention has several: the first that supports its operands computes it.
     """
     operations = choose_policy(config).operations
+    names = [field.name for field in dataclasses.fields(Operations)]
+    if config.kind == "rnn":
+        names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     modules = {}
-    for field in dataclasses.fields(Operations):
-        module = getattr(operations, field.name).__module__.removeprefix("t2t.")
-        modules[field.name] = "jax" if module.startswith("jax.") else module  # JAX's are private
-    if operations.attention is fast_attention:
+    for name in names:
+        module = getattr(operations, name).__module__.removeprefix("t2t.")
+        modules[name] = "jax" if module.startswith("jax.") else module  # JAX's are private
+    if modules.get("attention") == "ops.select_kernels":
         kernels = ["ops.cached_attention", "ops.recomputed_attention"]
         if platform() == "tpu":
             kernels.insert(1, "ops.tpu_attention")
