@@ -37,7 +37,7 @@ def main() -> int:
     from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import join
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
-    from t2t.training.extension import extend
+    from t2t.training.resume import extend
 
     if values.extend:
         config = extend(workdir, values.extend, given)

@@ -14,8 +14,8 @@ from t2t.config.files import load_config
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import request_stop
-from t2t.training.extension import extend
 from t2t.training.provenance import read_ledger
+from t2t.training.resume import extend
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.schedule import make_schedule
 from t2t.training.signals import Interruption
@@ -78,7 +78,7 @@ def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
 def test_registered_schedule_has_no_warm_up_of_ours(
     run: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t.training.extension.validate", lambda config: config)
+    monkeypatch.setattr("t2t.training.resume.validate", lambda config: config)
     training = dataclasses.replace(config.training, schedule="of a plugin")
     extended = extend(run, 4, dataclasses.replace(config, training=training))
     assert extended.training.steps == config.training.steps + 4

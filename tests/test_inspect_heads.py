@@ -28,8 +28,7 @@ from t2t.data.corpus import DataError, Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests import programs

@@ -14,7 +14,7 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.config.files import load_config, override
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.ops.choose import choose_policy
+from t2t.ops.select_kernels import choose_policy
 from t2t.planning.compile_step import compile_step
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
@@ -96,18 +96,18 @@ def test_textbook_is_planned_without_the_twins(tmp_path: Path) -> None:
 
 def test_runs_say_which_module_computes_each_operation(runs: Path) -> None:
     lines = {name: describe_run(runs / name) for name in ("auto", "textbook")}
-    assert "attention ops.recomputed_attention; ops.cached_attention in decoding" in lines["auto"]
+    assert "attention ops.cached_attention, ops.recomputed_attention" in lines["auto"]
     assert "smoothed_cross_entropy ops.chunked_loss" in lines["auto"]
     assert "attention model.attention" in lines["textbook"]
     operations = lines["textbook"].split("operations")[1].splitlines()[0]
-    assert "ops." not in operations.replace("ops.choose", "")
+    assert "ops." not in operations.replace("ops.select_kernels", "")
 
 
 def test_policy_of_accelerators_is_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config().model
     policy = choose_policy(config)
     assert {str(policy.dtype), str(policy.product_dtype)} == {"float32"}  # on a CPU
-    monkeypatch.setattr("t2t.ops.choose.platform", lambda: "gpu")
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", lambda: "gpu")
     assert str(choose_policy(config).dtype) == "bfloat16"
     mixed = choose_policy(dataclasses.replace(config, dtype="mixed"))
     assert (str(mixed.dtype), str(mixed.product_dtype)) == ("float32", "bfloat16")

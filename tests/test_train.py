@@ -21,7 +21,8 @@ from t2t.runtime import program
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
-from t2t.training.run_directory import RunError, list_steps, open_run
+from t2t.training.resume import open_run
+from t2t.training.run_directory import RunError, list_steps
 from t2t.training.signals import Interruption
 from tests import programs
 from tests.moments import Moment, signal_at

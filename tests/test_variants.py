@@ -33,16 +33,13 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.evaluator import EvaluationRequest, open_corpus
 from t2t.interop.ctranslate2_export import check_support
-from t2t.model.attention import repeat_heads
-from t2t.model.build import merge
+from t2t.model.attention import masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import dropout
 from t2t.model.flops import count_parameters
-from t2t.model.initialization import init_glorot
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.masks import masked_softmax
-from t2t.model.precision import einsum
+from t2t.model.layers import dropout, init_glorot
+from t2t.model.matmul import einsum
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.optimizer import make_optimizer

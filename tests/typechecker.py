@@ -24,4 +24,4 @@ SETTINGS = BeartypeConf(
 
 def check(checked: Checked) -> Checked:
     """Wraps a function or class so that arguments and results are checked at each call."""
-    return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload, no-any-return]
+    return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]

@@ -23,8 +23,8 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.translation import Piece
 from t2t.decoding.translator import Translator
-from t2t.model.build import init_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import init_model
 
 PENALTY = LengthPenalty("gnmt", 0.6)
 

@@ -2,7 +2,7 @@
 
 Values and gradients, in bfloat16 and float32. The largest error is divided by the largest value,
 the mean error by the mean absolute value; of a twin's value and gradients the worst counts. A
-process on the CPU computes the formulas of t2t/model and t2t/training/loss.py in float64, from the
+process on the CPU computes the formulas of t2t/model in float64, from the
 same operands.
 """
 
@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from benchmarks.gpu_steps.results import Child, Results, end_with_parent, make_parser
 from t2t.config.fields import ModelConfig
-from t2t.model import attention, dropout, masks, matmul, norm, position, precision
+from t2t.model import attention, layers, loss, masks, matmul, position
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.ops.choose import TEXTBOOK, choose_gradient_norm, choose_policy
-from t2t.training import loss
+from t2t.ops.select_kernels import TEXTBOOK, choose_policy
 
 DTYPES = ("bfloat16", "float32")
 WORSE = 3  # a mean error that is so many times its formula's is pointed out
@@ -49,7 +47,7 @@ TOY = Sizes(2, 16, 2, 8, 16, 32, 40)
 class Case(NamedTuple):
     """An operation and its operands; the last `weights` of them are parameters, in float32."""
 
-    operation: str  # a field of `Operations`, or gradient_norm
+    operation: str  # a field of `Operations`
     shapes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]  # of the operation, the operands and their dtype
     weights: int = 0
@@ -127,9 +125,6 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
         "loss of sentences": Case(
             "sentence_losses", (hidden, table), lambda f, x, w, _: f(x, w, targets, weights), 1
         ),
-        "norm of a gradient": Case(
-            "gradient_norm", ((D, F), (D, F), (F, D)), lambda f, *x: f(list(x[:-1])), 3
-        ),
     }
 
 
@@ -168,7 +163,7 @@ class _Double:
 
 def compute_reference(sizes: Sizes, path: Path) -> None:
     """Writes values and gradients of the formulas in float64."""
-    for module in (attention, dropout, loss, masks, matmul, norm, position, precision):
+    for module in (attention, layers, loss, masks, matmul, position):
         vars(module)["jnp"] = _Double()
     cases = make_cases(sizes)
     keys = [(name, dtype) for name in cases for dtype in DTYPES]
@@ -186,15 +181,13 @@ def compute_reference(sizes: Sizes, path: Path) -> None:
 
 def find_formula(case: Case) -> Function:
     """Returns the formula of an operation."""
-    formula: Function = getattr(TEXTBOOK, case.operation, optax.tree.norm)
+    formula: Function = getattr(TEXTBOOK, case.operation)
     return formula
 
 
 def find_twin(case: Case, dtype: str) -> Function:
     """Returns what t2t computes an operation with on this platform."""
     config = ModelConfig(dtype=dtype)
-    if case.operation == "gradient_norm":
-        return choose_gradient_norm(config)
     twin: Function = getattr(choose_policy(config).operations, case.operation)
     return twin
 

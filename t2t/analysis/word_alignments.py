@@ -18,9 +18,9 @@ from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.scoring import find_limit
-from t2t.model.build import describe_model, merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.model.transformer import Transformer
+from t2t.ops.build_model import describe_model
 
 Links = set[tuple[int, int]]  # numbers of a source word and of a target word, from 0
 

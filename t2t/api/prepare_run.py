@@ -11,8 +11,8 @@ from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.training.checkpoint import list_measures
-from t2t.training.provenance import check_corpora
-from t2t.training.run_directory import lock_run, open_run
+from t2t.training.resume import check_corpora, open_run
+from t2t.training.run_directory import lock_run
 
 
 def prepare(config: Config, workdir: Path | None) -> None:

@@ -21,9 +21,8 @@ from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
 from t2t.evaluation.minimum_bayes_risk import translate_by_utility
-from t2t.model.build import merge
-from t2t.model.ensemble import Members
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import Members
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import make_mesh
 

@@ -27,7 +27,7 @@ from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
-from t2t.ops.choose import describe_choice
+from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
@@ -39,19 +39,9 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
-from t2t.training.provenance import (
-    check_corpora,
-    check_generator,
-    check_vocabulary,
-    record_start,
-)
-from t2t.training.run_directory import (
-    RunError,
-    list_steps,
-    lock_run,
-    open_run,
-    read_metrics,
-)
+from t2t.training.provenance import record_start
+from t2t.training.resume import check_corpora, check_generator, check_vocabulary, open_run
+from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
 from t2t.training.schedule import make_schedule
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
@@ -125,7 +115,7 @@ def train_on_mesh(
         record_start(workdir, config, vocabulary, splits, first, weights)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
-        for operation, module in describe_choice(config.model).items():
+        for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
         for line in describe_optimizer(config, optimizer, described.params):
             _log.info("%s", line)

@@ -1,25 +1,11 @@
 """The dataclasses that a recipe in `configs/` fills in; `fields.py` describes every field."""
 
-from t2t.config.fields import (
-    CheckpointConfig,
-    Config,
-    ConfigError,
-    DataConfig,
-    DecodingConfig,
-    MeshConfig,
-    ModelConfig,
-    TokenizerConfig,
-    TrainingConfig,
-)
-
-__all__ = [
-    "CheckpointConfig",
-    "Config",
-    "ConfigError",
-    "DataConfig",
-    "DecodingConfig",
-    "MeshConfig",
-    "ModelConfig",
-    "TokenizerConfig",
-    "TrainingConfig",
-]
+from t2t.config.fields import CheckpointConfig as CheckpointConfig
+from t2t.config.fields import Config as Config
+from t2t.config.fields import ConfigError as ConfigError
+from t2t.config.fields import DataConfig as DataConfig
+from t2t.config.fields import DecodingConfig as DecodingConfig
+from t2t.config.fields import MeshConfig as MeshConfig
+from t2t.config.fields import ModelConfig as ModelConfig
+from t2t.config.fields import TokenizerConfig as TokenizerConfig
+from t2t.config.fields import TrainingConfig as TrainingConfig

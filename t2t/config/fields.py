@@ -52,8 +52,7 @@ class ModelConfig:
     # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: 1.4 to
     # 1.6 times as fast on CPUs with bfloat16 instructions); parameters are always float32
     dtype: str = "auto"
-    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model and
-    # t2t/training
+    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
     kernels: str = "auto"
 
     @property

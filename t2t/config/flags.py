@@ -14,9 +14,9 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig
+from t2t.config.files import build_config
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
-from t2t.config.type_checks import build_config
 from t2t.config.variants import CHOICES
 
 

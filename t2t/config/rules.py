@@ -4,6 +4,7 @@ Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 from t2t.config.data_rules import data_problems
 from t2t.config.fields import (
@@ -82,99 +83,97 @@ def validate(config: Config) -> Config:
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
-    problems += _model_problems(config.model) + data_problems(config.data)
+    problems += _model_problems(config.model)
+    problems += data_problems(config.data)
     problems += _training_problems(config.training, config.model)
-    problems += _decoding_problems(config.decoding) + _seed_problems(config)
+    problems += _decoding_problems(config.decoding)
+    problems += [
+        f"{name}={values[name]} must be below 2**31"
+        for name in ("seed", "decoding.sampling_seed")
+        if values[name] >= 2**31
+    ]
     problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
 
 
-def _model_problems(model: ModelConfig) -> list[str]:
+def _model_problems(model: ModelConfig) -> Iterator[str]:
     default = ModelConfig()
-    problems = [
+    yield from (
         f"model.{name}={getattr(model, name)!r} is not used by model.kind={model.kind!r}; "
         f"leave it at {getattr(default, name)!r}"
         for kind, names in _FIELDS_OF_KIND.items()
         for name in names
         if kind != model.kind and getattr(model, name) != getattr(default, name)
-    ]
-    match model.kind:
-        case "transformer":
-            return problems + _transformer_problems(model)
-        case _:
-            return problems + _rnn_problems(model)
+    )
+    yield from _transformer_problems(model) if model.kind == "transformer" else _rnn_problems(model)
 
 
-def _rnn_problems(model: ModelConfig) -> list[str]:
-    problems = []
+def _rnn_problems(model: ModelConfig) -> Iterator[str]:
     if model.d_model % 2:
-        problems.append(
+        yield (
             f"model.d_model={model.d_model} is odd, but each direction of the recurrent encoder is "
             "half as wide; use an even width"
         )
     if model.dtype == "mixed":
-        problems.append("model.dtype='mixed' needs model.kind='transformer'; use 'float32'")
-    return problems
+        yield "model.dtype='mixed' needs model.kind='transformer'; use 'float32'"
 
 
-def _transformer_problems(model: ModelConfig) -> list[str]:
-    problems = []
+def _transformer_problems(model: ModelConfig) -> Iterator[str]:
     heads, d_model = model.num_heads, model.d_model
     if d_model % heads and (model.d_k is None or model.d_v is None):
         fits = ", ".join(str(h) for h in range(1, heads * 2) if d_model % h == 0)
-        problems.append(
+        yield (
             f"model.num_heads={heads} does not divide model.d_model={d_model}; "
             f"use one of {fits}, or set model.d_k and model.d_v"
         )
     if heads % model.kv_heads:
-        problems.append(
+        yield (
             f"model.num_kv_heads={model.kv_heads} does not divide model.num_heads={heads}; "
             f"use one of {', '.join(str(g) for g in range(1, heads + 1) if heads % g == 0)}"
         )
     if model.position == "sinusoidal" and d_model % 2:
-        problems.append(
+        yield (
             f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
             "use an even width or another model.position"
         )
     if model.position == "rotary" and model.key_width % 2:
-        problems.append(
+        yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
             "use an even model.d_k or another model.position"
         )
-    return problems
 
 
-def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str]:
-    problems = []
+def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
     if model.kind == "rnn" and training.optimizer == "muon":
-        problems.append("training.optimizer='muon' needs model.kind='transformer'; use 'adam'")
+        yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.weight_decay and training.optimizer in ("adam", "muon"):
-        problems.append(
+        yield (
             f"training.weight_decay={training.weight_decay} is not used by training.optimizer="
             f"{training.optimizer!r}; leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"
         )
     if training.optimizer == "schedule_free_adamw" and not training.adam_b1:
-        problems.append(
+        yield (
             "training.adam_b1=0.0 would compute gradients without the average that training."
             "optimizer='schedule_free_adamw' evaluates; use a value above 0, such as 0.9"
         )
     start, cooldown = training.schedule_start, training.cooldown_steps
     if start >= training.steps:
-        return [
+        yield (
             f"training.schedule_start={start} must be less than training.steps={training.steps}; "
             "leave it at 0, or use --extend of t2t.train, which sets both"
-        ]
+        )
+        return
     left = max(training.steps - start - training.warmup_steps, 0)
     if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
-        problems.append(
+        yield (
             f"training.cooldown_steps={cooldown} is not used by training.schedule="
             f"{training.schedule!r}, which decides itself how it ends; leave it at 0, or use one "
             f"of {', '.join(OPEN_ENDED_SCHEDULES)}"
         )
     elif cooldown > left:
-        problems.append(
+        yield (
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
             f"steps of the schedule; lower it to {left} or less"
@@ -182,72 +181,63 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> list[str
     rates = [model.dropout, model.attention_dropout]
     rates += [] if model.feed_forward == "none" else [model.feed_forward_dropout]
     if training.r_drop and not any(rates):
-        problems.append(
+        yield (
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "
             "but all dropout rates of the model are 0; set model.dropout, or training.r_drop=0"
         )
-    return problems
 
 
-def _decoding_problems(decoding: DecodingConfig) -> list[str]:
-    problems = []
+def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
     if not 0 < decoding.top_p <= 1:
-        problems.append(
+        yield (
             f"decoding.top_p={decoding.top_p} must be more than 0, or no sub-word could be drawn, "
             "and at most 1, which draws from all"
         )
     if decoding.alpha > _MAX_ALPHA:
-        problems.append(
+        yield (
             f"decoding.alpha={decoding.alpha} must be at most {_MAX_ALPHA}: more makes the length "
             "penalty of a long output overflow"
         )
     default = DecodingConfig()
-    problems += [
+    yield from (
         f"decoding.{name}={getattr(decoding, name)!r} is not used by decoding.strategy='beam'; "
         f"leave it at {getattr(default, name)!r}, or set decoding.strategy='sampling'"
         for name in _SAMPLING_FIELDS
         if decoding.strategy == "beam" and getattr(decoding, name) != getattr(default, name)
-    ]
+    )
     if 0 < decoding.max_source_length < 3:
-        problems.append(
+        yield (
             f"decoding.max_source_length={decoding.max_source_length} leaves no room for a sub-word"
             " between a tag and EOS; raise it to 3 or more, or set 0 for data.max_length"
         )
     if decoding.min_length > decoding.max_extra_length:
-        problems.append(
+        yield (
             f"decoding.min_length={decoding.min_length} is more than decoding.max_extra_length="
             f"{decoding.max_extra_length}, so outputs of short sentences could not be that long; "
             f"raise decoding.max_extra_length to {decoding.min_length} or more"
         )
     candidates = "num_samples" if decoding.strategy == "sampling" else "beam_size"
     if decoding.mbr != "none" and getattr(decoding, candidates) == 1:
-        problems.append(
+        yield (
             f"decoding.mbr={decoding.mbr!r} chooses among several candidates, but decoding."
             f"{candidates} is 1; raise it"
         )
-    return problems
 
 
-def _seed_problems(config: Config) -> list[str]:
-    seeds = {"seed": config.seed, "decoding.sampling_seed": config.decoding.sampling_seed}
-    return [f"{name}={seed} must be below 2**31" for name, seed in seeds.items() if seed >= 2**31]
-
-
-def _combination_problems(config: Config) -> list[str]:
-    problems = []
+def _combination_problems(config: Config) -> Iterator[str]:
     model, data, training = config.model, config.data, config.training
     if not 0.98 <= config.tokenizer.character_coverage <= 1:
-        problems.append(
+        yield (
             f"tokenizer.character_coverage={config.tokenizer.character_coverage} must lie in "
             "[0.98, 1], the shares of characters that SentencePiece can cover"
         )
     if model.tie_embeddings == "all" and not config.tokenizer.shared:
-        problems.append(
+        yield (
             "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
             "set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
     if model.kind == "rnn" and data.packed_length:
-        problems.append(
+        yield (
             f"data.packed_length={data.packed_length} puts several sentences into a row, but "
             "model.kind='rnn' would carry its state between them; set data.packed_length=0"
         )
@@ -258,18 +248,18 @@ def _combination_problems(config: Config) -> list[str]:
         ("decoding.max_source_length", config.decoding.max_source_length),
     ):
         if model.position_limit is not None and model.position_limit < length:
-            problems.append(
+            yield (
                 f"model.max_positions={model.max_positions} is less than {name}={length}; "
                 f"raise it to {length} or more"
             )
     if data.rows_multiple % training.accumulation_steps:
-        problems.append(
+        yield (
             f"training.accumulation_steps={training.accumulation_steps} does not divide "
             f"data.rows_multiple={data.rows_multiple}; raise data.rows_multiple to "
             f"{data.rows_multiple * training.accumulation_steps}"
         )
     if training.bleu_every % training.validate_every:
-        problems.append(
+        yield (
             f"training.bleu_every={training.bleu_every} must be a multiple of "
             f"training.validate_every={training.validate_every}, or 0"
         )
@@ -277,12 +267,11 @@ def _combination_problems(config: Config) -> list[str]:
     measured = training.bleu_every if best == "bleu" else training.validate_every
     if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
         field = "training.bleu_every" if best == "bleu" else "training.validate_every"
-        problems.append(
+        yield (
             f"checkpoints.every={config.checkpoints.every} must be a multiple of "
             f"{field}={measured}, so that checkpoints.keep_best has a {best} for each checkpoint; "
             f"change one of them, or set checkpoints.keep_best=0"
         )
     sizes = dataclasses.astuple(config.mesh)
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
-        problems.append(f"mesh={sizes} must hold positive sizes, and -1 at most once")
-    return problems
+        yield (f"mesh={sizes} must hold positive sizes, and -1 at most once")

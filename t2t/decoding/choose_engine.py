@@ -7,7 +7,7 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.model.ensemble import Members
+from t2t.ops.build_model import Members
 
 
 def make_translator(

@@ -14,9 +14,8 @@ from t2t.config.fields import Config
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_batching import group_by_length
-from t2t.model.build import check_params, merge
-from t2t.model.ensemble import Members
-from t2t.model.interface import Params
+from t2t.model.interface import Params, check_params, merge
+from t2t.ops.build_model import Members
 from t2t.runtime.mesh import put_like, reshard, spec
 
 _log = logging.getLogger(__name__)

@@ -29,8 +29,7 @@ from t2t.decoding.constraints import Constraints
 from t2t.decoding.length_batching import find_smaller_batch_size
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import reshard, spec
 
 # (state, whether each sentence is unfinished, finished hypotheses for all length penalties)

@@ -29,10 +29,9 @@ from t2t.decoding.translation import (
     drop_repeated,
     join_pieces,
 )
-from t2t.model.build import check_params
-from t2t.model.ensemble import Members
-from t2t.model.interface import Params
-from t2t.ops.choose import choose_policy
+from t2t.model.interface import Params, check_params
+from t2t.ops.build_model import Members
+from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import put_like
 
 # With split_sentences=auto, lines stay whole if at least this share of the source lines of training

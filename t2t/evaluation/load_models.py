@@ -14,8 +14,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, override
 from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.ensemble import Members
 from t2t.model.interface import Params
+from t2t.ops.build_model import Members
 from t2t.training.checkpoint import restore_params
 from t2t.training.plugin_sources import check_plugins
 from t2t.training.provenance import find_versions, hash_code

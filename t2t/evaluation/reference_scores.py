@@ -15,8 +15,8 @@ from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.scoring import PairScorer, warn_of_long_pairs
 from t2t.evaluation.scores import Score
-from t2t.model.ensemble import Members
 from t2t.model.interface import Params
+from t2t.ops.build_model import Members
 from t2t.training.validation import DTYPE, CorpusScorer, NatsAndTokens, sum_losses
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ import numpy as np
 
 from t2t.config.fields import Config, DecodingConfig, flatten
 from t2t.config.measures import MEASURES
-from t2t.config.type_checks import REMOVED_FIELDS
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
@@ -27,7 +26,7 @@ from t2t.storage.paths import make_path
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
 # shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
 _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
-         "training.log_every", "decoding.batch_size", *REMOVED_FIELDS)  # fmt: skip
+         "training.log_every", "decoding.batch_size")  # fmt: skip
 
 
 STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps

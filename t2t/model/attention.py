@@ -10,13 +10,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import dropout
-from t2t.model.initialization import glorot_limit, init_glorot, init_uniform
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.masks import masked_softmax
+from t2t.model.layers import dropout, glorot_limit, init_glorot, init_uniform
+from t2t.model.matmul import einsum
 from t2t.model.position import Position
-from t2t.model.precision import einsum
 from t2t.runtime.mesh import spec
+
+# The logit of a hidden key: below that of any visible one. Not -inf: softmax is NaN if all logits
+# of a query are.
+HIDDEN = -1e30
 
 
 def dot_product_attention(
@@ -45,6 +47,19 @@ def dot_product_attention(
         logits += bias
     weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
     return einsum("BHTS,BSHU->BTHU", weights.astype(values.dtype), values)
+
+
+def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """Replaces logits of hidden keys by `HIDDEN`; their softmax is 0 if some key is visible."""
+    return jnp.where(mask, logits, HIDDEN)
+
+
+def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """Softmax over the visible keys; hidden keys have weight 0, even if all keys are hidden.
+
+    So the attention of a query that sees no key is 0, and so are its gradients.
+    """
+    return jnp.where(mask, jax.nn.softmax(apply_mask(logits, mask), axis=-1), 0)
 
 
 def repeat_heads(x: Float[Array, "B S G K"], num_heads: int) -> Float[Array, "B S H K"]:

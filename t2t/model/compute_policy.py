@@ -1,6 +1,6 @@
 """The compute policy of a model: its dtypes, and the implementation of each operation.
 
-`t2t/ops/choose.py` creates the policy from the config and the platform of the mesh. The
+`t2t/ops/select_kernels.py` creates the policy from the config and the platform of the mesh. The
 modules that depend on it receive it at construction, so no code in this folder asks for the
 platform.
 """
@@ -19,6 +19,11 @@ Module = TypeVar("Module", bound=nnx.Module)
 Placement = PartitionSpec | NamedSharding | None
 
 
+def keep_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
+    """Returns (module, x); XLA decides in which order their gradients are computed."""
+    return module, x
+
+
 @dataclasses.dataclass(frozen=True)
 class Operations:
     """The implementation of each operation: the formula named here, or a faster twin in `t2t/ops`.
@@ -29,13 +34,13 @@ class Operations:
     attention: Callable[..., Float[Array, "B T H U"]]  # attention.dot_product_attention
     multiply: Callable[..., Float[Array, "..."]]  # matmul.multiply
     project: Callable[..., Sequence[Float[Array, "B T G _"]]]  # matmul.project
-    standardize: Callable[..., Float[Array, "B T D"]]  # norm.standardize
+    standardize: Callable[..., Float[Array, "B T D"]]  # layers.standardize
     relu: Callable[[Float[Array, "..."]], Float[Array, "..."]]  # jax.nn.relu
     rotate: Callable[[Array, Array], Float[Array, "B T H K"]]  # position.rotate
-    dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # dropout.dropout
+    dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # layers.dropout
     # The identity on (module, x), see `Policy.order_gradients`.
     order_gradients: Callable[[nnx.Module, Array], tuple[nnx.Module, Float[Array, "B T D"]]]
-    # The formulas of the losses are in t2t/training/loss.py.
+    # of loss.py:
     smoothed_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
     r_drop_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
     sentence_losses: Callable[..., Float[Array, "B"]]
@@ -75,7 +80,7 @@ class Policy:
         """Returns (module, x) unchanged; may set the order in which their gradients are computed.
 
         Computing the gradients of the module's parameters early saves memory: the activations that
-        they need can be freed sooner (see `t2t/ops/gradient_order.py`).
+        they need can be freed sooner (see `t2t/ops/fast_layers.py`).
         """
         ordered, x = self.operations.order_gradients(module, x)
         assert isinstance(ordered, type(module))

@@ -1,63 +1,21 @@
 """Ensembles: several models with one vocabulary, whose predictions are combined at each token."""
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import ModelConfig
-from t2t.model.build import describe_model, make_model
-from t2t.model.interface import EncoderDecoder, Params
-
-
-class Members(NamedTuple):
-    """The models of an ensemble, or one model, and how their predictions are combined."""
-
-    configs: tuple[ModelConfig, ...]
-    weights: tuple[float, ...] = (1.0,)  # one for each model; their sum is 1
-    mean: str = "probabilities"  # mean of probabilities | log_probs (normalised again)
-
-    @property
-    def position_limit(self) -> int | None:
-        """The longest sentence that all models accept, EOS included; None: no limit."""
-        return min((c.position_limit for c in self.configs if c.position_limit), default=None)
-
-    def with_dtype(self, dtype: str) -> "Members":
-        """The same models, computing in `dtype`."""
-        configs = tuple(dataclasses.replace(config, dtype=dtype) for config in self.configs)
-        return self._replace(configs=configs)
-
-    def describe(self, src_vocab_size: int, tgt_vocab_size: int) -> tuple[Any, Params]:
-        """Returns structure and parameters as `describe_model` does.
-
-        The parameters of an ensemble are {"models": {0: those of the first model, 1: ...}}.
-        """
-        sizes = src_vocab_size, tgt_vocab_size
-        if len(self.configs) == 1:
-            return describe_model(self.configs[0], *sizes)
-
-        def make() -> Ensemble:
-            key = jax.random.key(0)
-            models = [make_model(config, *sizes, key) for config in self.configs]
-            return Ensemble(models, self.weights, self.mean)
-
-        structure, state = nnx.split(nnx.eval_shape(make))
-        return structure, nnx.to_pure_dict(state)
-
-    def join(self, params: Sequence[Params]) -> Params:
-        """The parameters of all models in one tree, as `describe` has them."""
-        return params[0] if len(params) == 1 else {"models": dict(enumerate(params))}
+from t2t.model.interface import EncoderDecoder
 
 
 class Ensemble(nnx.Module):
     """The methods of `EncoderDecoder` that search and scoring call, for several models at once."""
 
     def __init__(self, models: Sequence[EncoderDecoder], weights: tuple[float, ...], mean: str):
-        """For the arguments see `Members`."""
+        """For the arguments see `t2t.ops.build_model.Members`."""
         self.models = nnx.List(models)
         self.weights = weights
         self.mean = mean
@@ -127,7 +85,7 @@ def mean_of_log_probs(
 ) -> Float[Array, "*B V"]:
     """Logits of the weighted mean of log softmax(logits); equal logits give exactly themselves.
 
-    It is that of the logits, apart from a constant, which does not count.
+    Equal to the mean of the logits up to a constant, which softmax ignores.
     """
     first = logits[0]
     rest = zip(weights[1:], logits[1:], strict=True)

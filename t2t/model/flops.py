@@ -12,9 +12,9 @@ from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, GATED
-from t2t.model.build import describe_model
 from t2t.model.position import Relative
 from t2t.model.rnn_layers import make_cell
+from t2t.ops.build_model import describe_model
 
 
 class _Counts(NamedTuple):

@@ -6,17 +6,17 @@ implement the encoder and the decoder.
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import ModelConfig
+from t2t.config.fields import ConfigError, ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import split
-from t2t.model.embedding import Embedding
+from t2t.model.layers import Embedding, split
 
+Model = TypeVar("Model", bound=nnx.Module)
 Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays
 
 
@@ -122,3 +122,23 @@ class EncoderDecoder(nnx.Module):
     def output_embedding(self) -> Embedding:
         """The table whose rows are multiplied with the decoder's output to give the logits."""
         return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding
+
+
+def merge(structure: nnx.GraphDef[Model], params: Params) -> Model:
+    """Returns the model with these parameters; called inside pure functions such as a step."""
+    return nnx.merge(structure, nnx.State(params))
+
+
+def check_params(expected: Params, params: Params) -> None:
+    """Raises `ConfigError` if the parameters do not have the names and shapes of `expected`."""
+    wanted, found = (
+        {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
+        for x in map(jax.tree_util.tree_leaves_with_path, (expected, params))
+    )
+    for name in wanted | found:
+        if wanted.get(name) != found.get(name):
+            raise ConfigError(
+                f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
+                f"shape {found.get(name)} instead of {wanted.get(name)}; use the config.json and "
+                "the vocab/ that were written with it"
+            )

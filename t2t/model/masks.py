@@ -6,13 +6,9 @@ see only keys of their own segment.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-
-# The logit of a hidden key: below that of any visible one. Not -inf: softmax is NaN if all logits
-# of a query are.
-HIDDEN = -1e30
 
 
 def source_segment_ids(src: Int[Array, "B S"]) -> Int[Array, "B S"]:
@@ -67,16 +63,3 @@ def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[
     is_ancestor = ancestors[..., None] == jnp.arange(beam)
     past = jnp.arange(length) <= step
     return (is_ancestor & past[:, None]).reshape(batch, beam, length * beam)[:, None]
-
-
-def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Replaces logits of hidden keys by `HIDDEN`; their softmax is 0 if some key is visible."""
-    return jnp.where(mask, logits, HIDDEN)
-
-
-def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Softmax over the visible keys; hidden keys have weight 0, even if all keys are hidden.
-
-    So the attention of a query that sees no key is 0, and so are its gradients.
-    """
-    return jnp.where(mask, jax.nn.softmax(apply_mask(logits, mask), axis=-1), 0)

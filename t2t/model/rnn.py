@@ -17,13 +17,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
+from t2t.model.attention import masked_softmax
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import split
-from t2t.model.initialization import init_glorot
 from t2t.model.interface import EncoderDecoder
-from t2t.model.masks import masked_softmax
-from t2t.model.matmul import add_bias
-from t2t.model.precision import einsum
+from t2t.model.layers import init_glorot, split
+from t2t.model.matmul import add_bias, einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
 from t2t.runtime.mesh import spec
 

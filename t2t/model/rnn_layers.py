@@ -11,9 +11,8 @@ state and recurrent weights is inside the loop over positions. The weights of th
 replicated on every device, so that the loop needs no communication. The state is float32.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +20,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.initialization import init_glorot
-from t2t.model.matmul import add_bias
-from t2t.model.precision import einsum
+from t2t.model.layers import init_glorot
+from t2t.model.matmul import add_bias, einsum
 from t2t.runtime.mesh import replicate_for_loop, spec
 
 Layer = TypeVar("Layer", bound=nnx.Module)
@@ -31,76 +29,54 @@ State = TypeVar("State")
 Outputs = TypeVar("Outputs")
 
 
-class Cell(nnx.Module):
+def gru(
+    from_input: Float[Array, "*rows Y C"],
+    from_state: Float[Array, "*rows Y C"],
+    state: Float[Array, "*rows X C"],
+) -> Float[Array, "*rows X C"]:
+    """Computes h' = (1 - z) h + z tanh(Wx + r Uh), from Wx + b, Uh and h (Bahdanau et al. 2015).
+
+    The gates r (reset) and z (update) are sigmoid(Wx + Uh); each gate has its own W and U. The
+    paper applies r to h instead of Uh; so one product of h with U serves gates and candidate.
+    """
+    gates = jax.nn.sigmoid(from_input[..., :2, :] + from_state[..., :2, :])
+    reset, update = gates[..., 0, :], gates[..., 1, :]
+    candidate = jnp.tanh(from_input[..., 2, :] + reset * from_state[..., 2, :])
+    hidden = state[..., 0, :]
+    return (hidden + update * (candidate - hidden))[..., None, :]
+
+
+def lstm(
+    from_input: Float[Array, "*rows Y C"],
+    from_state: Float[Array, "*rows Y C"],
+    state: Float[Array, "*rows X C"],
+) -> Float[Array, "*rows X C"]:
+    """Computes c' = f c + i tanh(Wx + Uh) and h' = o tanh(c') (Hochreiter and Schmidhuber 1997).
+
+    The gates i (input), f (forget: Gers et al. 2000) and o (output) are sigmoid(Wx + Uh), with 1
+    added inside the sigmoid of f (Jozefowicz et al. 2015); each gate has its own W and U.
+    """
+    i, f, o, candidate = jnp.moveaxis(from_input + from_state, -2, 0)
+    kept = jax.nn.sigmoid(f + 1) * state[..., 1, :]
+    c = kept + jax.nn.sigmoid(i) * jnp.tanh(candidate)
+    return jnp.stack([jax.nn.sigmoid(o) * jnp.tanh(c), c], axis=-2)
+
+
+class Cell(NamedTuple):
     """The elementwise part of a recurrent step; the weights belong to the layer."""
 
-    num_gates: ClassVar[int]
-    num_parts: ClassVar[int]
-
-    @abstractmethod
-    def advance(
-        self,
-        from_input: Float[Array, "*rows Y C"],
-        from_state: Float[Array, "*rows Y C"],
-        state: Float[Array, "*rows X C"],
-    ) -> Float[Array, "*rows X C"]:
-        """Computes the next state from `from_input` = Wx + b, `from_state` = Uh and the state."""
-
-
-class GRU(Cell):
-    """The GRU as in Bahdanau et al. 2015, except that the reset gate is applied to Uh, not to h.
-
-    So one product of h with U serves the two gates and the candidate.
-    """
-
-    num_gates, num_parts = 3, 1
-
-    def advance(
-        self,
-        from_input: Float[Array, "*rows Y C"],
-        from_state: Float[Array, "*rows Y C"],
-        state: Float[Array, "*rows X C"],
-    ) -> Float[Array, "*rows X C"]:
-        """Computes h' = (1 - z) h + z tanh(Wx + r Uh).
-
-        The gates r (reset) and z (update) are sigmoid(Wx + Uh); each gate has its own W and U.
-        """
-        gates = jax.nn.sigmoid(from_input[..., :2, :] + from_state[..., :2, :])
-        reset, update = gates[..., 0, :], gates[..., 1, :]
-        candidate = jnp.tanh(from_input[..., 2, :] + reset * from_state[..., 2, :])
-        hidden = state[..., 0, :]
-        return (hidden + update * (candidate - hidden))[..., None, :]
-
-
-class LSTM(Cell):
-    """The LSTM of Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000."""
-
-    num_gates, num_parts = 4, 2
-
-    def advance(
-        self,
-        from_input: Float[Array, "*rows Y C"],
-        from_state: Float[Array, "*rows Y C"],
-        state: Float[Array, "*rows X C"],
-    ) -> Float[Array, "*rows X C"]:
-        """Computes c' = f c + i tanh(Wx + Uh) and h' = o tanh(c').
-
-        The gates i (input), f (forget) and o (output) are sigmoid(Wx + Uh), with 1 added inside the
-        sigmoid of f (Jozefowicz et al. 2015); each gate has its own W and U.
-        """
-        i, f, o, candidate = jnp.moveaxis(from_input + from_state, -2, 0)
-        kept = jax.nn.sigmoid(f + 1) * state[..., 1, :]
-        c = kept + jax.nn.sigmoid(i) * jnp.tanh(candidate)
-        return jnp.stack([jax.nn.sigmoid(o) * jnp.tanh(c), c], axis=-2)
+    num_gates: int
+    num_parts: int
+    advance: Callable[..., Float[Array, "*rows X C"]]
 
 
 def make_cell(config: ModelConfig) -> Cell:
-    """Creates the cell that `model.rnn_cell` names."""
+    """Returns the cell that `model.rnn_cell` names."""
     match config.rnn_cell:
         case "gru":
-            return GRU()
+            return Cell(3, 1, gru)
         case "lstm":
-            return LSTM()
+            return Cell(4, 2, lstm)
         case other:
             raise ValueError(f"model.rnn_cell={other!r} is unknown")
 
@@ -217,5 +193,4 @@ def scan_positions(
 
     by_position = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), inputs)
     _, outputs = jax.lax.scan(advance, start, by_position)
-    moved: Outputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), outputs)
-    return moved
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), outputs)

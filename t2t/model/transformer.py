@@ -8,10 +8,17 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
+from t2t.model.blocks import (
+    AttentionContext,
+    CrossAttentionContext,
+    DecoderLayer,
+    EncoderLayer,
+    make_final_norm,
+)
 from t2t.model.compute_policy import Policy
-from t2t.model.dropout import split
 from t2t.model.interface import EncoderDecoder
 from t2t.model.kv_cache import KVCache
+from t2t.model.layers import split
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -22,13 +29,6 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.residual import make_final_norm
-from t2t.model.transformer_layers import (
-    AttentionContext,
-    CrossAttentionContext,
-    DecoderLayer,
-    EncoderLayer,
-)
 
 
 class DecodingCache(NamedTuple):

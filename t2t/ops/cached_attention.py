@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from t2t.model.attention import masked_softmax
 from t2t.model.kv_cache import KVCache
-from t2t.model.masks import masked_softmax
-from t2t.model.precision import einsum
+from t2t.model.matmul import einsum
 from t2t.ops.recomputed_attention import reshape_heads
 from t2t.runtime.mesh import spec
 

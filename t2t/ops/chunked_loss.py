@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.precision import einsum
+from t2t.model.matmul import einsum
 from t2t.runtime.mesh import platform, reshard, spec
 
 # Target positions of one chunk, summed over the rows on one device. On CPUs the logits of a chunk
@@ -51,7 +51,7 @@ def smoothed_cross_entropy(
     weights: Float[Array, "B T"],
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients.
+    """As `t2t.model.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients.
 
     For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). Its
     gradient with respect to z is softmax(z) - (1 - smoothing) * onehot(target) - smoothing / V.
@@ -121,7 +121,7 @@ def sentence_losses(
     targets: Int[Array, "B T"],
     weights: Float[Array, "B T"],
 ) -> Float[Array, "B"]:
-    """As `t2t.training.loss.sentence_losses`."""
+    """As `t2t.model.loss.sentence_losses`."""
     extended = _append_ones(table.astype(hidden.dtype))
 
     def add(totals: Float[Array, "B"], chunk: Chunks) -> tuple[Float[Array, "B"], None]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.precision import einsum
+from t2t.model.matmul import einsum
 from t2t.ops.chunked_loss import ChunkLoss, Chunks, expect_rows, sum_chunks
 from t2t.runtime.mesh import spec
 
@@ -20,7 +20,7 @@ def r_drop_cross_entropy(
     smoothing: float,
     alpha: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """As `t2t.training.loss.r_drop_cross_entropy`; only hiddens and `table` have gradients.
+    """As `t2t.model.loss.r_drop_cross_entropy`; only hiddens and `table` have gradients.
 
     With p and q the probabilities, r = log p - log q, and t the smoothed target distribution, the
     gradient of a token's loss with respect to the logits of p is

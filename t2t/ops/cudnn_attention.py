@@ -87,7 +87,4 @@ def dot_product_attention(
     heads = spec("batch", None, "heads", None)
     if heads is None:
         return attend(query, *key_value, mask)
-    results: Array = jax.shard_map(attend, out_specs=heads, check_vma=False)(
-        query, *key_value, mask
-    )
-    return results
+    return jax.shard_map(attend, out_specs=heads, check_vma=False)(query, *key_value, mask)

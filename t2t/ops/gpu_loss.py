@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.precision import einsum
+from t2t.model.matmul import einsum
 from t2t.runtime.mesh import RULES, reshard, spec
 
 Hidden = Float[Array, "B T D"]
@@ -22,7 +22,7 @@ def smoothed_cross_entropy(
     weights: Float[Array, "B T"],
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """As `t2t.training.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
+    """As `t2t.model.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
     mean_logits = jnp.sum(hidden.astype(jnp.float32) * reshard(table.mean(axis=0), None), axis=-1)
     losses = sum_losses(hidden, table, targets, weights, 1 - smoothing)
     return losses - smoothing * jnp.sum(mean_logits * weights), jnp.sum(weights)
@@ -119,11 +119,9 @@ def _sum_over_positions(
         first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
         total = add_up(exp_logits, scaled, targets, at_targets, first)
         shard = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
-        summed: Array = jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
-        return summed
+        return jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
 
     out_specs = spec("vocabulary", "d_model")
-    summed: Array = jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
+    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
         exp_logits, scaled, targets, at_targets
     )
-    return summed

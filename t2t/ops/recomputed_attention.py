@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from t2t.model.attention import apply_mask
 from t2t.model.kv_cache import KeyValue
-from t2t.model.masks import apply_mask
-from t2t.model.precision import einsum
-from t2t.ops.dropout import dropout
+from t2t.model.matmul import einsum
+from t2t.ops.fast_layers import dropout
 from t2t.runtime.mesh import platform, reshard_like, spec
 
 Grouped = Float[Array, "B G Q _"]  # queries or their results

@@ -22,9 +22,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
+from t2t.model.attention import HIDDEN, apply_mask
 from t2t.model.kv_cache import KeyValue
-from t2t.model.masks import HIDDEN, apply_mask
-from t2t.model.precision import choose_precision
+from t2t.model.matmul import choose_precision
 from t2t.ops.recomputed_attention import group_queries, ungroup_results
 from t2t.runtime.mesh import platform, spec
 
@@ -150,8 +150,7 @@ def _on_each_device(run: Callable[..., Sequence[Array]], *arrays: Array) -> Sequ
     if heads is None:
         return run(*arrays)
     mapped = jax.shard_map(run, out_specs=heads, check_vma=False)
-    outputs: Sequence[Array] = mapped(*arrays)
-    return outputs
+    return mapped(*arrays)
 
 
 def _call(
@@ -176,7 +175,7 @@ def _call(
     def block(x: Any) -> pl.BlockSpec:
         return pl.BlockSpec((1, heads, *x.shape[2:]), lambda row, part: (row, part, 0, 0))
 
-    results: Sequence[Array] = pl.pallas_call(
+    return pl.pallas_call(
         functools.partial(kernel, scale=1 / divisor),
         grid=(batch, groups // heads),
         in_specs=[
@@ -193,7 +192,6 @@ def _call(
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=platform() != "tpu",
     )(mask, *arrays)
-    return results
 
 
 # The arguments of a kernel are Pallas Refs to blocks. The block of the mask is [1, S, Q], all

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 
@@ -38,17 +38,21 @@ def spec(*names: str | None) -> PartitionSpec | None:
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 
+def _place(tree: Tree, sharding: PartitionSpec | NamedSharding | None) -> Tree:
+    """Reshards all arrays of a tree; without a mesh it returns them unchanged."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return tree
+    return jax.sharding.reshard(tree, sharding)
+
+
 def replicate_for_loop(weights: jax.Array) -> jax.Array:
     """Replicates weights that a loop uses, and sums their gradients over devices after the loop.
 
     Otherwise every iteration of the loop would gather the weights and sum the gradients.
     """
-    if jax.sharding.get_abstract_mesh().empty:
-        return weights
     # `reduced`: inside of the loop their gradients are not summed over these axes.
-    whole = PartitionSpec(*[None] * weights.ndim, reduced=frozenset(RULES["batch"]))
-    gathered: jax.Array = jax.sharding.reshard(weights, whole)
-    return gathered
+    reduced = frozenset(RULES["batch"])
+    return _place(weights, PartitionSpec(*[None] * weights.ndim, reduced=reduced))
 
 
 def keep_partial_gradient(weights: jax.Array) -> jax.Array:
@@ -62,10 +66,7 @@ def keep_partial_gradient(weights: jax.Array) -> jax.Array:
     if mesh.empty or mesh.shape["fsdp"] > 1 or mesh.shape["data"] == 1:
         return weights
     axes = [None if axis == "fsdp" else axis for axis in jax.typeof(weights).sharding.spec]
-    partial: jax.Array = jax.sharding.reshard(
-        weights, PartitionSpec(*axes, reduced=frozenset(RULES["batch"]))
-    )
-    return partial
+    return jax.sharding.reshard(weights, PartitionSpec(*axes, reduced=frozenset(RULES["batch"])))
 
 
 def zero_gradient(weights: jax.Array) -> jax.Array:
@@ -74,10 +75,7 @@ def zero_gradient(weights: jax.Array) -> jax.Array:
     if jax.sharding.get_abstract_mesh().empty:
         return zeros
     spec = jax.typeof(weights).sharding.spec
-    placed: jax.Array = jax.sharding.reshard(
-        zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced)
-    )
-    return placed
+    return jax.sharding.reshard(zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced))
 
 
 def shard_over_data(weights: jax.Array) -> jax.Array:
@@ -100,34 +98,23 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
     for dimension, size in enumerate(sharding.shard_shape(weights.shape)):
         if size % count == 0:
             axes_of[dimension] += ("data",)
-            shared: jax.Array = jax.sharding.reshard(weights, PartitionSpec(*axes_of))
-            return shared
+            return jax.sharding.reshard(weights, PartitionSpec(*axes_of))
     return weights
 
 
 def reshard(tree: Tree, *names: str | None) -> Tree:
     """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged."""
-    sharding = spec(*names)
-    if sharding is None:
-        return tree
-    placed: Tree = jax.sharding.reshard(tree, sharding)
-    return placed
+    return _place(tree, spec(*names))
 
 
 def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
     """Reshards x as `other`, an array of the same shape."""
-    if jax.sharding.get_abstract_mesh().empty:
-        return x
-    placed: jax.Array = jax.sharding.reshard(x, jax.typeof(other).sharding)
-    return placed
+    return _place(x, jax.typeof(other).sharding)
 
 
 def gather(x: jax.Array) -> jax.Array:
     """Makes all dimensions of x unsharded."""
-    if jax.sharding.get_abstract_mesh().empty:
-        return x
-    gathered: jax.Array = jax.sharding.reshard(x, PartitionSpec())
-    return gathered
+    return _place(x, PartitionSpec())
 
 
 def share_out(x: jax.Array) -> jax.Array:
@@ -136,8 +123,7 @@ def share_out(x: jax.Array) -> jax.Array:
     if mesh.empty:
         return x
     padded = jnp.pad(x, [(0, -len(x) % mesh.size)] + [(0, 0)] * (x.ndim - 1))
-    shared: jax.Array = jax.sharding.reshard(padded, PartitionSpec(mesh.axis_names))
-    return shared
+    return jax.sharding.reshard(padded, PartitionSpec(mesh.axis_names))
 
 
 def platform() -> str:

@@ -1,8 +1,7 @@
-"""Shared by all programs: flags, logging, signals, and errors without a traceback."""
+"""Shared by all programs: flags, logging, signals, exit statuses."""
 
 import contextlib
 import difflib
-import errno
 import io
 import logging
 import os
@@ -19,11 +18,14 @@ from typing import Any
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.flags import combine_repeated, show_in_help
+from t2t.config.flags import combine_repeated
 from t2t.config.variants import trust_plugins
 from t2t.runtime.accelerators import skip_absent_accelerators
-from t2t.runtime.jax_settings import check_precision, explain_jax_error
-from t2t.storage.paths import describe_error, is_client_error, make_run_path
+from t2t.runtime.error_messages import explain, is_unanswered
+from t2t.runtime.jax_settings import check_precision
+from t2t.storage.paths import make_run_path
+
+flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
@@ -34,10 +36,6 @@ LOST = 134
 LEAVING = 60.0  # seconds that a process which failed waits for the others to end, too
 LEAVING_LOST = 10.0  # the same if it failed because it lost another
 _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
-_OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|out[ _]of[ _]memory", re.IGNORECASE)
-_UNANSWERED = re.compile(
-    "UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|coordination service|NCCL|nccl|Gloo|gloo"
-)
 
 
 def define_plugins() -> None:
@@ -53,14 +51,11 @@ def define_plugins() -> None:
         "Import the copies of its plugins that the run directory holds. They are programs: use it "
         "only for runs whose author you trust.",
     )
-    for name in ("plugins", "trust_plugins"):
-        show_in_help(name)
 
 
 def define_workdir() -> None:
     """Adds `--workdir=RUN`."""
     flags.DEFINE_string("workdir", None, "The run directory.", required=True)
-    show_in_help("workdir")
     define_plugins()
 
 
@@ -80,8 +75,6 @@ def define_models() -> None:
         ["probabilities", "log_probs"],
         "What an ensemble averages; the mean of log-probabilities is normalised again.",
     )
-    for name in ("workdir", "weights", "mean"):
-        show_in_help(name)
     define_plugins()
 
 
@@ -93,7 +86,6 @@ def define_checkpoint() -> None:
         "last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving "
         "average of training.ema_decay.",
     )
-    show_in_help("checkpoint")
 
 
 def define_direction() -> None:
@@ -101,7 +93,6 @@ def define_direction() -> None:
     flags.DEFINE_string(
         "direction", "", "Source and target language, such as en-de; if the run has several."
     )
-    show_in_help("direction")
 
 
 def define_backend() -> None:
@@ -117,8 +108,6 @@ def define_backend() -> None:
         None,
         "Precision with --backend=ctranslate2: float32 (the default), int8, int16, ...",
     )
-    for name in ("backend", "compute_type"):
-        show_in_help(name)
 
 
 def define_hosts() -> None:
@@ -132,8 +121,6 @@ def define_hosts() -> None:
     flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
     flags.DEFINE_integer("num_processes", None, "Number of processes on all hosts.")
     flags.DEFINE_integer("process_id", None, "Number of this process, from 0.")
-    for name in HOST_FLAGS:
-        show_in_help(name)
 
 
 def read_hosts() -> dict[str, Any]:
@@ -255,8 +242,8 @@ def _end(error: KeyboardInterrupt | Exception) -> int | None:
         message, status = "interrupted", INTERRUPTED
     elif isinstance(error, BrokenPipeError) and not error.filename:
         message, status = "", 1  # nobody reads the output any more, as in `... | head`
-    elif message := _explain(error):
-        status = LOST if _is_unanswered(error) else 2
+    elif message := explain(error):
+        status = LOST if is_unanswered(error) else 2
     else:
         status = 1
     _leave_in_time(status)
@@ -305,73 +292,6 @@ def _check_hosts(alone: str) -> None:
     for argument in [] if HOST_FLAGS[0] in flags.FLAGS else sys.argv[1:]:
         if re.fullmatch(rf"--?({'|'.join(HOST_FLAGS)})(=.*)?", argument):
             sys.exit(_fail(f"{argument}: start this program in one process: {alone}"))
-
-
-def _explain(error: Exception) -> str | None:
-    """Returns the message of an error that is the user's or the system's; None: it is a bug."""
-    if type(error).__module__.split(".")[0] == "t2t" and isinstance(
-        error, ValueError | RuntimeError
-    ):
-        return str(error)
-    if (what := _find_memory_fault(error)) is not None:
-        return f"out of memory{what}; {_advise_on_memory()}"
-    if _is_lost_peer(error):
-        reason = str(error).splitlines()[0]
-        return f"another process or the network did not answer: {reason}"
-    if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
-        return "standard input or output is closed; redirect it, for example to a file"
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
-        return f"the bucket cannot be used: {describe_error(error)}"
-    return describe_error(error) if isinstance(error, OSError) else explain_jax_error(error)
-
-
-def _is_lost_peer(error: Exception) -> bool:
-    """Returns whether JAX raised it since a collective failed, or its coordination service."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    is_from_jax = bool(kinds & {"JaxRuntimeError", "XlaRuntimeError"})
-    is_unanswered = bool(_UNANSWERED.search(str(error)))
-    return is_from_jax and is_unanswered and _find_memory_fault(error) is None
-
-
-def _find_memory_fault(error: Exception) -> str | None:
-    """Returns what could not be allocated, in brackets if it is known; None: it is another error.
-
-    JAX says RESOURCE_EXHAUSTED of all devices, CPUs included; CUDA's libraries have other words.
-    """
-    lines = str(error).strip().splitlines() or [""]
-    if isinstance(error, MemoryError):
-        return f" ({lines[0]})" if lines[0] else ""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if not kinds & {"JaxRuntimeError", "XlaRuntimeError"} or not _OUT_OF_MEMORY.search(str(error)):
-        return None
-    return f" ({lines[0].removeprefix('RESOURCE_EXHAUSTED: ').rstrip('.: ')})"
-
-
-def _advise_on_memory() -> str:
-    """Returns those remedies of docs/gpu.md for which the program has flags."""
-    if "config" in flags.FLAGS:
-        return (
-            "use --config.mesh.fsdp=N on several devices, or in a new run "
-            "--config.training.accumulation_steps=2; see docs/gpu.md"
-        )
-    sizes = [f"--{name}" for name in ("batch_size", "beam_size") if name in flags.FLAGS]
-    smaller = f"a smaller {' or '.join(sizes)}" if sizes else "shorter sentences"
-    return f"use {smaller}, or more devices; see docs/gpu.md"
-
-
-def _is_unanswered(error: Exception) -> bool:
-    """Returns whether another process or a bucket did not answer, so that a new start may help."""
-    if _is_lost_peer(error):
-        return True
-    cause = error.__cause__ or error.__context__ or error
-    if is_client_error(cause):
-        status = getattr(cause, "code", None)  # of HTTP
-        kinds = {kind.__name__ for kind in type(cause).__mro__}
-        broken = bool(kinds & {"ClientConnectionError", "HTTPClientError"})  # aiohttp's, botocore's
-        return broken or (isinstance(status, int) and status >= 500)
-    return isinstance(cause, TimeoutError) or bool(_UNANSWERED.search(str(error.__cause__)))
 
 
 def _handle_signals() -> None:

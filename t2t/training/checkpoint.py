@@ -26,6 +26,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import is_bucket, make_absolute
+from t2t.training.averages import average
 from t2t.training.optimizer import make_optimizer
 from t2t.training.plugin_sources import copy_plugins
 from t2t.training.run_directory import (
@@ -316,13 +317,9 @@ def _sort_key(score: float, metric: str) -> float:
     return score if metric == "bleu" else -score
 
 
-def average_params(workdir: Path, steps: list[int]) -> Params:
-    """Computes the mean of these checkpoints' parameters, adding one checkpoint at a time."""
-    total = _restore_step(workdir, steps[0])
-    for step in steps[1:]:
-        total = jax.tree.map(jnp.add, total, _restore_step(workdir, step))
-    mean: Params = jax.tree.map(lambda x: x / len(steps), total)
-    return mean
+def average_params(workdir: Path, steps: Sequence[int]) -> Params:
+    """Reads and averages the parameters of these checkpoints, one at a time."""
+    return average(_restore_step(workdir, step) for step in steps)
 
 
 @hold_signals()

@@ -4,10 +4,10 @@ The request is the file `stop.json` in the run directory. Training stops after i
 and does not start again before the file is removed.
 """
 
-import dataclasses
 import json
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 from t2t.runtime.distributed import broadcast_from_process_0, is_first
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -18,20 +18,25 @@ _log = logging.getLogger(__name__)
 STOPPED_EARLY = 76  # exit status of training that stopped for a request
 
 
-@dataclasses.dataclass(frozen=True)
-class StopRequest:
+class StopRequest(NamedTuple):
     """The contents of `stop.json`."""
 
     reason: str
     obeyed_at: int | None = None  # step of the last checkpoint; None until training has stopped
 
 
-def request_stop(workdir: Path, reason: str) -> None:
-    """Writes a request to stop training, unless there is one already.
+def find_stop_file(workdir: Path) -> Path:
+    """Returns the path of the request."""
+    return workdir / "stop.json"
 
-    Raises:
-        RunError: the run directory cannot be written.
-    """
+
+def is_stop_requested(workdir: Path) -> bool:
+    """Returns whether there is a request; all processes must call it and get the same answer."""
+    return broadcast_from_process_0(find_stop_file(workdir).exists())
+
+
+def request_stop(workdir: Path, reason: str) -> None:
+    """Writes a request to stop training, unless there is one already; or raises `RunError`."""
     if not find_stop_file(workdir).exists():
         _write(workdir, StopRequest(reason))
 
@@ -52,11 +57,6 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
         raise RunError(f"{path} cannot be read ({error}); remove it to continue training") from None
 
 
-def is_stop_requested(workdir: Path) -> bool:
-    """Returns whether there is a request; all processes must call it and get the same answer."""
-    return broadcast_from_process_0(find_stop_file(workdir).exists())
-
-
 def record_stop(workdir: Path, step: int) -> None:
     """Logs that training stopped for the request, and writes the step to `stop.json`.
 
@@ -67,19 +67,14 @@ def record_stop(workdir: Path, step: int) -> None:
     if request is None:  # removed after the decision to stop
         return
     if is_first():
-        _write(workdir, dataclasses.replace(request, obeyed_at=step))
+        _write(workdir, request._replace(obeyed_at=step))
     _log.info(
         "stopped early after step %d: %s; to continue, remove %s and run the same command",
         step, request.reason, find_stop_file(workdir),
     )  # fmt: skip
 
 
-def find_stop_file(workdir: Path) -> Path:
-    """Returns the path of the request."""
-    return workdir / "stop.json"
-
-
 def _write(workdir: Path, request: StopRequest) -> None:
     path = find_stop_file(workdir)
     with explain_write_errors(RunError, path):
-        write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")
+        write_file(path, json.dumps(request._asdict(), indent=2) + "\n")

@@ -48,17 +48,15 @@ def train(
             step += 1
             report.add(step, batch.tgt_out.size, metrics)
 
-            if step == start + 1:  # validation is compiled now, so that its errors come early
-                report.flush()
-                if not interruption.reached(step):
+            # Validation is compiled after the first step, so that its errors come early.
+            if step == start + 1 and not interruption.reached(step):
+                with report.paused():
                     validate.compile(checkpoints.evaluation_params(state))
-                report.restart_clock()
             scores = None
             if step % config.validate_every == 0 or step == config.steps:
-                report.flush()
-                scores = validate(checkpoints.evaluation_params(state), step)
-                report.validation(step, scores)
-                report.restart_clock()
+                with report.paused():
+                    scores = validate(checkpoints.evaluation_params(state), step)
+                    report.validation(step, scores)
             if checkpoints.is_due(step):
                 report.flush()
                 checkpoints.save(state, scores)

@@ -114,8 +114,11 @@ class Report:
             _log.info("step %d: validation %s", step, ", ".join(described))
             self._write(step, {f"validation/{name}": value for name, value in scores.items()})
 
-    def restart_clock(self) -> None:
-        """Excludes the time since the last step, spent on validation, from tokens per second."""
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """As `flush`; excludes the time in this context, of validation, from tokens per second."""
+        self.flush()
+        yield
         self._last_read = time.perf_counter()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ embeddings and positions, and what registered variants of the model add.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ import optax
 from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, Float
 
+from t2t.config.fields import ModelConfig
+from t2t.config.variants import CHOICES
 from t2t.model.interface import Params
 from t2t.runtime.mesh import gather, reshard_like, share_out
 
@@ -37,21 +40,24 @@ MATRICES = {
 }
 
 
-def make_muon(
-    learning_rate: optax.Schedule,
-    adam: optax.GradientTransformation,
-    *,
-    registered_feed_forward: bool = False,
-) -> optax.GradientTransformation:
-    """Muon for the matrices of a Transformer, and `adam` for its other parameters.
+def is_matrix(path: Sequence[Any], config: ModelConfig) -> bool:
+    """Returns whether the parameter at this path is a matrix that enters products alone.
 
-    The parameters of a registered feed-forward count among the others, whatever their names.
+    The parameters of a registered feed-forward are none, whatever their names.
     """
+    names = [part.key for part in path]
+    is_registered = config.feed_forward not in CHOICES["model.feed_forward"]
+    is_unknown = config.kind != "transformer" or (is_registered and "feed_forward" in names)
+    return names[-1] in MATRICES and not is_unknown
+
+
+def make_muon(
+    learning_rate: optax.Schedule, adam: optax.GradientTransformation, config: ModelConfig
+) -> optax.GradientTransformation:
+    """Muon for the matrices of a Transformer, and `adam` for its other parameters."""
 
     def choose(path: tuple[Any, ...], _: object) -> str:
-        names = [part.key for part in path]
-        is_other = registered_feed_forward and "feed_forward" in names
-        return "muon" if names[-1] in MATRICES and not is_other else "adam"
+        return "muon" if is_matrix(path, config) else "adam"
 
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
@@ -76,8 +82,7 @@ def _find_updates(momenta: Params) -> Params:
         for (path, matrices), part in zip(group, parts, strict=False):
             axes = MATRICES[path[-1].key]
             updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
-    shaped: Params = tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
-    return shaped
+    return tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
 
 
 def orthogonalize(matrices: Float[Array, "*count M N"]) -> Float[Array, "*count M N"]:

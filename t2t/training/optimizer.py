@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
@@ -56,8 +55,7 @@ def make_optimizer(config: Config) -> Optimizer:
         case "schedule_free_adamw":
             optimizer = _make_schedule_free(training, schedule)
         case "muon":
-            is_registered = config.model.feed_forward not in CHOICES["model.feed_forward"]
-            optimizer = make_muon(schedule, adam, registered_feed_forward=is_registered)
+            optimizer = make_muon(schedule, adam, config.model)
         case _:
             optimizer = _call_registered(training, schedule)
     own = Optimizer(*optimizer)
@@ -67,12 +65,11 @@ def make_optimizer(config: Config) -> Optimizer:
 def _call_registered(
     training: TrainingConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation | Optimizer:
-    optimizer: optax.GradientTransformation | Optimizer = call_variant(
+    return call_variant(
         "training.optimizer", training.optimizer, training, schedule,
         is_valid=lambda value: isinstance(value, optax.GradientTransformation | Optimizer)
         and all(each is None or callable(each) for each in value),
     )  # fmt: skip
-    return optimizer
 
 
 def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
@@ -96,8 +93,7 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
 
         def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
             used.append(count)
-            rate: jax.typing.ArrayLike = schedule(count)
-            return rate
+            return schedule(count)
 
         own = _call_registered(training, record)
         state = jax.eval_shape(own.init, params)
@@ -160,8 +156,7 @@ def shard_update(optimizer: Optimizer) -> Optimizer:
     @jax.jit
     def evaluation_params(state: optax.OptState, params: Params) -> Params:
         sharded = own(state, jax.tree.map(shard_over_data, params))
-        gathered: Params = jax.tree.map(reshard_like, sharded, params)
-        return gathered
+        return jax.tree.map(reshard_like, sharded, params)
 
     return Optimizer(init, update, evaluation_params)
 
@@ -173,29 +168,4 @@ def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Pa
     """
     old = jax.tree.map(reshard_like, params, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
-    gathered: Params = jax.tree.map(reshard_like, new, params)
-    return gathered
-
-
-def start_average(params: Params) -> Params:
-    """Returns the moving average before the first update: a copy sharded over `data`."""
-    average: Params = jax.tree.map(lambda x: jnp.copy(shard_over_data(x)), params)
-    return average
-
-
-def update_average(
-    average: Params, params: Params, decay: float, updates: Int[Array, ""], where: Bool[Array, ""]
-) -> Params:
-    """Returns average + (1 - d) * (params - average) if `where` is True, else the average.
-
-    d = min(decay, (1 + t) / (10 + t)) for update t from 1 (`updates` counts those before it), so
-    that the average soon forgets the initial parameters. Computed sharded over `data`.
-    """
-    t = updates.astype(jnp.float32) + 1
-    rest = 1 - jnp.minimum(decay, (1 + t) / (10 + t))
-
-    def update(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(where, old + rest * (reshard_like(new, old) - old), old)
-
-    updated: Params = jax.tree.map(update, average, params)
-    return updated
+    return jax.tree.map(reshard_like, new, params)

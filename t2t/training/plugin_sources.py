@@ -59,17 +59,14 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
 
 def copy_plugins(workdir: Path, target: Path) -> None:
     """Copies the source that a run keeps to another run directory."""
-    if (workdir / COPIES).exists():
-        _copy_folder(workdir / COPIES, target / COPIES)
-
-
-def _copy_folder(source: Path, target: Path) -> None:
-    make_folder(target)
-    for path in source.iterdir():  # one level at a time, since buckets have no recursive glob
-        if path.is_dir():
-            _copy_folder(path, target / path.name)
-        else:
-            write_file(target / path.name, path.read_bytes())
+    folders = [workdir / COPIES] if (workdir / COPIES).exists() else []
+    for folder in folders:  # one level at a time, since buckets have no recursive glob
+        make_folder(target / folder.relative_to(workdir))
+        for path in folder.iterdir():
+            if path.is_dir():
+                folders.append(path)
+            else:
+                write_file(target / path.relative_to(workdir), path.read_bytes())
 
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:

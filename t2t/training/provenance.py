@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,11 @@ from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.ops.choose import choose_policy, describe_choice
+from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
-from t2t.runtime.jax_settings import read_generator
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.plugin_sources import check_plugins, hash_sources, read_sources, save_plugins
-from t2t.training.run_directory import RunError, list_steps
+from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
@@ -44,97 +43,13 @@ _SUMMARIZED = ("revision", "changed", "code", "seed", "command")
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
 
-_REMEDIES = {  # what to do if the text of a split has changed
-    "train": (
-        "a run with checkpoints can only continue with the training text that it began with; "
-        "restore that text, or choose another --workdir"
-    ),
-    "validation": (
-        "its checkpoints have validation scores, which cannot be compared with scores on another "
-        "text; restore that text, choose another --workdir, or score the new text with "
-        "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
-    ),
-}
-
-
-def check_corpora(
-    workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
-) -> None:
-    """Checks that the text of each split is unchanged since the last start that recorded it.
-
-    Paths may change. A run with checkpoints cannot change its training text. A run whose
-    checkpoints have validation scores cannot change its validation text, either. Nothing is checked
-    in a run without checkpoints.
-
-    Args:
-        workdir: run directory.
-        corpora: corpora of each split.
-        measures: names of the validation scores that checkpoints hold, such as loss and bleu
-            (`checkpoint.list_measures`).
-
-    Raises:
-        RunError: the text of a split has changed.
-    """
-    if not list_steps(workdir):
-        return
-    entries = read_ledger(workdir)
-    if not entries:
-        _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
-    for split, parts in corpora.items():
-        if split == "validation" and not measures:
-            continue
-        before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
-        found = _describe_corpora(parts)
-        if before and [part["sha256"] for part in before[0]] != [part["sha256"] for part in found]:
-            raise RunError(
-                f"{workdir} was started with another {split} text:\n"
-                f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
-                + _REMEDIES[split]
-            )
-
-
-def check_vocabulary(workdir: Path, vocabulary: Vocabulary) -> None:
-    """Raises `RunError` if a run with checkpoints began with another vocabulary."""
-    entries = read_ledger(workdir) if list_steps(workdir) else []
-    if entries and entries[-1]["vocabulary"] != vocabulary.fingerprint():
-        raise RunError(
-            f"{workdir}/vocab is not the vocabulary of this run's checkpoints; restore it from a "
-            "copy of the run, or choose another --workdir"
-        )
-
-
-def check_generator(workdir: Path) -> None:
-    """Checks that a run with checkpoints continues with the random generator that it began with.
-
-    Raises:
-        RunError: the environment chooses another.
-    """
-    entries = read_ledger(workdir) if list_steps(workdir) else []
-    if not entries:
-        return
-    before = read_generator(entries[-1].get("environment", {}))
-    found = read_generator(os.environ)
-    for name, value in before.items():
-        if found[name] != value:
-            raise RunError(
-                f"{name}={found[name]}: {workdir} was trained with {name}={value}, and another "
-                "random generator would change its dropout; set it to that, or choose another "
-                "--workdir"
-            )
-
-
-def _describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
+def describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
+    """Returns what the ledger records of the corpora of a split."""
     return [
         {"name": part.name, "pairs": len(part), "sha256": part.fingerprint()}
         | ({"dropped": dict(part.dropped)} if part.dropped else {})
         for part in parts
     ]
-
-
-def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:
-    return "\n  ".join(
-        f"{part['name']}: {part['pairs']} pairs, sha256 {part['sha256'][:16]}" for part in parts
-    )
 
 
 def record_start(
@@ -161,7 +76,7 @@ def record_start(
     if not is_first():
         return
     policy = choose_policy(config.model)
-    described = {split: _describe_corpora(parts) for split, parts in corpora.items()}
+    described = {split: describe_corpora(parts) for split, parts in corpora.items()}
     for part, weight in zip(described["train"], weights, strict=False):
         part["weight"] = weight
     entry = {
@@ -184,7 +99,7 @@ def record_start(
             "activations": str(policy.dtype),
             "products": policy.describe_products(),
         },
-        "operations": describe_choice(config.model),
+        "operations": describe_kernels(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processes": jax.process_count(),
@@ -194,9 +109,7 @@ def record_start(
     with explain_write_errors(RunError, path):
         save_plugins(workdir, config.plugins)
         before = path.read_bytes() if path.exists() else b""
-        # An older version may have been killed while it appended a line.
-        complete = before if before.endswith(b"\n") or not before else before + b"\n"
-        write_file(path, complete + json.dumps(entry).encode() + b"\n")
+        write_file(path, before + json.dumps(entry).encode() + b"\n")
 
 
 def read_ledger(workdir: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The run directory: its lock, its config, and the steps of its checkpoints.
+"""The run directory: its lock, its metrics, and the steps of its checkpoints.
 
     config.json   vocab/   checkpoints/STEP/{params,ema,training}   ledger.jsonl
     metrics.jsonl   tensorboard/   evaluations/   plugins/   epochs.json   stop.json   lock
@@ -8,19 +8,16 @@ elsewhere. Loading it executes no code from it.
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, DecodingConfig, TrainingConfig
-from t2t.config.files import differences, load_config, save_config
-from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.rules import OPEN_ENDED_SCHEDULES
+from t2t.config.fields import Config
+from t2t.config.files import load_config
 from t2t.runtime.distributed import is_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, make_folder, remove_folder
+from t2t.storage.atomic_files import explain_write_errors, remove_folder
 from t2t.storage.bucket_lock import LockedError, lock_in_bucket
 from t2t.storage.paths import is_bucket
 
@@ -28,62 +25,6 @@ COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a check
 # What --checkpoint takes, as `checkpoint.restore_params` reads it: for messages, and as a pattern.
 CHECKPOINT_NAMES = "last, best, STEP, avg:COUNT, ema or ema:STEP"
 CHECKPOINT_PATTERN = r"last|best|\d+|avg:0*[1-9]\d*|ema(:\d+)?"
-
-# Prefixes of the fields that may change when a run continues: they affect neither the next update
-# nor the order of the data. Files may move, but the training text may not change, nor the
-# validation text once a checkpoint holds validation scores (`provenance.check_corpora`).
-_CHANGEABLE = (
-    "mesh.",
-    "checkpoints.",
-    "decoding.",
-    "data.directory",
-    "data.cache_directory",
-    "data.train_src",
-    "data.train_tgt",
-    "data.hf_files",
-    "data.hf_streaming",
-    "data.validation_",
-    "data.test_",
-    "training.log_every",
-    "training.validate_every",
-    "training.bleu_every",
-    "training.max_nonfinite_steps",
-)
-
-# Fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = (
-    "training.steps",
-    "training.schedule",  # and schedule_start
-    "training.learning_rate",
-    "training.warmup_steps",
-    "training.cooldown_steps",
-)
-
-# Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
-# since "best" would compare scores of different searches.
-_BLEU_FIELDS = tuple(
-    f"decoding.{field.name}"
-    for field in dataclasses.fields(DecodingConfig)
-    if field.name != "batch_size"
-)
-
-# Prefixes of the fields that the vocabulary depends on, besides the text, which
-# `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
-_VOCABULARY_FIELDS = (
-    "tokenizer.",
-    "data.source",
-    "data.src_language",
-    "data.tgt_language",
-    "data.directions",
-    "data.filters",
-    "data.tfds_name",
-    "data.hf_name",
-    "data.src_column",
-    "data.tgt_column",
-)
-
-
-_LANGUAGES = ("data.src_language", "data.tgt_language")
 
 
 class RunError(RuntimeError):
@@ -145,93 +86,6 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
                     ) from None
                 descriptor = file.fileno()
         yield descriptor
-
-
-def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
-    """Creates a run directory, or checks that an existing one can continue with this config.
-
-    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data.
-
-    Args:
-        workdir: run directory.
-        config: config to write to it.
-        measures: names of the validation scores that its checkpoints hold, such as loss and bleu
-            (`checkpoint.list_measures`).
-
-    Raises:
-        RunError: a field that may not change has changed, or the directory cannot be written.
-    """
-    path = workdir / "config.json"
-    last = max(list_steps(workdir), default=0)
-    if config.training.schedule_start > last:
-        raise RunError(
-            f"training.schedule_start={config.training.schedule_start} needs a run that has come "
-            f"to this step, but {workdir} holds checkpoint {last}; leave it at 0, and extend the "
-            "run with --extend when it is finished"
-        )
-    if last and not path.exists():
-        raise RunError(
-            f"{path} is missing, without which checkpoint {last} cannot be continued; restore it "
-            "from a copy of the run, or choose another --workdir"
-        )
-    if path.exists() and ((workdir / "vocab").exists() or last):
-        saved = load_config(path)
-        changed = differences(_fill(saved), _fill(config))
-        if _has_free_languages(saved, config, measures):
-            changed = [line for line in changed if not line.startswith(_LANGUAGES)]
-        if last:
-            changeable = _list_changeable(saved.training, config.training, last)
-            fixed = _BLEU_FIELDS if "bleu" in measures else ()
-            changed = [
-                line
-                for line in changed
-                if not line.startswith(changeable) or line.startswith(fixed)
-            ]
-        else:
-            changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
-        if changed:
-            is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
-            hint = "; a finished run goes on with a new schedule by --extend=STEPS"
-            raise RunError(
-                f"{workdir} was written with another config:\n  "
-                + "\n  ".join(changed)
-                + "\nchoose another --workdir, or continue this run with the old values"
-                + hint * is_schedule
-            )
-    if not is_first():
-        return
-    with explain_write_errors(RunError, workdir):
-        make_folder(workdir / "checkpoints")
-        save_config(config, path)
-
-
-def _fill(config: Config) -> Config:
-    return dataclasses.replace(config, data=fill_languages(config.data))
-
-
-def _has_free_languages(saved: Config, new: Config, measures: Collection[str]) -> bool:
-    """Returns whether languages may change: files of text are read alike whatever they are called.
-
-    Where checkpoints have BLEU scores, its tokeniser has to stay.
-    """
-    if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
-        return False
-    targets = {normalize_language(each.data.tgt_language) for each in (saved, new)}
-    return "bleu" not in measures or len(targets) == 1 or not targets & OWN_TOKENIZERS
-
-
-def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
-    """Returns prefixes of the fields that may change after checkpoint `last`.
-
-    The whole schedule may change if the new one starts at this checkpoint, and either the run is
-    finished or no update has been made since the saved schedule started there. Otherwise the number
-    of steps may change if the learning rates do not depend on it.
-    """
-    if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
-        return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
-    is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
-    return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
 
 
 def list_steps(workdir: Path) -> list[int]:

@@ -74,10 +74,7 @@ def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
         case "constant":
             return optax.linear_schedule(0.0, peak, warmup)
         case other:
-            variant: optax.Schedule = call_variant(
-                "training.schedule", other, config, d_model, is_valid=_is_schedule
-            )
-            return variant
+            return call_variant("training.schedule", other, config, d_model, is_valid=_is_schedule)
 
 
 def _is_schedule(value: Any) -> bool:

@@ -11,9 +11,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
 from t2t.config.fields import Config
-from t2t.model.build import describe_model, init_model
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.training.optimizer import Optimizer, start_average
+from t2t.ops.build_model import describe_model, init_model
+from t2t.training.averages import start_average
+from t2t.training.optimizer import Optimizer
 
 
 class TrainState(NamedTuple):

@@ -11,12 +11,10 @@ from flax import nnx
 from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import Config, ModelConfig
-from t2t.config.variants import CHOICES
+from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
-from t2t.model.build import merge
-from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import COMPILER_OPTIONS, choose_gradient_norm
+from t2t.model.interface import EncoderDecoder, Params, merge
+from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
     platform,
@@ -26,8 +24,9 @@ from t2t.runtime.mesh import (
     spec,
     zero_gradient,
 )
-from t2t.training.muon import MATRICES
-from t2t.training.optimizer import Optimizer, apply_updates, update_average
+from t2t.training.averages import update_average
+from t2t.training.muon import is_matrix
+from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -55,7 +54,6 @@ def make_train_step(
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
-    compute_gradient_norm = choose_gradient_norm(config.model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
 
@@ -76,11 +74,11 @@ def make_train_step(
             batch,
             key,
             config.training.accumulation_steps,
-            functools.partial(is_weight_of_products, config=config.model),
+            functools.partial(is_matrix, config=config.model),
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
-        loss, norm = loss_sum / tokens, compute_gradient_norm(gradient)
+        loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)
@@ -138,8 +136,7 @@ def accumulate(
     )
 
     def scatter(gradient: Params) -> Params:
-        scattered: Params = jax.tree.map(shard_over_data, gradient)
-        return scattered
+        return jax.tree.map(shard_over_data, gradient)
 
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
@@ -153,14 +150,6 @@ def accumulate(
     (sums, gradient), _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
     placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
     return sums, placed
-
-
-def is_weight_of_products(path: Sequence[Any], config: ModelConfig) -> bool:
-    """Returns whether the parameter at this path enters products alone, as the model uses it."""
-    names = [part.key for part in path]
-    is_registered = config.feed_forward not in CHOICES["model.feed_forward"]
-    unknown = config.kind != "transformer" or (is_registered and "feed_forward" in names)
-    return names[-1] in MATRICES and not unknown
 
 
 def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:

@@ -14,8 +14,8 @@ from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.build import describe_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
 
 DTYPE = "float32"  # compute dtype of losses, so that they can be compared between devices

@@ -16,8 +16,7 @@ from t2t.analysis.head_weights import (
 )
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import dot_product_attention
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 from tests import reference

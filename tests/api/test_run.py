@@ -25,7 +25,8 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest
-from t2t.model.build import init_model, merge
+from t2t.model.interface import merge
+from t2t.ops.build_model import init_model
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run

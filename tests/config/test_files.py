@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.config import type_checks
 from t2t.config.data_rules import FILTERS
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config, override, overrides, save_config
@@ -94,17 +93,6 @@ def test_wrong_type_in_json_is_rejected(
 def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"json: unknown fields model\.d_q, model\.width"):
         load_changed(tmp_path, lambda values: values["model"].update(width=1, d_q=2))
-
-
-def test_removed_fields_in_json_are_ignored_and_others_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_changed(tmp_path, lambda values: values["model"].update(attention_kernel=True))
-    assert loaded == Config()
-    monkeypatch.setattr(type_checks, "REMOVED_FIELDS", {"model.width"})
-    assert load_changed(tmp_path, lambda values: values["model"].update(width=1)) == Config()
-    with pytest.raises(ConfigError, match=r"unknown fields data\.width;"):
-        load_changed(tmp_path, lambda values: values["data"].update(width=1))
 
 
 def test_section_that_is_no_object_is_rejected(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from t2t.config.files import load_config, read_saved_config, save_config
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
-from t2t.model.build import describe_model
 from t2t.model.kv_cache import KeyValue
-from t2t.ops.choose import choose_policy
+from t2t.ops.build_model import describe_model
+from t2t.ops.select_kernels import choose_policy
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.schedule import make_schedule
 

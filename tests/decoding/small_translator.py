@@ -10,8 +10,8 @@ from t2t.config.fields import Config, DecodingConfig, ModelConfig
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translation import Translation
-from t2t.model.build import init_model, merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import init_model
 
 PAIRS = [
     ("Two dogs run along the beach.", "Zwei Hunde laufen am Strand entlang."),

@@ -18,8 +18,8 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import Hypotheses, beam_search
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.interop.ctranslate2_export import write_model
-from t2t.model.build import init_model, merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import init_model
 
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)

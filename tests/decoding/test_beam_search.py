@@ -21,7 +21,8 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.model.build import init_model, merge
+from t2t.model.interface import merge
+from t2t.ops.build_model import init_model
 from tests.decoding.reference_search import search_all, search_beam
 from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, gnmt, tokens_of
 

@@ -21,8 +21,8 @@ from t2t.data.directions import tag_sources
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translation import Translation
-from t2t.model.build import init_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import init_model
 from tests.tiny_run import PAIRS
 
 SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3

@@ -18,7 +18,7 @@ from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.long_sources import cut, join_translations
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import init_model
+from t2t.ops.build_model import init_model
 
 ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."
 CHINESE = "他来了！我们走吧。今天天气很好，我们去公园玩。「你好吗？」他说。真的；很好。"  # noqa: RUF001

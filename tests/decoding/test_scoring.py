@@ -11,9 +11,8 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Stream
 from t2t.decoding.scoring import PairScorer
 from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.model.build import init_model
-from t2t.model.ensemble import Members
 from t2t.model.interface import Params
+from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import PAIRS, make_config, make_reference
 

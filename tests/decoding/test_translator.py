@@ -16,8 +16,8 @@ from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import init_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
     PAIRS,

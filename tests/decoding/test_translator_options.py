@@ -12,9 +12,8 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.model.build import init_model
-from t2t.model.ensemble import Members
 from t2t.model.interface import Params
+from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
     SENTENCES,

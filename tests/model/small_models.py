@@ -12,9 +12,9 @@ from flax import nnx
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.model.build import describe_model
 from t2t.model.interface import EncoderDecoder, Params
-from t2t.ops.choose import choose_policy
+from t2t.ops.build_model import describe_model
+from t2t.ops.select_kernels import choose_policy
 
 Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
 

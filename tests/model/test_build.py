@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.build import init_model, make_model, merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import init_model, make_model
 from tests import reference, reference_rnn
 from tests.model.small_models import (
     COMBINED,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import ModelConfig
-from t2t.model.build import init_model, merge
-from t2t.model.ensemble import Members, mean_of_log_probs, mean_of_probabilities
+from t2t.model.ensemble import mean_of_log_probs, mean_of_probabilities
+from t2t.model.interface import merge
+from t2t.ops.build_model import Members, init_model
 
 VOCABULARY = 50
 TRANSFORMER = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)

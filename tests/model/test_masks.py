@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model import attention
+from t2t.model.attention import masked_softmax
 from t2t.model.kv_cache import KeyValue
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
-    masked_softmax,
     padding_mask,
     positions_in_segments,
     source_mask,

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.model.position import Position, Relative, encode_sinusoidal, make_position, rotate
-from t2t.ops import rotary
+from t2t.ops import fast_layers
 from tests import reference
 from tests.model.small_models import POLICY, SMALL
 
@@ -87,7 +87,7 @@ def test_rotation_makes_products_depend_on_the_distance_alone() -> None:
     assert multiply(3, 5) != pytest.approx(multiply(3, 6), abs=1e-2)
 
 
-@pytest.mark.parametrize("function", [rotate, rotary.rotate])
+@pytest.mark.parametrize("function", [rotate, fast_layers.rotate])
 def test_rotation_rounds_its_result_alone(function: Callable[[Array, Array], Array]) -> None:
     """So the place of a packed sentence in its row changes logits by no more than rounding."""
     x, positions = draw(1, 64, 2, 16).astype(jnp.bfloat16), 224 + jnp.arange(64)

@@ -11,7 +11,7 @@ import pytest
 
 from t2t.config.fields import Config, DecodingConfig
 from t2t.data.batch import Batch
-from t2t.model.build import merge
+from t2t.model.interface import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
 from t2t.planning.hlo_parser import parse_module

@@ -15,10 +15,9 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID, Batch
 from t2t.data.loader import make_batch
 from t2t.model import attention
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
-from t2t.ops import choose, cudnn_attention
+from t2t.ops import cudnn_attention, select_kernels
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.step import sum_smoothed_losses
@@ -134,9 +133,9 @@ def test_records_name_what_computes_attention_on_this_gpu(
     capability: str, supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_gpu(capability, monkeypatch)
-    for module in (choose, cudnn_attention):
+    for module in (select_kernels, cudnn_attention):
         monkeypatch.setattr(module, "platform", lambda: "gpu")
-    assert ("cudnn" in choose.describe_choice(SMALL)["attention"]) is supported
+    assert ("cudnn" in select_kernels.describe_kernels(SMALL)["attention"]) is supported
 
 
 def test_nothing_uses_the_results_of_queries_that_see_no_key(
@@ -158,8 +157,8 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
     batch = Batch(*map(jnp.asarray, make_batch(src, tgt)))
     found = []
     for function in (attention.dot_product_attention, fill):
-        own = dataclasses.replace(choose.FAST, attention=function)
-        monkeypatch.setattr(choose, "FAST", own)
+        own = dataclasses.replace(select_kernels.FAST, attention=function)
+        monkeypatch.setattr(select_kernels, "FAST", own)
         structure, params = draw_params(SMALL)
 
         def sum_losses(params: Params, structure: Structure = structure) -> Array:
@@ -189,7 +188,7 @@ def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> 
         mask = describe(BATCH, 1, QUERIES, keys, dtype="bool", sharding=rows)
 
         def total(query: Array, memory: KeyValue, mask: Array) -> Array:
-            return choose.fast_attention(query, memory, mask).astype(jnp.float32).sum()
+            return select_kernels.fast_attention(query, memory, mask).astype(jnp.float32).sum()
 
         text = jax.jit(jax.grad(total, (0, 1))).lower(query, memory, mask).compile().as_text()
     assert text is not None

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t.config.fields import MeshConfig, ModelConfig
-from t2t.ops.choose import choose_policy
-from t2t.ops.matmul import multiply
+from t2t.ops.fast_matmul import multiply
+from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import make_mesh, spec
 
 SHAPES = {

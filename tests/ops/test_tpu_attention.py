@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.ops import tpu_attention
 from t2t.ops.tpu_attention import LANES, supports_operands
 from t2t.planning.topology import open_topology

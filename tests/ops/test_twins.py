@@ -15,28 +15,23 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
-from t2t.model import attention, dropout, matmul, norm, position
+from t2t.model import attention, layers, loss, matmul, position
 from t2t.model.compute_policy import Operations
-from t2t.model.feed_forward import FeedForward
 from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.layers import FeedForward
 from t2t.ops import (
     cached_attention,
     chunked_loss,
     chunked_r_drop,
     cudnn_attention,
+    fast_layers,
+    fast_matmul,
     gpu_loss,
-    gradient_order,
     recomputed_attention,
-    relu,
-    rotary,
     tpu_attention,
 )
-from t2t.ops import dropout as fast_dropout
-from t2t.ops import matmul as fast_matmul
-from t2t.ops import norm as fast_norm
-from t2t.ops.choose import FAST, TEXTBOOK
+from t2t.ops.select_kernels import FAST, TEXTBOOK
 from t2t.runtime.mesh import make_mesh, spec
-from t2t.training import loss
 from tests.model.small_models import POLICY, SMALL
 
 BATCH, QUERIES, KEYS, HEADS, D_K, D_V = 8, 6, 5, 4, 3, 2
@@ -166,26 +161,26 @@ CASES = {
         ((6, 12), BFLOAT16),
     ),
     "layer norm": Case(
-        functools.partial(norm.standardize, centred=True),
-        functools.partial(fast_norm.standardize, centred=True),
+        functools.partial(layers.standardize, centred=True),
+        functools.partial(fast_layers.standardize, centred=True),
         ROWS,
     ),
     "RMS norm": Case(
-        functools.partial(norm.standardize, centred=False),
-        functools.partial(fast_norm.standardize, centred=False),
+        functools.partial(layers.standardize, centred=False),
+        functools.partial(fast_layers.standardize, centred=False),
         ROWS,
     ),
-    "relu": Case(jax.nn.relu, relu.relu, ROWS),
+    "relu": Case(jax.nn.relu, fast_layers.relu, ROWS),
     "rotary embeddings": Case(
         position.rotate,
-        rotary.rotate,
+        fast_layers.rotate,
         {(BATCH, QUERIES, HEADS, 2 * D_K): ("batch", None, "heads", None)},
         (jnp.arange(QUERIES),),
     ),
-    "dropout": Case(dropout.dropout, fast_dropout.dropout, ROWS, (0.3, KEY)),
+    "dropout": Case(layers.dropout, fast_layers.dropout, ROWS, (0.3, KEY)),
     "order of gradients": Case(
         feed(TEXTBOOK.order_gradients),
-        feed(gradient_order.weights_first),
+        feed(fast_layers.weights_first),
         {(16,): (None,), (BATCH, QUERIES, 16): ("batch", None, None)},
     ),
     "smoothed loss": Case(
@@ -362,5 +357,5 @@ def test_weights_are_not_kept_for_the_backward_pass() -> None:
 
 
 def test_nothing_of_dropouts_mask_is_kept_for_the_backward_pass() -> None:
-    _, pull_back = jax.vjp(lambda x: fast_dropout.dropout(x, 0.5, KEY), jnp.ones((64, 64)))
+    _, pull_back = jax.vjp(lambda x: fast_layers.dropout(x, 0.5, KEY), jnp.ones((64, 64)))
     assert sum(leaf.size for leaf in jax.tree.leaves(pull_back)) <= 4

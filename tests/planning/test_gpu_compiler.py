@@ -16,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.config.fields import Config, DecodingConfig, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.model.build import describe_model
 from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
 from t2t.planning.compile_step import compile_step, describe_batch
 from t2t.planning.hlo_traffic import Rules, measure_cost
 from t2t.planning.topology import open_topology

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch, HostBatch
 from t2t.data.batch_sharding import find_row_shards, put_batch
-from t2t.model.build import describe_model, init_model, merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
+from t2t.model.loss import smoothed_cross_entropy
+from t2t.ops.build_model import describe_model, init_model
 from t2t.runtime.mesh import (
     RULES,
     check_divisibility,
@@ -24,7 +25,6 @@ from t2t.runtime.mesh import (
     shard_over_data,
     spec,
 )
-from t2t.training.loss import smoothed_cross_entropy
 from t2t.training.step import sum_smoothed_losses
 from tests.model.small_models import SMALL, VARIANTS, combine_variants, name_fields
 

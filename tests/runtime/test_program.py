@@ -15,7 +15,7 @@ import pytest
 
 from t2t.config.fields import Config
 from t2t.config.files import save_config
-from t2t.runtime import program
+from t2t.runtime import error_messages
 from t2t.runtime.program import INTERRUPTED, LOST
 from tests import programs
 
@@ -420,11 +420,11 @@ def test_memory_that_is_used_up_is_no_fault_of_the_program() -> None:
     for allocate, message in wanted.items():
         with pytest.raises((MemoryError, RuntimeError)) as caught:
             allocate()
-        assert re.match(message, program._explain(caught.value) or "")
+        assert re.match(message, error_messages.explain(caught.value) or "")
     of_cuda = jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory\nat 1")
-    assert "\n" not in (program._explain(of_cuda) or "\n")
-    assert program._explain(jax.errors.JaxRuntimeError("INTERNAL: a fault")) is None
-    assert program._explain(RuntimeError("out of memory")) is None  # not of JAX
+    assert "\n" not in (error_messages.explain(of_cuda) or "\n")
+    assert error_messages.explain(jax.errors.JaxRuntimeError("INTERNAL: a fault")) is None
+    assert error_messages.explain(RuntimeError("out of memory")) is None  # not of JAX
 
 
 def allocate_on_a_device() -> None:
@@ -480,10 +480,10 @@ def test_only_messages_of_t2t_and_warnings_are_shown(folder: Path) -> None:
 
 def test_what_a_new_start_may_mend_has_a_status_of_its_own() -> None:
     aiohttp = pytest.importorskip("aiohttp")
-    assert program._is_unanswered(TimeoutError())
-    assert program._is_unanswered(aiohttp.ServerDisconnectedError())
-    assert not program._is_unanswered(ValueError("training.steps=0 must be positive"))
-    assert not program._is_unanswered(FileNotFoundError(2, "No such file"))
+    assert error_messages.is_unanswered(TimeoutError())
+    assert error_messages.is_unanswered(aiohttp.ServerDisconnectedError())
+    assert not error_messages.is_unanswered(ValueError("training.steps=0 must be positive"))
+    assert not error_messages.is_unanswered(FileNotFoundError(2, "No such file"))
     error = RuntimeError("the checkpoint cannot be written")
     error.__cause__ = aiohttp.ServerTimeoutError()
-    assert program._is_unanswered(error)
+    assert error_messages.is_unanswered(error)

@@ -15,16 +15,9 @@ import pytest
 from t2t.config.fields import Config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.training import provenance
-from t2t.training.provenance import (
-    check_corpora,
-    check_generator,
-    check_vocabulary,
-    find_revision,
-    read_ledger,
-    record_start,
-    summarize_ledger,
-)
+from t2t.training import provenance, resume
+from t2t.training.provenance import find_revision, read_ledger, record_start, summarize_ledger
+from t2t.training.resume import check_corpora, check_generator, check_vocabulary
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
@@ -67,15 +60,13 @@ def test_start_is_recorded_with_what_made_it(
     assert "not to be seen" not in (tmp_path / "ledger.jsonl").read_text()
 
 
-def test_resume_adds_a_line_even_behind_one_that_was_cut(
+def test_damaged_line_is_left_out(
     tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    record(tmp_path, vocabulary)
-    with (tmp_path / "ledger.jsonl").open("ab") as file:
-        file.write(b'{"date": "\xff')  # killed here
+    (tmp_path / "ledger.jsonl").write_bytes(b'{"date": "\xff\n')
     record(tmp_path, vocabulary, step=40)
-    assert [entry["step"] for entry in read_ledger(tmp_path)] == [0, 40]
-    assert "ledger.jsonl, line 2: left out, since it is damaged" in caplog.text
+    assert [entry["step"] for entry in read_ledger(tmp_path)] == [40]
+    assert "ledger.jsonl, line 1: left out, since it is damaged" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -88,7 +79,7 @@ def test_run_is_not_continued_with_another_random_generator(
     record(tmp_path, vocabulary)
     monkeypatch.setenv(name, value)
     check_generator(tmp_path)  # without checkpoints any will do
-    monkeypatch.setattr(provenance, "list_steps", lambda run: [40])
+    monkeypatch.setattr(resume, "list_steps", lambda run: [40])
     with pytest.raises(RunError, match=f"{name}={value}: .*set it to that"):
         check_generator(tmp_path)
     record(tmp_path, vocabulary)

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model import loss
+from t2t.model.interface import Params, merge
 from t2t.ops import chunked_loss, chunked_r_drop
-from t2t.training import loss
 from t2t.training.step import sum_r_drop_losses, sum_smoothed_losses
 from tests import reference
 from tests.training.test_step import change, make_batch, make_trainer, on_device

@@ -14,7 +14,8 @@ import pytest
 from t2t.config.fields import Config
 from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
-from t2t.training.run_directory import RunError, list_steps, lock_run, open_run
+from t2t.training.resume import open_run
+from t2t.training.run_directory import RunError, list_steps, lock_run
 from tests.full_disk import full_disk
 from tests.training.toy_run import (
     CONFIG,

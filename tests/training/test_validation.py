@@ -19,7 +19,7 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.loader import make_batch
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.model.build import describe_model
+from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state

@@ -5,18 +5,19 @@ parameters are a nested dict. `init_model` returns this pair, and `describe_mode
 shapes instead of arrays.
 """
 
-from typing import TypeVar
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
 
-from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.fields import ModelConfig
+from t2t.model.ensemble import Ensemble
 from t2t.model.interface import EncoderDecoder, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
-from t2t.ops.choose import choose_policy
-
-Model = TypeVar("Model", bound=nnx.Module)
+from t2t.ops.select_kernels import choose_policy
 
 
 def make_model(
@@ -64,21 +65,40 @@ def describe_model(
     return structure, nnx.to_pure_dict(state)
 
 
-def merge(structure: nnx.GraphDef[Model], params: Params) -> Model:
-    """Returns the model with these parameters; called inside pure functions such as a step."""
-    return nnx.merge(structure, nnx.State(params))
+class Members(NamedTuple):
+    """The models of an ensemble, or one model, and how their predictions are combined."""
 
+    configs: tuple[ModelConfig, ...]
+    weights: tuple[float, ...] = (1.0,)  # one for each model; their sum is 1
+    mean: str = "probabilities"  # mean of probabilities | log_probs (normalised again)
 
-def check_params(expected: Params, params: Params) -> None:
-    """Raises `ConfigError` if the parameters do not have the names and shapes of `expected`."""
-    wanted, found = (
-        {jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape for path, leaf in x}
-        for x in map(jax.tree_util.tree_leaves_with_path, (expected, params))
-    )
-    for name in wanted | found:
-        if wanted.get(name) != found.get(name):
-            raise ConfigError(
-                f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
-                f"shape {found.get(name)} instead of {wanted.get(name)}; use the config.json and "
-                "the vocab/ that were written with it"
-            )
+    @property
+    def position_limit(self) -> int | None:
+        """The longest sentence that all models accept, EOS included; None: no limit."""
+        return min((c.position_limit for c in self.configs if c.position_limit), default=None)
+
+    def with_dtype(self, dtype: str) -> "Members":
+        """The same models, computing in `dtype`."""
+        configs = tuple(dataclasses.replace(config, dtype=dtype) for config in self.configs)
+        return self._replace(configs=configs)
+
+    def describe(self, src_vocab_size: int, tgt_vocab_size: int) -> tuple[Any, Params]:
+        """Returns structure and parameters as `describe_model` does.
+
+        The parameters of an ensemble are {"models": {0: those of the first model, 1: ...}}.
+        """
+        sizes = src_vocab_size, tgt_vocab_size
+        if len(self.configs) == 1:
+            return describe_model(self.configs[0], *sizes)
+
+        def make() -> Ensemble:
+            key = jax.random.key(0)
+            models = [make_model(config, *sizes, key) for config in self.configs]
+            return Ensemble(models, self.weights, self.mean)
+
+        structure, state = nnx.split(nnx.eval_shape(make))
+        return structure, nnx.to_pure_dict(state)
+
+    def join(self, params: Sequence[Params]) -> Params:
+        """The parameters of all models in one tree, as `describe` has them."""
+        return params[0] if len(params) == 1 else {"models": dict(enumerate(params))}

@@ -3,7 +3,7 @@
 `choose_policy` is called when a model is built. It depends on `model.kernels`, `model.dtype`,
 `model.attention` and the platform of the mesh:
 
-    model.kernels=textbook  the formulas of t2t/model and t2t/training/loss.py
+    model.kernels=textbook  the formulas of t2t/model
     model.kernels=auto      their faster versions in t2t/ops ("twins")
 
     model.dtype=auto        bfloat16, but float32 on CPUs
@@ -17,50 +17,35 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
-from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
-from t2t.model import attention, dropout, matmul, norm, position
-from t2t.model.compute_policy import Operations, Policy
-from t2t.model.interface import Params
+from t2t.model import attention, layers, loss, matmul, position
+from t2t.model.compute_policy import Operations, Policy, keep_order
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
     chunked_loss,
     chunked_r_drop,
     cudnn_attention,
+    fast_layers,
+    fast_matmul,
     gpu_loss,
-    gradient_norm,
-    gradient_order,
     recomputed_attention,
-    relu,
-    rotary,
     tpu_attention,
 )
-from t2t.ops import dropout as fast_dropout
-from t2t.ops import matmul as fast_matmul
-from t2t.ops import norm as fast_norm
 from t2t.runtime.mesh import platform
-from t2t.training import loss
-
-
-def keep_xla_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
-    """Returns (module, x); XLA decides in which order their gradients are computed."""
-    return module, x
-
 
 TEXTBOOK = Operations(
     attention=attention.dot_product_attention,
     multiply=matmul.multiply,
     project=matmul.project,
-    standardize=norm.standardize,
+    standardize=layers.standardize,
     relu=jax.nn.relu,
     rotate=position.rotate,
-    dropout=dropout.dropout,
-    order_gradients=keep_xla_order,
+    dropout=layers.dropout,
+    order_gradients=keep_order,
     smoothed_cross_entropy=loss.smoothed_cross_entropy,
     r_drop_cross_entropy=loss.r_drop_cross_entropy,
     sentence_losses=loss.sentence_losses,
@@ -78,26 +63,27 @@ def fast_attention(
     scaled: bool = True,
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, by the twin that supports the operands."""
-    others = mask, bias, dropout_rate, key
-    if isinstance(key_value, KVCache):
-        return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
     rate = 0.0 if key is None else dropout_rate
-    if tpu_attention.supports(query, key_value, bias, rate):
-        return tpu_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
-    if cudnn_attention.supports(query, key_value, bias, rate):
-        return cudnn_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
-    return recomputed_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    if isinstance(key_value, KVCache):
+        attend = cached_attention.dot_product_attention
+    elif tpu_attention.supports(query, key_value, bias, rate):
+        attend = tpu_attention.dot_product_attention
+    elif cudnn_attention.supports(query, key_value, bias, rate):
+        attend = cudnn_attention.dot_product_attention
+    else:
+        attend = recomputed_attention.dot_product_attention
+    return attend(query, key_value, mask, bias, dropout_rate, key, scaled=scaled)
 
 
 FAST = Operations(
     attention=fast_attention,
     multiply=fast_matmul.multiply,
     project=fast_matmul.project,
-    standardize=fast_norm.standardize,
-    relu=relu.relu,
-    rotate=rotary.rotate,
-    dropout=fast_dropout.dropout,
-    order_gradients=gradient_order.weights_first,
+    standardize=fast_layers.standardize,
+    relu=fast_layers.relu,
+    rotate=fast_layers.rotate,
+    dropout=fast_layers.dropout,
+    order_gradients=fast_layers.weights_first,
     smoothed_cross_entropy=chunked_loss.smoothed_cross_entropy,
     r_drop_cross_entropy=chunked_r_drop.r_drop_cross_entropy,
     sentence_losses=chunked_loss.sentence_losses,
@@ -106,7 +92,7 @@ FAST = Operations(
 
 FAST_ON_GPU = dataclasses.replace(
     FAST,
-    dropout=dropout.dropout,  # on GPUs XLA stores no masks, even with the formula
+    dropout=layers.dropout,  # on GPUs XLA stores no masks, even with the formula
     smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy,
     r_drop_cross_entropy=loss.r_drop_cross_entropy,  # the twin was not measured on GPUs
 )
@@ -133,9 +119,10 @@ def choose_policy(config: ModelConfig) -> Policy:
         variant = find_variant("model.attention", config.attention)
         checked = _check_attention(config.attention, variant)
         operations = dataclasses.replace(operations, attention=checked)
-    dtype = choose_dtype(config)
-    product_dtype = jnp.dtype("bfloat16") if config.dtype == "mixed" else dtype
-    return Policy(dtype, product_dtype, operations)
+    automatic = "float32" if platform() == "cpu" else "bfloat16"
+    dtype = {"auto": automatic, "mixed": "float32"}.get(config.dtype, config.dtype)
+    product_dtype = "bfloat16" if config.dtype == "mixed" else dtype
+    return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), operations)
 
 
 @functools.cache
@@ -158,51 +145,24 @@ def _check_attention(name: str, variant: Attention) -> Attention:
     return check_attention
 
 
-def choose_gradient_norm(config: ModelConfig) -> Callable[[Params], Float[Array, ""]]:
-    """Returns the function that computes the L2 norm of a gradient."""
-    fast = config.kernels == "auto" and platform() == "gpu"
-    return gradient_norm.norm if fast else optax.tree.norm
+def describe_kernels(config: ModelConfig) -> dict[str, str]:
+    """Returns operation -> module that implements it, for logs and the ledger.
 
-
-def choose_dtype(config: ModelConfig) -> jnp.dtype:
-    """Returns the dtype of activations; `auto` is float32 on CPUs, bfloat16 elsewhere."""
-    match config.dtype:
-        case "auto":
-            return jnp.dtype("float32" if platform() == "cpu" else "bfloat16")
-        case "mixed":
-            return jnp.dtype("float32")
-        case name:
-            return jnp.dtype(name)
-
-
-def _name_module(function: Callable[..., object]) -> str:
-    """Names the module that has a function; JAX's are private, and move."""
-    module = function.__module__
-    return "jax" if module.startswith("jax.") else module.removeprefix("t2t.")
-
-
-def describe_choice(config: ModelConfig) -> dict[str, str]:
-    """Returns operation -> module that implements it, in words for logs and records."""
+    Attention has several: the first that supports its operands computes it.
+    """
     operations = choose_policy(config).operations
     names = [field.name for field in dataclasses.fields(Operations)]
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
-    else:
-        unused = {
-            "rotate": config.position != "rotary",
-            "relu": config.feed_forward != "relu",
-            "standardize": config.norm == "none",
-        }
-        names = [name for name in names if not unused.get(name)]
-    modules = {name: _name_module(getattr(operations, name)) for name in names}
-    if config.kernels == "textbook":
-        return modules
-    if operations.attention is fast_attention and "attention" in names:
-        training = "ops.recomputed_attention"
-        kernel = "ops.tpu_attention" if platform() == "tpu" else "ops.cudnn_attention"
-        if platform() == "tpu" or cudnn_attention.supports_device():
-            training = (
-                f"{kernel} (bfloat16, no bias, no dropout, supported shapes), else {training}"
-            )
-        modules["attention"] = f"{training}; ops.cached_attention in decoding"
+    modules = {}
+    for name in names:
+        module = getattr(operations, name).__module__.removeprefix("t2t.")
+        modules[name] = "jax" if module.startswith("jax.") else module  # JAX's are private
+    if modules.get("attention") == "ops.select_kernels":
+        kernels = ["ops.cached_attention", "ops.recomputed_attention"]
+        if platform() == "tpu":
+            kernels.insert(1, "ops.tpu_attention")
+        elif cudnn_attention.supports_device():
+            kernels.insert(1, "ops.cudnn_attention")
+        modules["attention"] = ", ".join(kernels)
     return modules

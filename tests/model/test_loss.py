@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t.model import loss
 from t2t.ops import chunked_loss
-from t2t.training import loss
 from tests import reference
 
 ROWS, LENGTH, D_MODEL, TYPES = 2, 7, 4, 9

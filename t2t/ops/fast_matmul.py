@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement
-from t2t.model.precision import einsum
+from t2t.model.matmul import einsum
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
 

@@ -1,5 +1,8 @@
 import dataclasses
 import functools
+import sys
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import jax
@@ -9,15 +12,19 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
+import t2t
 from t2t.config.fields import ModelConfig
-from t2t.model.dropout import dropout
-from t2t.model.feed_forward import FeedForward
-from t2t.model.norm import Identity, LayerNorm
+from t2t.model.blocks import (
+    AttentionContext,
+    EncoderLayer,
+    FeedForwardBlock,
+    Residual,
+    make_final_norm,
+)
+from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
 from t2t.model.position import NoPosition
-from t2t.model.residual import Residual, make_final_norm
 from t2t.model.transformer import Transformer
-from t2t.model.transformer_layers import AttentionContext, EncoderLayer, FeedForwardBlock
-from t2t.ops.choose import TEXTBOOK
+from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
 
 
@@ -145,3 +152,23 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
     encoder_layer, decoder_layer = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]
     assert rates == [0.1, *2 * encoder_layer, 0.1, *2 * decoder_layer]
     assert len(set(keys)) == len(keys) == len(rates)
+
+
+def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
+    policy = dataclasses.replace(POLICY, operations=TEXTBOOK)
+    x, mask = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool)
+    layer = EncoderLayer(SMALL, policy, jax.random.key(0))
+    context = AttentionContext(mask, NoPosition(), jnp.arange(3), None)
+    library, files = str(Path(t2t.__file__).parent), set()
+
+    def note(frame: FrameType, *_: Any) -> None:
+        if frame.f_code.co_filename.startswith(library):
+            files.add(frame.f_code.co_filename)
+
+    keys = [*jax.random.split(jax.random.key(1), EncoderLayer.NUM_DROPOUT_KEYS)]
+    sys.setprofile(note)
+    try:
+        jax.eval_shape(lambda x: layer(x, context, keys), x)
+    finally:
+        sys.setprofile(None)
+    assert 5 <= len(files) <= 7, files

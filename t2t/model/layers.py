@@ -1,0 +1,261 @@
+"""Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from t2t.config.fields import ModelConfig
+from t2t.config.variants import CHOICES, GATED, call_variant, check_call
+from t2t.model.compute_policy import Policy
+from t2t.model.matmul import add_bias, einsum
+from t2t.runtime.mesh import spec
+
+
+class FeedForward(nnx.Module):
+    """Equation 2: relu(x W1 + b1) W2 + b2, and variants with another activation.
+
+    The gated kinds swiglu and geglu (Shazeer 2020) project x to two vectors of width d_ff, called
+    `halves` here. The activation is applied to the first, and the result is multiplied by the
+    second. Unlike Shazeer's they have biases. GELU is its approximation by tanh.
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+        """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
+        d_model, d_ff = config.d_model, config.d_ff
+        inner_key, outer_key = jax.random.split(key)
+        self.policy = policy
+        self.activation = config.feed_forward
+        self.inner_dropout = config.feed_forward_dropout
+        halves = 2 if self.activation in GATED else 1
+        inner = (halves, d_model, d_ff)
+        self.inner = init_glorot(inner_key, inner, d_model, d_ff, None, "d_model", "d_ff")
+        self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
+        self.outer = init_glorot(outer_key, (d_ff, d_model), d_ff, d_model, "d_ff", "d_model")
+        self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+
+    def __call__(
+        self, x: Float[Array, "B T D"], key: jax.Array | None = None
+    ) -> Float[Array, "B T D"]:
+        """Applies the network to each position."""
+        halves = [
+            add_bias(self.policy.multiply("BTD,DF->BTF", x, self.inner[i]), self.inner_bias[i])
+            for i in range(self.inner.shape[0])
+        ]
+        inner = self._activate(halves)
+        inner = self.policy.operations.dropout(inner, self.inner_dropout, key)
+        outer = self.policy.multiply(
+            "BTF,FD->BTD", inner, self.outer[...], out_sharding=spec("batch", None, None)
+        )
+        return add_bias(outer, self.outer_bias[...])
+
+    def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
+        match self.activation:
+            case "relu":
+                return self.policy.operations.relu(halves[0])
+            case "gelu":
+                return jax.nn.gelu(halves[0])
+            case "swiglu":
+                return jax.nn.silu(halves[0]) * halves[1]
+            case "geglu":
+                return jax.nn.gelu(halves[0]) * halves[1]
+            case other:
+                raise ValueError(f"model.feed_forward={other!r} is unknown")
+
+
+def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
+    """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
+    match config.feed_forward:
+        case "none":
+            return None
+        case own if own in CHOICES["model.feed_forward"]:
+            return FeedForward(config, policy, key)
+        case other:
+            variant: nnx.Module = call_variant(
+                "model.feed_forward", other, config, policy, key,
+                is_valid=lambda module: isinstance(module, nnx.Module) and callable(module),
+            )  # fmt: skip
+            check_call("model.feed_forward", other, variant, None, None)
+            return variant
+
+
+class Embedding(nnx.Module):
+    """A table with one vector for each token of a vocabulary; also computes logits from it."""
+
+    def __init__(self, vocab_size: int, d_model: int, key: jax.Array):
+        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+        sharding = spec("vocabulary", "d_model")
+        self.table = nnx.Param(
+            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=sharding)
+        )
+
+    def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
+        """Returns sqrt(d_model) * table[ids]."""
+        rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
+        return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
+
+    def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Computes the logits x table^T in float32, from operands in the dtype of `x`."""
+        return einsum(
+            "BTD,VD->BTV",
+            x,
+            self.table.astype(x.dtype),
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, "vocabulary"),
+        )
+
+
+class Identity(nnx.Module):
+    """Takes the place of a norm where there is none."""
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Returns x unchanged."""
+        return x
+
+
+class LayerNorm(nnx.Module):
+    """(x - mean) / sqrt(variance + 1e-6) * scale + bias (Ba et al. 2016).
+
+    `standardize` computes the quotient in float32 and rounds it to the dtype of x; scale and bias
+    are applied in float32.
+    """
+
+    def __init__(self, d_model: int, policy: Policy):
+        """Initialises the scale with ones and the bias with zeros."""
+        self.policy = policy
+        self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
+        self.bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Normalises x over its last dimension."""
+        normalized = self.policy.operations.standardize(x, centred=True)
+        return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
+
+
+class RMSNorm(nnx.Module):
+    """x / sqrt(mean(x^2) + 1e-6) * scale (Zhang and Sennrich 2019), rounded as in `LayerNorm`."""
+
+    def __init__(self, d_model: int, policy: Policy):
+        """Initialises the scale with ones."""
+        self.policy = policy
+        self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Normalises x over its last dimension."""
+        normalized = self.policy.operations.standardize(x, centred=False)
+        return (normalized * self.scale[...]).astype(x.dtype)
+
+
+def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
+    """Computes (x - mean) / sqrt(variance + 1e-6) over the last dimension.
+
+    With `centred=False` it computes x / sqrt(mean(x^2) + 1e-6). It computes in float32, and rounds
+    the result to the dtype of x.
+    """
+    x32 = x.astype(jnp.float32)
+    if centred:
+        x32 -= x32.mean(axis=-1, keepdims=True)
+    mean_square = jnp.square(x32).mean(axis=-1, keepdims=True)
+    return (x32 * jax.lax.rsqrt(mean_square + 1e-6)).astype(x.dtype)
+
+
+Norm = LayerNorm | RMSNorm | Identity
+
+
+def make_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm that `model.norm` names."""
+    match config.norm:
+        case "layer":
+            return LayerNorm(config.d_model, policy)
+        case "rms":
+            return RMSNorm(config.d_model, policy)
+        case "none":
+            return Identity()
+        case other:
+            raise ValueError(f"model.norm={other!r} is unknown")
+
+
+def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
+    """Sets each element to 0 with probability `rate`, else to x / (1 - rate).
+
+    Without a key (evaluation) it returns x unchanged.
+    """
+    if key is None or rate == 0:
+        return x
+    keep = draw_keep_mask(x, rate, jax.random.key_data(key))
+    # In bfloat16 the divisor would be rounded: each layer would scale its input by up to 0.2%.
+    return jnp.where(keep, x.astype(jnp.float32) / (1 - rate), 0).astype(x.dtype)
+
+
+def draw_keep_mask(
+    x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]
+) -> Bool[Array, "..."]:
+    """Draws a mask with the shape and sharding of `x`, True with probability 1 - rate."""
+    limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
+    return hash_indices(x, key_data) < limit
+
+
+def split(key: jax.Array | None, number: int) -> list[jax.Array | None]:
+    """Splits a key into `number` keys; for key=None each of them is None.
+
+    A model splits its key once, for all of its layers: on a GPU each call takes three kernels.
+    """
+    if key is None:
+        return [None] * number
+    keys = jax.random.split(key, number)
+    return [keys[i] for i in range(number)]
+
+
+def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
+    """Returns 32 random bits for each element of `x`, of which only shape and sharding are used.
+
+    The bits are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the
+    index in the flattened array. The factor 2 k1 + 1 depends on the key. With a constant factor,
+    two keys could give the same sequence of bits, shifted by a constant number of elements.
+    """
+    # `spec()` is None without a mesh.
+    sharding = None if spec() is None else jax.typeof(x).sharding.spec
+    flat_index = jnp.zeros((), jnp.uint32)
+    for axis in range(x.ndim):
+        stride = math.prod(x.shape[axis + 1 :]) % 2**32
+        index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=sharding)
+        flat_index = flat_index + index * jnp.uint32(stride)
+    h: jax.Array = flat_index * (2 * key_data[1] + 1) ^ key_data[0]
+    # mix: the finaliser of MurmurHash3 (Appleby) with the constants "lowbias32" of Wellons (2018).
+    # It is a bijection of 32-bit integers, and flipping an input bit flips each output bit with
+    # probability about 1/2.
+    h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
+    h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
+    h ^= h >> 16
+    return h
+
+
+def glorot_limit(fan_in: int, fan_out: int) -> float:
+    """Returns sqrt(6 / (fan_in + fan_out)), the limit of uniform weights (Glorot, Bengio 2010)."""
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+def init_uniform(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    limit: float | Float[np.ndarray, "P"],
+    *names: str | None,
+) -> nnx.Param[jax.Array]:
+    """Creates a parameter drawn uniformly from [-limit, limit).
+
+    An array `limit` gives each index of the last dimension its own limit. `names` are the logical
+    names of the dimensions (`t2t.runtime.mesh.RULES`).
+    """
+    return nnx.Param(
+        jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
+    )
+
+
+def init_glorot(
+    key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
+) -> nnx.Param[jax.Array]:
+    """As `init_uniform`, with the limit `glorot_limit(fan_in, fan_out)`."""
+    return init_uniform(key, shape, glorot_limit(fan_in, fan_out), *names)

@@ -1,0 +1,284 @@
+"""Resuming a run: what may change when training continues, and extending a finished run."""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
+from t2t.config.files import differences, load_config, save_config
+from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
+from t2t.config.rules import OPEN_ENDED_SCHEDULES, validate
+from t2t.config.variants import CHOICES
+from t2t.data.corpus import Corpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.runtime.distributed import is_first
+from t2t.runtime.jax_settings import read_generator
+from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.training.provenance import describe_corpora, read_ledger
+from t2t.training.run_directory import RunError, list_steps
+
+_log = logging.getLogger(__name__)
+
+# Prefixes of the fields that may change when a run continues: they affect neither the next update
+# nor the order of the data. Files may move, but the training text may not change, nor the
+# validation text once a checkpoint holds validation scores (`check_corpora`).
+_CHANGEABLE = (
+    "mesh.",
+    "checkpoints.",
+    "decoding.",
+    "data.directory",
+    "data.cache_directory",
+    "data.train_src",
+    "data.train_tgt",
+    "data.hf_files",
+    "data.hf_streaming",
+    "data.validation_",
+    "data.test_",
+    "training.log_every",
+    "training.validate_every",
+    "training.bleu_every",
+    "training.max_nonfinite_steps",
+)
+
+# Fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = (
+    "training.steps",
+    "training.schedule",  # and schedule_start
+    "training.learning_rate",
+    "training.warmup_steps",
+    "training.cooldown_steps",
+)
+
+# Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
+# since "best" would compare scores of different searches.
+_BLEU_FIELDS = tuple(
+    f"decoding.{field.name}"
+    for field in dataclasses.fields(DecodingConfig)
+    if field.name != "batch_size"
+)
+
+# Prefixes of the fields that the vocabulary depends on, besides the text, which
+# `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
+_VOCABULARY_FIELDS = (
+    "tokenizer.",
+    "data.source",
+    "data.src_language",
+    "data.tgt_language",
+    "data.directions",
+    "data.filters",
+    "data.tfds_name",
+    "data.hf_name",
+    "data.src_column",
+    "data.tgt_column",
+)
+
+_LANGUAGES = ("data.src_language", "data.tgt_language")
+
+_REMEDIES = {  # what to do if the text of a split has changed
+    "train": (
+        "a run with checkpoints can only continue with the training text that it began with; "
+        "restore that text, or choose another --workdir"
+    ),
+    "validation": (
+        "its checkpoints have validation scores, which cannot be compared with scores on another "
+        "text; restore that text, choose another --workdir, or score the new text with "
+        "`python -m t2t.evaluate --workdir=RUN --src=FILE --ref=FILE`"
+    ),
+}
+
+
+def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
+    """Creates a run directory, or checks that an existing one can continue with this config.
+
+    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
+    be unchanged, so that a run can be started again after an error in its data.
+
+    Args:
+        workdir: run directory.
+        config: config to write to it.
+        measures: names of the validation scores that its checkpoints hold, such as loss and bleu
+            (`checkpoint.list_measures`).
+
+    Raises:
+        RunError: a field that may not change has changed, or the directory cannot be written.
+    """
+    path = workdir / "config.json"
+    last = max(list_steps(workdir), default=0)
+    if config.training.schedule_start > last:
+        raise RunError(
+            f"training.schedule_start={config.training.schedule_start} needs a run that has come "
+            f"to this step, but {workdir} holds checkpoint {last}; leave it at 0, and extend the "
+            "run with --extend when it is finished"
+        )
+    if last and not path.exists():
+        raise RunError(
+            f"{path} is missing, without which checkpoint {last} cannot be continued; restore it "
+            "from a copy of the run, or choose another --workdir"
+        )
+    if path.exists() and ((workdir / "vocab").exists() or last):
+        saved = load_config(path)
+        changed = differences(_fill(saved), _fill(config))
+        if _has_free_languages(saved, config, measures):
+            changed = [line for line in changed if not line.startswith(_LANGUAGES)]
+        if last:
+            changeable = _list_changeable(saved.training, config.training, last)
+            fixed = _BLEU_FIELDS if "bleu" in measures else ()
+            changed = [
+                line
+                for line in changed
+                if not line.startswith(changeable) or line.startswith(fixed)
+            ]
+        else:
+            changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
+        if changed:
+            is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
+            hint = "; a finished run goes on with a new schedule by --extend=STEPS"
+            raise RunError(
+                f"{workdir} was written with another config:\n  "
+                + "\n  ".join(changed)
+                + "\nchoose another --workdir, or continue this run with the old values"
+                + hint * is_schedule
+            )
+    if not is_first():
+        return
+    with explain_write_errors(RunError, workdir):
+        make_folder(workdir / "checkpoints")
+        save_config(config, path)
+
+
+def _fill(config: Config) -> Config:
+    return dataclasses.replace(config, data=fill_languages(config.data))
+
+
+def _has_free_languages(saved: Config, new: Config, measures: Collection[str]) -> bool:
+    """Returns whether languages may change: files of text are read alike whatever they are called.
+
+    Where checkpoints have BLEU scores, its tokeniser has to stay.
+    """
+    if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
+        return False
+    targets = {normalize_language(each.data.tgt_language) for each in (saved, new)}
+    return "bleu" not in measures or len(targets) == 1 or not targets & OWN_TOKENIZERS
+
+
+def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
+    """Returns prefixes of the fields that may change after checkpoint `last`.
+
+    The whole schedule may change if the new one starts at this checkpoint, and either the run is
+    finished or no update has been made since the saved schedule started there. Otherwise the number
+    of steps may change if the learning rates do not depend on it.
+    """
+    if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
+        return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
+    is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
+    return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
+
+
+def check_corpora(
+    workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
+) -> None:
+    """Checks that the text of each split is unchanged since the last start that recorded it.
+
+    Paths may change. A run with checkpoints cannot change its training text. A run whose
+    checkpoints have validation scores (`measures`, as in `open_run`) cannot change its validation
+    text, either.
+
+    Raises:
+        RunError: the text of a split has changed.
+    """
+    entries = _read_starts(workdir)
+    if list_steps(workdir) and not entries:
+        _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
+    for split, parts in corpora.items():
+        if split == "validation" and not measures:
+            continue
+        before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
+        found = describe_corpora(parts)
+        if before and [part["sha256"] for part in before[0]] != [part["sha256"] for part in found]:
+            raise RunError(
+                f"{workdir} was started with another {split} text:\n"
+                f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
+                + _REMEDIES[split]
+            )
+
+
+def check_vocabulary(workdir: Path, vocabulary: Vocabulary) -> None:
+    """Raises `RunError` if a run with checkpoints began with another vocabulary."""
+    entries = _read_starts(workdir)
+    if entries and entries[-1]["vocabulary"] != vocabulary.fingerprint():
+        raise RunError(
+            f"{workdir}/vocab is not the vocabulary of this run's checkpoints; restore it from a "
+            "copy of the run, or choose another --workdir"
+        )
+
+
+def check_generator(workdir: Path) -> None:
+    """Raises `RunError` if the environment chooses another random generator than the run had."""
+    for entry in _read_starts(workdir)[-1:]:
+        found = read_generator(os.environ)
+        for name, value in read_generator(entry["environment"]).items():
+            if found[name] != value:
+                raise RunError(
+                    f"{name}={found[name]}: {workdir} was trained with {name}={value}, and another "
+                    "random generator would change its dropout; set it to that, or choose another "
+                    "--workdir"
+                )
+
+
+def _read_starts(workdir: Path) -> list[dict[str, Any]]:
+    """Returns the ledger of a run with checkpoints; without them, nothing binds the next start."""
+    return read_ledger(workdir) if list_steps(workdir) else []
+
+
+def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n  ".join(
+        f"{part['name']}: {part['pairs']} pairs, sha256 {part['sha256'][:16]}" for part in parts
+    )
+
+
+def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Config:
+    """Returns the config with which a finished run goes on for `num_steps` steps.
+
+    Its schedule starts at the last step of the run, and its last step is `num_steps` later. As long
+    as that is what config.json says, the result is the same, so one command starts an extension and
+    continues it after an interruption, and extends the run only once.
+
+    Args:
+        workdir: run directory.
+        num_steps: length of the extension.
+        config: other fields, such as those of the schedule; by default the run's own.
+
+    Raises:
+        ConfigError: there is no run, the config breaks a rule, or the extension is not longer than
+            its warm-up.
+        RunError: the run is not finished.
+    """
+    saved = load_config(workdir / "config.json")
+    last = max(list_steps(workdir), default=0)
+    start, end = saved.training.schedule_start, saved.training.steps
+    is_under_way = start > 0 and (end == start + num_steps or last == start)
+    if not is_under_way:
+        if last < end:
+            raise RunError(
+                f"{workdir} is not finished: it holds checkpoint {last} of training.steps={end}; "
+                "continue it to its end before --extend"
+            )
+        start = last
+    elif last >= end:
+        _log.info(
+            "%s has been extended by %d steps; to extend it as much again, leave out --extend and "
+            "give --config, --config.training.schedule_start=%d and --config.training.steps=%d",
+            workdir, num_steps, last, last + num_steps,
+        )  # fmt: skip
+    chosen = saved if config is None else config
+    warms_up = chosen.training.schedule in CHOICES["training.schedule"]  # a registered one may not
+    if warms_up and num_steps <= chosen.training.warmup_steps:
+        raise ConfigError(
+            f"--extend={num_steps}: the learning rate would only rise, over training.warmup_steps="
+            f"{chosen.training.warmup_steps}; give more steps, or a shorter warm-up"
+        )
+    training = dataclasses.replace(chosen.training, schedule_start=start, steps=start + num_steps)
+    return validate(dataclasses.replace(chosen, training=training))
