@@ -1,12 +1,12 @@
-"""Estimates a recipe's memory and speed on TPUs or GPUs that this machine does not have.
+"""Says what a recipe needs on TPUs or GPUs that this machine does not have: memory and least time.
 
     python -m t2t.plan --config=configs/big.py --topology=v5e:16x16 --config.mesh.fsdp=16
     python -m t2t.plan --config=configs/big.py --topology=h100:8x4 --config.mesh.fsdp=8
 
 It compiles the sharded training step with the compiler for these devices, on a CPU (`pip install
 -r requirements-tpu.txt` or `requirements-cuda.txt`), and reads memory, FLOPs, memory traffic and
-collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. Without
-cycles a plan for GPUs has a lower bound of the time of a step and no estimate. It reads no data:
+collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. From
+them follows a lower bound of the time of a step and of all steps of the recipe. It reads no data:
 sentence lengths are drawn from a distribution like WMT14's.
 """
 
@@ -41,9 +41,8 @@ def plan(
     output: Path | None = None,
 ) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
-    from t2t.planning.plan_report import describe, to_json
+    from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
     from t2t.planning.planner import plan_mesh, search_meshes
-    from t2t.planning.search_report import describe_search, to_search_json
     from t2t.planning.topology import open_topology
 
     topology = open_topology(topology_name, slices)
