@@ -41,7 +41,7 @@ def plan(
     output: Path | None = None,
 ) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
-    from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
+    from t2t.planning.plan_report import describe, describe_search, to_json
     from t2t.planning.planner import plan_mesh, search_meshes
     from t2t.planning.topology import open_topology
 
@@ -52,19 +52,21 @@ def plan(
             check_writable(output.parent)
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    extra: dict[str, object] = {}
     if search:
         plans, refused = search_meshes(
             config, topology, mean_length=mean_length, all_shapes=all_shapes
         )
         print(describe_search(plans), end="\n\n")
-        chosen, result = plans[0], to_search_json(plans, refused, topology)
+        extra = {"search": [to_json(one, topology) for one in plans], "refused": refused}
     else:
-        chosen = plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)
-        result = to_json(chosen, topology)
+        plans = [plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)]
+    chosen = plans[0]
     print(describe(chosen, topology))
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
-        write_file(output, json.dumps({"command": command, **result}, indent=2) + "\n")
+        result = {"command": command, **to_json(chosen, topology), **extra}
+        write_file(output, json.dumps(result, indent=2) + "\n")
     return chosen.fits
 
 

@@ -13,8 +13,8 @@ counts
 - cycles: those that the TPU compiler states. It states none of collectives, asynchronous copies and
   kernels that are not its own.
 
-The body of a loop counts once per iteration, and a conditional counts as its branch with the most
-bytes. `Cost.remarks` lists what is unknown or not counted.
+The body of a loop counts once per iteration, and a conditional counts with all its branches.
+`Cost.remarks` lists what is unknown or not counted.
 """
 
 import dataclasses
@@ -49,6 +49,7 @@ _HARMLESS_CALLS = set(
 # Libraries whose kernels move their operands and results, and have scratch space as last result.
 _LIBRARIES = {"__cublas": "matrix products", "__cudnn": "cuDNN"}
 _TRANSFERS = ("-start", "send", "recv")  # ends of opcodes that begin what a -done ends
+_BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 # Kind of kernel -> the opcodes that make it one, in the order in which they decide.
 _KERNEL_KINDS = {
@@ -83,29 +84,20 @@ class Collective(NamedTuple):
 
 
 @dataclasses.dataclass
-class Operation:
-    """The cost of all instructions that come from one operation of the traced program."""
-
-    name: str
-    executions: int = 0
-    cycles: int = 0
-    hbm_bytes: int = 0
-
-
-@dataclasses.dataclass
-class Kernels:
-    """The kernels of one kind."""
+class Work:
+    """The work of instructions that belong together."""
 
     count: int = 0
     hbm_bytes: int = 0
+    cycles: int = 0  # as the TPU compiler states them
 
 
 @dataclasses.dataclass
 class Cost:
     """The cost of one execution of a program, per device."""
 
-    operations: dict[str, Operation] = dataclasses.field(default_factory=dict)
-    kernels: dict[str, Kernels] = dataclasses.field(default_factory=dict)  # by kind
+    operations: dict[str, Work] = dataclasses.field(default_factory=dict)  # of the traced program
+    kernels: dict[str, Work] = dataclasses.field(default_factory=dict)  # by kind
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     cycles: int | None = None  # None: the compiler states none
     uncounted_flops: int = 0  # of kernels that state FLOPs and have no cycles
@@ -119,7 +111,11 @@ class Cost:
     def list_kernels(self) -> dict[str, dict[str, int]]:
         """Returns kind of kernel -> its count and HBM bytes; the most bytes come first."""
         kinds = sorted(self.kernels.items(), key=lambda item: -item[1].hbm_bytes)
-        return {name: dataclasses.asdict(kernels) for name, kernels in kinds if kernels.count}
+        return {
+            name: {"count": own.count, "hbm_bytes": own.hbm_bytes}
+            for name, own in kinds
+            if own.count
+        }
 
 
 def measure_cost(text: str) -> Cost:
@@ -145,7 +141,9 @@ class _Counter:
                 for body in own.called("body"):
                     self.visit(body, times * self._count_iterations(own))
             elif own.opcode == "conditional":
-                self.visit(self._choose_branch(own), times)
+                self.cost.remarks.add("a conditional counts as if all its branches were taken")
+                for branch in own.called(*_BRANCHES):
+                    self.visit(branch, times)
             elif own.opcode in ("call", "async-start"):
                 for called in own.called("calls", "to_apply"):
                     self.visit(called, times)
@@ -161,13 +159,13 @@ class _Counter:
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
         kind = "collectives" if started is not None else self._find_kind(own)
-        kernels = self.cost.kernels.setdefault(kind, Kernels())
+        kernels = self.cost.kernels.setdefault(kind, Work())
         kernels.hbm_bytes += hbm_bytes
         if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
             kernels.count += times
         name = own.attribute(r'op_name="([^"]*)"') or own.opcode
-        operation = self.cost.operations.setdefault(name, Operation(name))
-        operation.executions += times
+        operation = self.cost.operations.setdefault(name, Work())
+        operation.count += times
         operation.hbm_bytes += hbm_bytes
         if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):
             operation.cycles += times * int(estimated)
@@ -217,17 +215,6 @@ class _Counter:
                     fusions += self.module.computations[called].values()
         kinds = (kind for kind, deciding in _KERNEL_KINDS.items() if deciding & opcodes)
         return next(kinds, "elementwise")
-
-    def _choose_branch(self, own: Instruction) -> str:
-        def measure(branch: str) -> int:
-            counter = _Counter(self.module)
-            counter.visit(branch, 1)
-            sent = sum(one.times * one.sent_bytes for one in counter.cost.collectives)
-            return counter.cost.hbm_bytes + sent
-
-        self.cost.remarks.add("a conditional counts as if its costliest branch were always taken")
-        roles = ("branch_computations", "true_computation", "false_computation")
-        return max(own.called(*roles), key=measure)
 
     def _count_iterations(self, loop: Instruction) -> int:
         """Returns the iterations of a loop.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from t2t.planning.chips import Gpu, Tpu
@@ -39,21 +39,6 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
         "chip": dataclasses.asdict(chip) | ({"clock": chip.clock} if isinstance(chip, Tpu) else {}),
         "versions": _list_versions(),
     }
-
-
-def to_search_json(
-    plans: Sequence[MeshPlan], refused: Mapping[str, str], topology: Topology
-) -> dict[str, Any]:
-    """The figures of the first plan, then of all plans in order, and the refused meshes."""
-    entries = [
-        {
-            "mesh": plan.mesh,
-            **_flatten(plan.heaviest),
-            "recipe": plan.recipe and dataclasses.asdict(plan.recipe),
-        }
-        for plan in plans
-    ]
-    return {**to_json(plans[0], topology), "search": entries, "refused": dict(refused)}
 
 
 def _flatten(one: ShapePlan) -> dict[str, Any]:

@@ -124,11 +124,12 @@ def find_link(one: Collective, hosts: Sequence[int], chip: Chip) -> tuple[str, f
 
 def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
     """Returns the `count` operations with most cycles, or most bytes if there are no cycles."""
-    key, unknown = ("hbm_bytes", {"cycles"}) if cost.cycles is None else ("cycles", set())
-    heaviest = sorted(cost.operations.values(), key=lambda own: getattr(own, key), reverse=True)
+    key = "hbm_bytes" if cost.cycles is None else "cycles"
+    heaviest = sorted(cost.operations.items(), key=lambda item: -getattr(item[1], key))
     return [
-        {name: value for name, value in dataclasses.asdict(own).items() if name not in unknown}
-        for own in heaviest[:count]
+        {"name": name, "executions": own.count, "hbm_bytes": own.hbm_bytes}
+        | ({} if cost.cycles is None else {"cycles": own.cycles})
+        for name, own in heaviest[:count]
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t.planning.hlo_traffic import Kernels
+from t2t.planning.hlo_traffic import Work
 from tests.planning.hlo_text import BODY, CONDITION, LOOP, measure
 
 
@@ -26,7 +26,7 @@ def test_library_call_moves_operands_and_results_but_no_scratch_space(library: s
         ROOT %first = f32[500]{{0}} get-tuple-element(%out), index=0
     """)
     kind = "cuDNN" if "cudnn" in library else "matrix products"
-    assert cost.kernels == {kind: Kernels(1, 4000 + 2000)}
+    assert cost.kernels == {kind: Work(1, 4000 + 2000)}
     assert not cost.remarks
 
 

@@ -18,7 +18,7 @@ from t2t.config.fields import (
 from t2t.planning import planner
 from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
-from t2t.planning.plan_report import describe, describe_search, to_json, to_search_json
+from t2t.planning.plan_report import describe, describe_search, to_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
 from t2t.planning.topology import Topology, open_topology
 
@@ -169,8 +169,6 @@ def test_search_sorts_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert first.split()[-2] == "memory"
     assert lines[-1].split()[3:] == "22.01 GB DOES NOT FIT".split()
     assert last.startswith("Sorted by the lower bound.")
-    written = to_search_json(plans, refused, topology)
-    assert [entry["mesh"] for entry in written["search"]] == [found.mesh for found in plans]
     entry = to_json(plans[-1], topology)
     assert (entry["fits"], entry["flops"], entry["recipe"]) == (False, None, None)
     assert "does not fit" in describe(plans[-1], topology)
