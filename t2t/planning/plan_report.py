@@ -88,7 +88,7 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
 
 
 def describe_search(plans: Sequence[MeshPlan]) -> str:
-    """Formats a table of meshes, sorted by the lower bound of the recipe."""
+    """Formats a table of meshes in the order of `search_meshes`."""
     header = ["data", "fsdp", "tensor", "memory", "sent", "lower bound", "bound by", "hours"]
     rows = []
     for plan in plans:
@@ -97,18 +97,23 @@ def describe_search(plans: Sequence[MeshPlan]) -> str:
         if plan.recipe and own:
             sent = sum(sums["sent_bytes"] for sums in own.collectives.values())
             bound = show_time(own.step_seconds_lower_bound)
-            hours = f"{plan.recipe.hours_lower_bound:,.2f}"
+            hours = show_hours(plan.recipe.hours_lower_bound)
             figures = [show_bytes(sent), bound, own.bound_by, hours]
         rows.append([*plan.mesh.values(), show_bytes(one.memory_bytes), *figures])
     return format_table(rows, header, align="r" * len(header)) + (
-        "\nSorted by the lower bound. A step takes longer, and how much longer differs between "
-        "meshes."
+        "\nSorted by the lower bound, then by the sum of the times of compute, memory and network. "
+        "A step\ntakes longer than its bound, and how much longer differs between meshes."
     )
 
 
 def show_time(seconds: float) -> str:
     """Formats a time in milliseconds."""
     return f"{1000 * seconds:.4g} ms"
+
+
+def show_hours(hours: float) -> str:
+    """Formats hours with three digits, or all before the point."""
+    return f"{hours:.3g}" if hours < 1000 else f"{hours:,.0f}"
 
 
 def _judge(one: ShapePlan) -> str:
@@ -163,11 +168,12 @@ def _describe_recipe(plan: MeshPlan) -> list[str]:
             "training.accumulation_steps to split the activations; --search tries other meshes."
         ]
     lines = [
-        f"the recipe: at least {recipe.hours_lower_bound:,.2f} hours for {recipe.steps:,} steps of "
-        f"{recipe.tokens_per_step:,.0f} target tokens on average, bound by {recipe.bound_by}",
-        f"  at least {recipe.accelerator_hours_lower_bound:,.2f} accelerator-hours, at most "
-        f"{recipe.tokens_per_second_upper_bound:,.0f} target tokens per second; training steps "
-        "alone, and real steps take longer",
+        f"the recipe: at least {show_hours(recipe.hours_lower_bound)} hours for {recipe.steps:,} "
+        f"steps of {recipe.tokens_per_step:,.0f} target tokens on average, bound by "
+        f"{recipe.bound_by}",
+        f"  at least {show_hours(recipe.accelerator_hours_lower_bound)} accelerator-hours, at most "
+        f"{recipe.tokens_per_second_upper_bound:,.0f} target tokens per second",
+        "  training steps alone; real steps take longer",
     ]
     if others := len(plan.shapes) - len(plan.compiled):
         lines.append(

@@ -85,8 +85,9 @@ def search_meshes(
 ) -> tuple[list[MeshPlan], dict[str, str]]:
     """Plans the recipe on all meshes (data, fsdp, tensor) whose fsdp and tensor are powers of two.
 
-    Returns (plans, refused). Plans that fit come first, sorted by the lower bound of the recipe.
-    `refused` maps a mesh to the reason why it is invalid.
+    Returns (plans, refused). Plans that fit come first, sorted by the lower bound of the recipe,
+    which several meshes may share, and then by the sum of the roofline's times. `refused` maps a
+    mesh to the reason why it is invalid.
 
     Raises:
         ConfigError: all meshes are invalid.
@@ -101,8 +102,15 @@ def search_meshes(
     if not plans:
         first, reason = next(iter(refused.items()))
         raise ConfigError(f"none of the {len(refused)} meshes is valid; {first}: {reason}")
-    plans.sort(key=lambda plan: plan.recipe.hours_lower_bound if plan.recipe else math.inf)
+    plans.sort(key=_rate)
     return plans, refused
+
+
+def _rate(plan: MeshPlan) -> tuple[float, float]:
+    own = plan.heaviest.roofline
+    if plan.recipe is None or own is None:
+        return math.inf, math.inf
+    return plan.recipe.hours_lower_bound, sum(own.seconds.values())
 
 
 def list_meshes(num_devices: int) -> list[MeshConfig]:

@@ -164,11 +164,11 @@ def test_search_sorts_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert plans[-1].recipe is None
     assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # the model has four heads
     assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
-    header, _, first, *lines, last = describe_search(plans).splitlines()
+    header, _, first, *lines, note, _ = describe_search(plans).splitlines()
     assert header.split() == "data fsdp tensor memory sent lower bound bound by hours".split()
     assert first.split()[-2] == "memory"
     assert lines[-1].split()[3:] == "22.01 GB DOES NOT FIT".split()
-    assert last.startswith("Sorted by the lower bound.")
+    assert note.startswith("Sorted by the lower bound, ")
     entry = to_json(plans[-1], topology)
     assert (entry["fits"], entry["flops"], entry["recipe"]) == (False, None, None)
     assert "does not fit" in describe(plans[-1], topology)
