@@ -65,7 +65,9 @@ def measure(length: int, heads: int, *, fused: bool) -> dict[str, Any]:
     assert isinstance(topology.chip, Tpu)
     mesh = make_mesh(MeshConfig(), topology.devices)
     cost = measure_cost(str(compile_attention(mesh, length, heads, fused=fused).as_text()))
-    kernel = sum(one.cycles for one in cost.operations.values() if one.name.endswith("pallas_call"))
+    kernel = sum(
+        own.cycles for name, own in cost.operations.items() if name.endswith("pallas_call")
+    )
     products = 2 + 5  # forward + backward; each length x length x width
     flops = 2 * products * POSITIONS * length * heads * WIDTH
     found: dict[str, Any] = {

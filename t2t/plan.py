@@ -1,12 +1,12 @@
-"""Estimates a recipe's memory and speed on TPUs or GPUs that this machine does not have.
+"""Says what a recipe needs on TPUs or GPUs that this machine does not have: memory and least time.
 
     python -m t2t.plan --config=configs/big.py --topology=v5e:16x16 --config.mesh.fsdp=16
     python -m t2t.plan --config=configs/big.py --topology=h100:8x4 --config.mesh.fsdp=8
 
 It compiles the sharded training step with the compiler for these devices, on a CPU (`pip install
 -r requirements-tpu.txt` or `requirements-cuda.txt`), and reads memory, FLOPs, memory traffic and
-collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. Without
-cycles a plan for GPUs has a lower bound of the time of a step and no estimate. It reads no data:
+collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. From
+them follows a lower bound of the time of a step and of all steps of the recipe. It reads no data:
 sentence lengths are drawn from a distribution like WMT14's.
 """
 
@@ -41,9 +41,8 @@ def plan(
     output: Path | None = None,
 ) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
-    from t2t.planning.plan_report import describe, to_json
+    from t2t.planning.plan_report import describe, describe_search, to_json
     from t2t.planning.planner import plan_mesh, search_meshes
-    from t2t.planning.search_report import describe_search, to_search_json
     from t2t.planning.topology import open_topology
 
     topology = open_topology(topology_name, slices)
@@ -53,19 +52,21 @@ def plan(
             check_writable(output.parent)
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    extra: dict[str, object] = {}
     if search:
         plans, refused = search_meshes(
             config, topology, mean_length=mean_length, all_shapes=all_shapes
         )
         print(describe_search(plans), end="\n\n")
-        chosen, result = plans[0], to_search_json(plans, refused, topology)
+        extra = {"search": [to_json(one, topology) for one in plans], "refused": refused}
     else:
-        chosen = plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)
-        result = to_json(chosen, topology)
+        plans = [plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)]
+    chosen = plans[0]
     print(describe(chosen, topology))
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
-        write_file(output, json.dumps({"command": command, **result}, indent=2) + "\n")
+        result = {"command": command, **to_json(chosen, topology), **extra}
+        write_file(output, json.dumps(result, indent=2) + "\n")
     return chosen.fits
 
 

@@ -1,16 +1,9 @@
 """Data-sheet figures of accelerators, per JAX device, which is one chip.
 
-A figure that only one kind of chip has stands in its class; what follows from the kind is decided
-in four places: how to open a topology (`topology.py`), which links a collective takes
-(`interconnect.py`), how a step's time is estimated (`roofline.py`), and which lines a report has
-(`plan_report.py`).
-
 TPUs: docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e, "key specifications", read in November
 2026. The memory that a program may use is slightly less than on the data sheet: it is the size that
-the compiler (libtpu 0.0.42.1) reports as available when a program does not fit.
-
-Between slices: "data center network bandwidth" of the same pages, v5e and v6e per pod of 256 chips,
-v5p per chip.
+the compiler (libtpu 0.0.42.1) reports as available when a program does not fit. Between slices:
+"data center network bandwidth" of the same pages, v5e and v6e per pod of 256 chips, v5p per chip.
 
 GPUs: FLOP/s and NVLink from NVIDIA's data sheets (dense bfloat16, without sparsity); all else from
 XLA's own specifications (openxla/xla, xla/backends/gpu/target_config/specs, read 2026-11-22).
@@ -19,9 +12,7 @@ Network bandwidths are in one direction, half of a data sheet's "bidirectional" 
 """
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
 _GIB = 2**30
 
@@ -29,8 +20,6 @@ _GIB = 2**30
 @dataclasses.dataclass(frozen=True)
 class Chip:
     """The figures of one kind of device."""
-
-    links: ClassVar[tuple[str, ...]] = ("network",)  # the fabrics that carry collectives
 
     name: str
     flops: float  # per second, bfloat16 products with float32 accumulation
@@ -44,18 +33,10 @@ class Chip:
 class Tpu(Chip):
     """A TPU chip; its compiler estimates cycles."""
 
-    matrix_units: int
-    matrix_width: int  # a unit does width x width multiply-adds per cycle
+    flops_per_cycle: int  # of all matrix units; each does width x width multiply-adds
     # bytes per second that a chip can send to other slices; None: the data sheet states none
     slice_bandwidth: float | None
-    dimensions: int = 2  # of the torus of chips; a chip has two links in each
-    ring: int = 16  # a dimension is a closed ring if its size is a multiple of this
     topology_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def flops_per_cycle(self) -> float:
-        """Floating-point operations per cycle of all matrix units together."""
-        return self.matrix_units * 2 * self.matrix_width**2
 
     @property
     def clock(self) -> float:
@@ -66,14 +47,6 @@ class Tpu(Chip):
         """
         return self.flops / self.flops_per_cycle
 
-    def fill(self, widths: Sequence[int]) -> float:
-        """Share of the peak that products of these widths can reach.
-
-        A width of 64 fills half of a matrix unit of width 128.
-        """
-        passes = sum(math.ceil(width / self.matrix_width) for width in widths)
-        return sum(widths) / (passes * self.matrix_width)
-
 
 @dataclasses.dataclass(frozen=True)
 class Gpu(Chip):
@@ -81,8 +54,6 @@ class Gpu(Chip):
 
     `memory_bytes` is all of its memory here; `topology.py` takes the share that JAX takes.
     """
-
-    links: ClassVar[tuple[str, ...]] = ("NVLink", "network")  # inside a host, between hosts
 
     product: str
     host_bandwidth: float  # bytes per second that a GPU can send to GPUs of other hosts
@@ -126,15 +97,15 @@ class Gpu(Chip):
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        # 400 GB/s in both directions; only an axis of 16, the whole pod's, is a ring.
-        Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4, 128, 3.125e9),
+        # 4 units; 400 GB/s in both directions.
+        Tpu("v5e", 197e12, 15.75 * _GIB, 819e9, 200e9, 4 * 2 * 128**2, 3.125e9),
         # 2 cores of 4 units, one device in JAX; 1,200 GB/s in both directions.
-        Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8, 128, 6.25e9, 3, 4),
+        Tpu("v5p", 459e12, 95.74 * _GIB, 2765e9, 600e9, 8 * 2 * 128**2, 6.25e9),
         # 4 units, inferred from the compiler's estimates; 800 GB/s in both directions.
-        Tpu("v6e", 918e12, 31.25 * _GIB, 1638e9, 400e9, 4, 256, 12.5e9),
+        Tpu("v6e", 918e12, 31.25 * _GIB, 1638e9, 400e9, 4 * 2 * 256**2, 12.5e9),
         # 2 cores of 4 units, one device with the option below; 2,400 Gbit/s in one direction.
         Tpu(
-            "v4", 275e12, 30.75 * _GIB, 1200e9, 300e9, 8, 128, None, 3, 4,
+            "v4", 275e12, 30.75 * _GIB, 1200e9, 300e9, 8 * 2 * 128**2, None,
             {"chip_config_name": "megacore"},
         ),
         # DGX A100: NVLink 3, 600 GB/s in both directions; a network card of 200 Gbit/s per GPU.

@@ -6,7 +6,7 @@ Only shapes and shardings are used; no array is allocated.
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config
 from t2t.data.batch import Batch
-from t2t.planning.interconnect import Coordinates
 from t2t.runtime.mesh import RULES
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState, describe_state
@@ -45,8 +44,9 @@ class CompiledStep:
 
     text: str  # optimised HLO
     memory: DeviceMemory
+    axes: Mapping[str, int]  # of the mesh: name -> size
+    hosts: Sequence[int]  # of the devices, in the order of the mesh
     flops: float | None = None  # by XLA's analysis, which counts the body of a loop once
-    coordinates: Sequence[Coordinates] | None = None  # of the devices in a torus; None: no torus
 
 
 class OutOfMemoryError(RuntimeError):
@@ -73,12 +73,12 @@ def compile_step(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemoryError(str(error)) from None
-    places = [tuple(getattr(device, "coords", ())) for device in mesh.devices.flat]
     return CompiledStep(
         text=compiled.as_text() or "",
         memory=divide_memory(compiled, state, batch),
+        axes=dict(mesh.shape),
+        hosts=[device.process_index for device in mesh.devices.flat],
         flops=(compiled.cost_analysis() or {}).get("flops"),
-        coordinates=places if all(places) else None,
     )
 
 

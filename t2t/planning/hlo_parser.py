@@ -10,8 +10,10 @@ import functools
 import math
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
-_NO_DATA = {"token", "opaque"}
+import numpy as np
+
 _ARRAY = re.compile(r"\b(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,<=]*)\](?:\{(?P<layout>[^}]*)\})?")
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
 _LINE = re.compile(
@@ -22,10 +24,10 @@ _CALLED = re.compile(
     r"\b(?P<role>calls|to_apply|body|condition|branch_computations|true_computation|"
     r"false_computation)=\{?(?P<names>%?[\w.\-]+(?:, ?%[\w.\-]+)*)"
 )
+Groups = tuple[tuple[int, ...], ...]  # of devices, as indices into the program's
 
 
-@dataclasses.dataclass(frozen=True)
-class HloArray:
+class HloArray(NamedTuple):
     """An array in the result of an instruction, without the padding to tiles."""
 
     dtype: str
@@ -79,31 +81,26 @@ class Instruction:
             for name in match["names"].split(",")
         ]
 
-    @property
-    def origin(self) -> str:
-        """JAX's name of the traced operation that the instruction comes from; may be empty."""
-        return self.attribute(r'op_name="([^"]*)"') or ""
-
 
 Scope = Mapping[str, Instruction]  # a computation: name -> instruction, in order
 
 
-@dataclasses.dataclass(frozen=True)
-class HloModule:
+class HloModule(NamedTuple):
     """A parsed HLO program."""
 
     entry: str  # name of the computation that is executed
     computations: Mapping[str, Scope]
     num_devices: int
 
-    def root(self, computation: str) -> Instruction:
-        """The instruction that yields the result of the computation."""
-        return next(i for i in self.computations[computation].values() if i.is_root)
+
+def find_root(scope: Scope) -> Instruction:
+    """Returns the instruction that yields the result of the computation."""
+    return next(own for own in scope.values() if own.is_root)
 
 
 def count_bits(dtype: str) -> int | None:
     """Bits per element, read from XLA's name of the dtype (bf16, s4, f8e4m3fn); None: unknown."""
-    if dtype in _NO_DATA:
+    if dtype in ("token", "opaque"):
         return 0
     found = re.fullmatch(r"(?:bf|[cfsu])(\d+)(?:e\d+m\d+\w*)?", dtype)
     return 8 if dtype == "pred" else int(found[1]) if found else None
@@ -123,8 +120,16 @@ def parse_module(text: str) -> HloModule:
             entry = head["name"] if head["entry"] else entry
         elif line.startswith("}"):
             current = None
-        elif current is not None and (instruction := _parse_line(line)):
-            current[instruction.name] = instruction
+        elif current is not None and (found := _LINE.match(line)):
+            current[found["name"]] = Instruction(
+                name=found["name"],
+                opcode=found["opcode"],
+                type=found["type"],
+                operands=tuple(re.findall(r"%([\w.\-]+)", found["arguments"])),
+                arguments=found["arguments"],
+                attributes=found["attributes"] or "",
+                is_root=found["root"] is not None,
+            )
     if entry is None:
         raise ValueError("the text has no ENTRY computation; it is no HLO module")
     header = text.split("\n", 1)[0]
@@ -138,14 +143,54 @@ def _read_array(match: re.Match[str]) -> HloArray:
     return HloArray(match["dtype"], math.prod(shape), space is None or space[1] == "0")
 
 
-def _parse_line(line: str) -> Instruction | None:
-    match = _LINE.match(line)
-    return match and Instruction(
-        name=match["name"],
-        opcode=match["opcode"],
-        type=match["type"],
-        operands=tuple(re.findall(r"%([\w.\-]+)", match["arguments"])),
-        arguments=match["arguments"],
-        attributes=match["attributes"] or "",
-        is_root=match["root"] is not None,
-    )
+def read_groups(collective: Instruction, num_devices: int) -> Groups:
+    """Reads the devices that communicate with each other: lists, a grid, or axes of a mesh."""
+    if pairs := collective.attribute(r"source_target_pairs=\{(.*?\})\}"):
+        sending = tuple(pair for pair in _read_lists(pairs) if pair[0] != pair[1])
+        return sending or ((0,),)
+    text = collective.attribute(r"replica_groups=(.*)") or ""
+    if lists := re.match(r"\{(\{.*?\})\}", text):
+        return _read_lists(lists[1])
+    if grid := re.match(r"\[\d+,(\d+)\]<=(\[.*)", text):
+        return _to_groups(_read_devices(grid[2]).reshape(-1, int(grid[1])))
+    if mesh := re.match(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? ?\{([^}]*)\}", text):
+        return _to_groups(_read_mesh_groups(mesh[1], mesh[2], mesh[3]))
+    return (tuple(range(num_devices)),)
+
+
+def _read_lists(text: str) -> Groups:
+    return tuple(tuple(_read_sizes(one)) for one in re.findall(r"\{([\d,]+)\}", text))
+
+
+def _to_groups(rows: np.ndarray) -> Groups:
+    return tuple(tuple(map(int, row)) for row in rows)
+
+
+def _read_devices(text: str) -> np.ndarray:
+    """Reads `[4,2]T(1,0)`: arange(8).reshape(4, 2).transpose(1, 0).ravel()."""
+    shape, axes = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()  # type: ignore[union-attr]
+    devices = np.arange(np.prod(_read_sizes(shape))).reshape(_read_sizes(shape))
+    return devices.transpose(_read_sizes(axes) if axes else None).ravel()
+
+
+def _read_mesh_groups(axes: str, devices: str | None, taken: str) -> np.ndarray:
+    """Reads groups along mesh axes, one per row, such as `'a'=4,'b'=8`, `[32]T(0)`, `'a','b':(2)4`.
+
+    `'b':(2)4` is a part of axis `b`: with the axis reshaped to (2, 4, rest), the dimension of 4.
+    """
+    sizes = {name: int(size) for name, size in re.findall(r"'?([\w.\-]+)'?=(\d+)", axes)}
+    parts = {
+        name: (int(before or 1), int(part or sizes[name]))
+        for name, before, part in re.findall(r"'?([\w.\-]+)'?(?::\((\d+)\)(\d+))?", taken)
+    }
+    shape: list[int] = []
+    for name, size in sizes.items():
+        before, part = parts.get(name, (size, 1))
+        shape += [before, part, size // (before * part)]
+    ids = np.arange(np.prod(shape)) if devices is None else _read_devices(devices)
+    order = sorted(range(len(shape)), key=lambda axis: axis % 3 == 1)  # the axes of a group last
+    return ids.reshape(shape).transpose(order).reshape(-1, math.prod(shape[1::3]))
+
+
+def _read_sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]

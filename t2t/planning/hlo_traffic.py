@@ -1,4 +1,4 @@
-"""Computes memory traffic, cycles and collectives of a compiled program from its optimised HLO.
+"""Counts bytes, kernels, collectives and cycles of a compiled program, in its optimised HLO.
 
 XLA's own analysis counts the body of a loop once, and counts on-chip memory as traffic. This module
 counts
@@ -8,29 +8,34 @@ counts
   the slice counts. An asynchronous operation counts where it ends (`-done`). The scratch space of
   cuBLAS and cuDNN does not count.
 - kernels: the instructions that do work, each of which is a kernel on a GPU, or a copy or a
-  collective. An asynchronous operation counts where it starts. They are of a few kinds: a fusion
-  that contains a matrix product is one, another that contains a sum is a reduction.
-- cycles: the TPU compiler's estimate of each instruction. Without one, a kernel counts with the
-  FLOPs that its author stated, and any other instruction with its traffic. Collectives and
-  asynchronous copies have no cycles.
-- collectives: kind, members and size.
+  collective. An asynchronous operation counts where it starts.
+- collectives: kind, groups of devices, and size.
+- cycles: those that the TPU compiler states. It states none of collectives, asynchronous copies and
+  kernels that are not its own.
 
-The body of a loop counts once per iteration, and a conditional counts as its costliest branch.
+The body of a loop counts once per iteration, and a conditional counts with all its branches.
 `Cost.remarks` lists what is unknown or not counted.
 """
 
 import dataclasses
-import math
 import re
+from typing import NamedTuple
 
-from t2t.planning.hlo_collectives import (
-    KINDS,
-    Collective,
-    read_collective,
-    read_slice_transfer,
+from t2t.planning.hlo_parser import (
+    Groups,
+    HloModule,
+    Instruction,
+    Scope,
+    count_bits,
+    find_root,
+    parse_module,
+    read_groups,
 )
-from t2t.planning.hlo_parser import HloModule, Instruction, Scope, count_bits, parse_module
 
+_COLLECTIVES = set(
+    "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all collective-permute "
+    "collective-broadcast".split()
+)
 # Instructions that move no data: they only name other arrays or parts of them.
 _FREE = set(
     "parameter constant get-tuple-element tuple bitcast after-all add-dependency opt-barrier "
@@ -42,8 +47,9 @@ _HARMLESS_CALLS = set(
     "AllocateBuffer ConcatBitcast AssumeGatherIndicesInBound Sharding SliceId ZeroCrop".split()
 )
 # Libraries whose kernels move their operands and results, and have scratch space as last result.
-_LIBRARIES = ("__cublas$", "__cudnn$")
+_LIBRARIES = {"__cublas": "matrix products", "__cudnn": "cuDNN"}
 _TRANSFERS = ("-start", "send", "recv")  # ends of opcodes that begin what a -done ends
+_BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _SLICES = {"slice", "dynamic-slice", "gather", "slice-done"}
 # Kind of kernel -> the opcodes that make it one, in the order in which they decide.
 _KERNEL_KINDS = {
@@ -51,38 +57,50 @@ _KERNEL_KINDS = {
     "scatters": {"scatter"},
     "reductions": {"reduce", "reduce-window"},
 }
-_SMALL = 1024  # bytes; smaller results take negligible time
+
+
+class Collective(NamedTuple):
+    """A collective operation that a program executes `times` times."""
+
+    kind: str
+    num_bytes: int  # per device, of the operand or the result, whichever is larger
+    groups: Groups  # the devices that communicate; in a permutation, the pairs that send
+    times: int
+    between_slices: bool = False  # of TPUs, by their hosts; `groups` then number the slices
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that a device sends per execution.
+
+        In a ring of n devices it sends (n - 1) / n of the array, twice that in an all-reduce.
+        """
+        n = len(self.groups[0])
+        if n == 1:
+            return 0
+        if self.kind in ("collective-permute", "collective-broadcast"):
+            return self.num_bytes
+        passes = 2 if self.kind == "all-reduce" else 1  # all-reduce = reduce-scatter + all-gather
+        return passes * self.num_bytes * (n - 1) // n
 
 
 @dataclasses.dataclass
-class Operation:
-    """The cost of all instructions that come from one operation of the traced program."""
-
-    name: str
-    executions: int = 0
-    cycles: int = 0
-    hbm_bytes: int = 0
-
-
-@dataclasses.dataclass
-class Kernels:
-    """The kernels of one kind."""
+class Work:
+    """The work of instructions that belong together."""
 
     count: int = 0
     hbm_bytes: int = 0
+    cycles: int = 0  # as the TPU compiler states them
 
 
 @dataclasses.dataclass
 class Cost:
     """The cost of one execution of a program, per device."""
 
-    has_cycles: bool  # whether the compiler estimates cycles
-    operations: dict[str, Operation] = dataclasses.field(default_factory=dict)
+    operations: dict[str, Work] = dataclasses.field(default_factory=dict)  # of the traced program
+    kernels: dict[str, Work] = dataclasses.field(default_factory=dict)  # by kind
     collectives: list[Collective] = dataclasses.field(default_factory=list)
-    kernel_cycles: int = 0  # of kernels, from the FLOPs that they state
-    # Operations without an estimate by the compiler: name -> cycles, from their traffic.
-    unestimated: dict[str, int] = dataclasses.field(default_factory=dict)
-    kernels: dict[str, Kernels] = dataclasses.field(default_factory=dict)  # by kind
+    cycles: int | None = None  # None: the compiler states none
+    uncounted_flops: int = 0  # of kernels that state FLOPs and have no cycles
     remarks: set[str] = dataclasses.field(default_factory=set)  # what is not counted exactly
 
     @property
@@ -90,47 +108,32 @@ class Cost:
         """Bytes read from and written to HBM."""
         return sum(operation.hbm_bytes for operation in self.operations.values())
 
-    @property
-    def num_kernels(self) -> int:
-        """Instructions that do work, each a kernel on a GPU."""
-        return sum(kernels.count for kernels in self.kernels.values())
-
-    @property
-    def cycles(self) -> int | None:
-        """Cycles without collectives; None: the compiler makes no estimates."""
-        total = sum(operation.cycles for operation in self.operations.values())
-        return total if self.has_cycles else None
+    def list_kernels(self) -> dict[str, dict[str, int]]:
+        """Returns kind of kernel -> its count and HBM bytes; the most bytes come first."""
+        kinds = sorted(self.kernels.items(), key=lambda item: -item[1].hbm_bytes)
+        return {
+            name: {"count": own.count, "hbm_bytes": own.hbm_bytes}
+            for name, own in kinds
+            if own.count
+        }
 
 
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """Speeds and rules of counting, which depend on the kind of device."""
-
-    # Speeds where the compiler has no estimate: of kernels, and of other instructions by traffic.
-    kernel_flops_per_cycle: float = math.inf
-    bytes_per_cycle: float = math.inf
-    # A slice of a bitcast of an operand counts like a slice of the operand. NVIDIA's compiler
-    # writes most slices so; other plans do without, and stay comparable with earlier ones.
-    through_bitcasts: bool = False
-
-
-def measure_cost(text: str, rules: Rules = Rules()) -> Cost:
+def measure_cost(text: str) -> Cost:
     """Computes the cost of the program in `text`, which is optimised HLO."""
-    walk = _Walk(parse_module(text), rules)
-    walk.cost.has_cycles = '"estimated_cycles"' in text
-    walk.visit(walk.module.entry, 1)
-    return walk.cost
+    module = parse_module(text)
+    counter = _Counter(module)
+    counter.visit(module.entry, 1)
+    return counter.cost
 
 
-class _Walk:
-    """Visits the computations in execution order and counts how often each is executed."""
+class _Counter:
+    """Adds up the cost of computations in execution order."""
 
-    def __init__(self, module: HloModule, rules: Rules):
+    def __init__(self, module: HloModule):
         self.module = module
-        self.rules = rules
-        self.cost = Cost(has_cycles=False)
+        self.cost = Cost()
 
-    def visit(self, computation: str, times: int, *, overlaps: bool = False) -> None:
+    def visit(self, computation: str, times: int) -> None:
         scope = self.module.computations[computation]
         chains: set[str] = set()  # asynchronous collectives that have started
         for own in scope.values():
@@ -138,15 +141,17 @@ class _Walk:
                 for body in own.called("body"):
                     self.visit(body, times * self._count_iterations(own))
             elif own.opcode == "conditional":
-                self.visit(self._choose_branch(own), times)
+                self.cost.remarks.add("a conditional counts as if all its branches were taken")
+                for branch in own.called(*_BRANCHES):
+                    self.visit(branch, times)
             elif own.opcode in ("call", "async-start"):
                 for called in own.called("calls", "to_apply"):
-                    self.visit(called, times, overlaps=overlaps or own.opcode == "async-start")
+                    self.visit(called, times)
             elif own.opcode not in _FREE:
-                self._count(own, scope, times, self._collect(own, scope, times, chains, overlaps))
+                self._add(own, scope, times, self._collect(own, scope, times, chains))
 
-    def _count(self, own: Instruction, scope: Scope, times: int, started: bool | None) -> None:
-        name = own.origin or own.opcode
+    def _add(self, own: Instruction, scope: Scope, times: int, started: bool | None) -> None:
+        """Adds an instruction; `started` is the result of `_collect`."""
         for array in own.arrays:
             if count_bits(array.dtype) is None:
                 self.cost.remarks.add(
@@ -154,51 +159,32 @@ class _Walk:
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
         kind = "collectives" if started is not None else self._find_kind(own)
-        kernels = self.cost.kernels.setdefault(kind, Kernels())
+        kernels = self.cost.kernels.setdefault(kind, Work())
         kernels.hbm_bytes += hbm_bytes
         if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
             kernels.count += times
-        operation = self.cost.operations.setdefault(name, Operation(name))
-        operation.executions += times
+        name = own.attribute(r'op_name="([^"]*)"') or own.opcode
+        operation = self.cost.operations.setdefault(name, Work())
+        operation.count += times
         operation.hbm_bytes += hbm_bytes
-        operation.cycles += self._count_cycles(own, name, times, hbm_bytes, started)
-
-    def _count_cycles(
-        self, own: Instruction, name: str, times: int, hbm_bytes: int, started: bool | None
-    ) -> int:
         if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):
-            return times * int(estimated)
-        if stated := own.attribute(r'"cost_estimate":\{"flops":"(\d+)"'):
-            cycles = times * round(int(stated) / self.rules.kernel_flops_per_cycle)
-            self.cost.kernel_cycles += cycles
-            return cycles
-        target = _call_target(own)
-        if (
-            started is not None  # a collective: network time is not in cycles
-            or own.opcode.endswith(
-                (*_TRANSFERS, "-done")
-            )  # an asynchronous copy overlaps other work
-            or target in _HARMLESS_CALLS
-        ):
-            return 0
-        if target and not target.startswith(_LIBRARIES):
+            operation.cycles += times * int(estimated)
+            self.cost.cycles = (self.cost.cycles or 0) + times * int(estimated)
+        elif stated := own.attribute(r'"cost_estimate":\{"flops":"(\d+)"'):
+            self.cost.uncounted_flops += times * int(stated)
+        elif kind == "custom calls" and (target := _call_target(own)) not in _HARMLESS_CALLS:
             self.cost.remarks.add(
                 f"calls of {target} count only with their HBM traffic: it states no FLOPs"
             )
-        cycles = round(hbm_bytes / self.rules.bytes_per_cycle)
-        if self.cost.has_cycles and own.num_bytes >= _SMALL:
-            self.cost.unestimated[name] = self.cost.unestimated.get(name, 0) + cycles
-        return cycles
 
-    def _collect(
-        self, own: Instruction, scope: Scope, times: int, chains: set[str], overlaps: bool
-    ) -> bool | None:
+    def _collect(self, own: Instruction, scope: Scope, times: int, chains: set[str]) -> bool | None:
         """Records a collective that starts in this instruction.
 
         Returns True if one starts, False if the instruction continues one that started before, and
-        None if it contains no collective.
+        None if it contains no collective. The TPU compiler splits an asynchronous collective into
+        a chain of fusions with other work.
         """
-        if transfer := read_slice_transfer(own, scope, times):
+        if transfer := _read_slice_transfer(own, scope, times):
             self.cost.collectives.append(transfer)
             return True
         scopes = [(own, scope)]
@@ -207,21 +193,19 @@ class _Walk:
             scopes = [(one, inner) for inner in fused for one in inner.values()]
         found = None
         for one, inner in scopes:
-            if one.opcode.removesuffix("-start") in KINDS:
+            if one.opcode.removesuffix("-start") in _COLLECTIVES:
                 chain = one.attribute(r'chain_id="(\d+)"')
                 found = chain is None or chain not in chains
                 if found:
                     chains.add(chain or "")
-                    devices = self.module.num_devices
-                    self.cost.collectives.append(
-                        read_collective(one, inner, devices, times, overlaps=overlaps)
-                    )
+                    groups = read_groups(one, self.module.num_devices)
+                    self.cost.collectives.append(_read_collective(one, inner, groups, times))
         return found
 
     def _find_kind(self, own: Instruction) -> str:
         if own.opcode == "custom-call":
             library = (_call_target(own) or "").partition("$")[0]
-            return {"__cublas": "matrix products", "__cudnn": "cuDNN"}.get(library, "custom calls")
+            return _LIBRARIES.get(library, "custom calls")
         opcodes, fusions = set(), [own]
         while fusions:
             one = fusions.pop()
@@ -232,20 +216,6 @@ class _Walk:
         kinds = (kind for kind, deciding in _KERNEL_KINDS.items() if deciding & opcodes)
         return next(kinds, "elementwise")
 
-    def _choose_branch(self, own: Instruction) -> str:
-        """Returns the branch with most cycles, or most bytes if there are no cycles."""
-
-        def measure(branch: str) -> tuple[int, int]:
-            walk = _Walk(self.module, self.rules)
-            walk.cost.has_cycles = self.cost.has_cycles
-            walk.visit(branch, 1)
-            sent = sum(c.times * c.sent_bytes for c in walk.cost.collectives)
-            return walk.cost.cycles or 0, walk.cost.hbm_bytes + sent
-
-        self.cost.remarks.add("a conditional counts as if its costliest branch were always taken")
-        roles = ("branch_computations", "true_computation", "false_computation")
-        return max(own.called(*roles), key=measure)
-
     def _count_iterations(self, loop: Instruction) -> int:
         """Returns the iterations of a loop.
 
@@ -255,7 +225,7 @@ class _Walk:
             return int(known)
         (condition,) = loop.called("condition")
         scope = self.module.computations[condition]
-        root = self.module.root(condition)
+        root = find_root(scope)
         if root.opcode == "compare" and "direction=LT" in root.attributes:
             limit = scope[root.operands[1]]
             if limit.opcode == "constant" and limit.arguments.isdigit():
@@ -277,9 +247,7 @@ class _Walk:
                     written[result] = 0
                     read[operand] *= started
             (called,) = own.called("calls")
-            used, update = _find_parts(
-                self.module.computations[called], self.rules.through_bitcasts
-            )
+            used, update = _find_parts(self.module.computations[called])
             read = [min(size, used.get(number, size)) for number, size in enumerate(read)]
             written = written if update is None else [min(sum(written), update)]
         elif own.opcode in _SLICES and read:
@@ -291,34 +259,58 @@ class _Walk:
         return sum(read) + sum(written)
 
 
-def _find_parts(fusion: Scope, through_bitcasts: bool) -> tuple[dict[int, int], int | None]:
+def _read_collective(own: Instruction, scope: Scope, groups: Groups, times: int) -> Collective:
+    kind = own.opcode.removesuffix("-start")
+    size = sum(scope[name].num_bytes for name in own.operands)
+    if kind == "all-gather":
+        size *= len(groups[0])
+    root = next((one for one in scope.values() if one.is_root), own)
+    if kind == "all-reduce" and root.opcode == "dynamic-slice":
+        kind = "reduce-scatter"  # the fusion keeps only this device's slice
+    return Collective(kind, size, groups, times)
+
+
+def _read_slice_transfer(own: Instruction, scope: Scope, times: int) -> Collective | None:
+    """Reads the part of a collective that crosses TPU slices; None if this instruction is none.
+
+    The TPU compiler divides a collective over slices into collectives inside a slice and a `send`
+    with its `recv`, between which the hosts combine the parts of all slices.
+    """
+    kind = own.attribute('_xla_megascale_transfer_type="([A-Z_]+)"')
+    if own.opcode != "send" or kind is None:
+        return None
+    slices: list[int] = []
+    target = own.attribute(r'_xla_megascale_target="\{([\d,:]+)\}') or ""  # such as 1,2 or 1:4
+    for part in target.split(","):
+        first, _, last = part.partition(":")
+        slices += range(int(first), int(last or first) + 1)
+    kind = kind.lower().replace("_", "-")
+    size = scope[own.operands[0]].num_bytes * (len(slices) if kind == "all-gather" else 1)
+    return Collective(kind, size, (tuple(slices),), times, between_slices=True)
+
+
+def _find_parts(fusion: Scope) -> tuple[dict[int, int], int | None]:
     """Finds operands that a fusion only slices, and an update in place of its result.
 
     Returns (number of a sliced operand -> bytes read, bytes written or None if not in place).
     """
     read: dict[int, int] = {}
     for own in (i for i in fusion.values() if i.opcode == "parameter"):
-        names = _find_names(fusion, own.name) if through_bitcasts else {own.name}
+        names = {own.name}  # and those of its bitcasts
+        for one in fusion.values():
+            if one.opcode == "bitcast" and one.operands[0] in names:
+                names.add(one.name)
         users = [u for u in fusion.values() if names & {*u.operands} and u.name not in names]
         places = {place for user in users for place in user.operands[1:]}
         updates = [user for user in users if user.opcode == "dynamic-update-slice"]
         slices = [user for user in users if user.opcode in _SLICES]
         if users and len(slices) + len(updates) == len(users) and not names & places:
             read[int(own.arguments)] = sum(user.num_bytes for user in slices)
-    root = next(i for i in fusion.values() if i.is_root)
+    root = find_root(fusion)
     while root.opcode == "bitcast":
         root = fusion[root.operands[0]]
     update = root.opcode == "dynamic-update-slice"
     return read, fusion[root.operands[1]].num_bytes if update else None
-
-
-def _find_names(fusion: Scope, name: str) -> set[str]:
-    """Names of an array inside a fusion: its own and those of its bitcasts."""
-    names = {name}
-    for own in fusion.values():
-        if own.opcode == "bitcast" and own.operands[0] in names:
-            names.add(own.name)
-    return names
 
 
 def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
@@ -330,7 +322,7 @@ def _find_aliases(fusion: Instruction) -> list[tuple[int, int]]:
 
 def _has_scratch(call: Instruction) -> bool:
     """True if the last result is scratch space, most of which a kernel does not touch."""
-    library = (_call_target(call) or "").startswith(_LIBRARIES)
+    library = (_call_target(call) or "").startswith(tuple(_LIBRARIES))
     return library and len(call.arrays) > 1 and call.arrays[-1].dtype in ("s8", "u8")
 
 

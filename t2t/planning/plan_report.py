@@ -2,22 +2,15 @@
 
 import dataclasses
 import importlib.metadata
+from collections.abc import Sequence
 from typing import Any
 
-from t2t.planning.chips import Chip, Gpu, Tpu
-from t2t.planning.planner import (
-    MeshPlan,
-    ShapePlan,
-    TrainingEstimate,
-    TrainingTime,
-    describe_mesh,
-)
-from t2t.planning.roofline import Estimate
+from t2t.planning.chips import Gpu, Tpu
+from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh
+from t2t.planning.roofline import Roofline
 from t2t.planning.topology import Topology
 from t2t.runtime.text_tables import format_table
 from t2t.runtime.units import show_bytes
-
-_Figures = tuple[str, str, str]  # name, value, note
 
 _NOTES = {
     "optimizer": "moments, moving average, counters, random key",
@@ -25,54 +18,39 @@ _NOTES = {
     "other": "metrics, padding to whole tiles",
     "compute": "FLOPs / peak",
     "memory": "HBM traffic / bandwidth",
-    "network": "bytes sent / bandwidth of the mesh axis' links",
-    "slices": "bytes sent between slices / a chip's share of its host's network",
-}
-_GPU_NOTES = _NOTES | {
     "NVLink": "bytes sent inside hosts / bandwidth of NVLink",
-    "network": "bytes sent in rings that cross hosts / bandwidth of their network cards",
+    "network": "bytes sent / bandwidth of the links, on GPUs between hosts",
+    "slices": "bytes sent between slices / a chip's share of its host's network",
 }
 
 
 def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
     """All figures of a plan; those of a step are per device, for the heaviest batch shape."""
+    chip = topology.chip
     return {
         "topology": topology.name,
         "devices": len(topology.devices),
         "mesh": plan.mesh,
-        **flatten_shape(plan.heaviest),
+        **_flatten(plan.heaviest),
         "fits": plan.fits,
-        "recipe": flatten_training(plan.training),
+        "recipe": plan.recipe and dataclasses.asdict(plan.recipe),
         "shapes": [dataclasses.asdict(shape) for shape in plan.shapes],
-        "compiled_shapes": [flatten_shape(one) for one in plan.compiled],
-        "chip": _flatten_chip(topology.chip),
+        "compiled_shapes": [_flatten(one) for one in plan.compiled],
+        "chip": dataclasses.asdict(chip) | ({"clock": chip.clock} if isinstance(chip, Tpu) else {}),
         "versions": _list_versions(),
     }
 
 
-def flatten_shape(one: ShapePlan) -> dict[str, Any]:
-    """Merges the fields of the estimate into those of the plan; None if there is no estimate."""
+def _flatten(one: ShapePlan) -> dict[str, Any]:
+    """Merges the fields of the roofline into those of the plan; None if there is no roofline."""
     figures = dataclasses.asdict(one)
-    names = [field.name for field in dataclasses.fields(Estimate)]
-    return figures | (figures.pop("estimate") or dict.fromkeys(names))
-
-
-def flatten_training(training: TrainingEstimate | None) -> dict[str, Any] | None:
-    """Merges the fields of the time into the others; they are None if there is no estimate."""
-    if training is None:
-        return None
-    figures = dataclasses.asdict(training)
-    names = [field.name for field in dataclasses.fields(TrainingTime)]
-    return figures | (figures.pop("time") or dict.fromkeys(names))
-
-
-def _flatten_chip(chip: Chip) -> dict[str, Any]:
-    return dataclasses.asdict(chip) | ({"clock": chip.clock} if isinstance(chip, Tpu) else {})
+    names = [field.name for field in dataclasses.fields(Roofline)]
+    return figures | (figures.pop("roofline") or dict.fromkeys(names))
 
 
 def describe(plan: MeshPlan, topology: Topology) -> str:
     """Formats everything about the plan of one mesh."""
-    one, shape = plan.heaviest, plan.heaviest.shape
+    one, shape, own = plan.heaviest, plan.heaviest.shape, plan.heaviest.roofline
     versions = ", ".join(f"{name} {version}" for name, version in _list_versions().items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {describe_mesh(plan.mesh)}; "
@@ -85,17 +63,23 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
             f"  {empty} of the rows are empty, so that all devices have equally many; raise "
             "data.batch_tokens, or lower mesh.data or mesh.fsdp, to fill them"
         )
-    rows: list[_Figures] = [("memory", show_bytes(one.memory_bytes), _judge(one, topology.chip))]
-    own = one.estimate
+    chip = topology.chip
+    whose = " that JAX takes of the GPU when it starts" if isinstance(chip, Gpu) else ""
+    verdict = f"of {show_bytes(chip.memory_bytes)}{whose}: " + _judge(one)
+    rows = [("memory", show_bytes(one.memory_bytes), verdict)]
     if own:
-        rows += [
-            (f"  {name}", show_bytes(size), _NOTES.get(name, ""))
-            for name, size in dataclasses.asdict(own.memory).items()
-        ]
+        parts = dataclasses.asdict(own.memory).items()
+        rows += [(f"  {name}", show_bytes(size), _NOTES.get(name, "")) for name, size in parts]
         rows += _describe_work(one, own)
     lines += ["", "per device and step", format_table(rows, align="lr")]
     if own:
-        times = _describe_time(one, own, topology.chip)
+        times = [(f"  {name}", show_time(took), _NOTES[name]) for name, took in own.seconds.items()]
+        bound = show_time(own.step_seconds_lower_bound)
+        times.append(("lower bound", bound, f"{own.bound_by} time, as if all overlapped"))
+        if own.estimated_cycles is not None and isinstance(chip, Tpu):
+            took = show_time(own.estimated_cycles / chip.clock)
+            note = f"{own.estimated_cycles:,} at {chip.clock / 1e9:.2f} GHz, one after the other"
+            times.append(("compiler's cycles", took, note))
         lines += ["", "time of a step", format_table(times, align="lr")]
         lines += ["", *_describe_operations(own)]
         if own.remarks:
@@ -103,14 +87,40 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
-def _judge(one: ShapePlan, chip: Chip) -> str:
-    """Says whether the memory suffices."""
-    verdict = "fits" if one.fits else "DOES NOT FIT"
-    whose = " that JAX takes of the GPU when it starts" if isinstance(chip, Gpu) else ""
-    return f"of {show_bytes(chip.memory_bytes)}{whose}: {verdict}"
+def describe_search(plans: Sequence[MeshPlan]) -> str:
+    """Formats a table of meshes in the order of `search_meshes`."""
+    header = ["data", "fsdp", "tensor", "memory", "sent", "lower bound", "bound by", "hours"]
+    rows = []
+    for plan in plans:
+        one, own = plan.heaviest, plan.heaviest.roofline
+        figures = [_judge(one)]
+        if plan.recipe and own:
+            sent = sum(sums["sent_bytes"] for sums in own.collectives.values())
+            bound = show_time(own.step_seconds_lower_bound)
+            hours = show_hours(plan.recipe.hours_lower_bound)
+            figures = [show_bytes(sent), bound, own.bound_by, hours]
+        rows.append([*plan.mesh.values(), show_bytes(one.memory_bytes), *figures])
+    return format_table(rows, header, align="r" * len(header)) + (
+        "\nSorted by the lower bound, then by the sum of the times of compute, memory and network. "
+        "A step\ntakes longer than its bound, and how much longer differs between meshes."
+    )
 
 
-def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
+def show_time(seconds: float) -> str:
+    """Formats a time in milliseconds."""
+    return f"{1000 * seconds:.4g} ms"
+
+
+def show_hours(hours: float) -> str:
+    """Formats hours with three digits, or all before the point."""
+    return f"{hours:.3g}" if hours < 1000 else f"{hours:,.0f}"
+
+
+def _judge(one: ShapePlan) -> str:
+    return "fits" if one.fits else "DOES NOT FIT"
+
+
+def _describe_work(one: ShapePlan, own: Roofline) -> list[tuple[str, str, str]]:
     waste = 1 - one.model_flops / own.flops
     rows = [
         ("FLOPs", f"{own.flops:.4g}", "all positions, by the closed form"),
@@ -128,39 +138,11 @@ def _describe_work(one: ShapePlan, own: Estimate) -> list[_Figures]:
             rows.append((f"  {kind}", f"{kernels['count']:,}", note))
     for kind, sums in own.collectives.items():
         note = f"sent by {sums['count']:,} operations on {show_bytes(sums['bytes'])}"
-        if hidden := sums["overlapped_seconds"]:
-            note += f"; {hidden / sums['seconds']:.0%} of the time overlaps computation"
         rows.append((kind, show_bytes(sums["sent_bytes"]), note))
     return rows
 
 
-def _describe_time(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
-    limit = max(own.seconds, key=own.seconds.__getitem__)
-    notes = _GPU_NOTES if isinstance(chip, Gpu) else _NOTES
-    count = {3: "three", 4: "four"}[len(own.seconds)]
-    bound = own.step_seconds_lower_bound
-    return [
-        *((f"  {name}", show_time(took), notes[name]) for name, took in own.seconds.items()),
-        ("lower bound", show_time(bound), f"{limit} time, if all {count} overlap"),
-        *_describe_estimate(one, own, chip),
-    ]
-
-
-def _describe_estimate(one: ShapePlan, own: Estimate, chip: Chip) -> list[_Figures]:
-    if own.step_seconds_estimate is None or own.step_seconds_range is None:
-        return [("estimate", "none", "the compiler states no times")]
-    how = "compute, memory and network one after the other"
-    if own.estimated_cycles is not None and isinstance(chip, Tpu):
-        how = f"{own.estimated_cycles:,} cycles at {chip.clock / 1e9:.2f} GHz, then the network"
-    share = one.model_flops / own.step_seconds_estimate / chip.flops
-    return [
-        ("estimate", show_time(own.step_seconds_estimate), how),
-        ("  range", show_range(own.step_seconds_range), "by the assumed error"),
-        ("  of the peak", f"{share:.1%}", "FLOPs without padding / estimate"),
-    ]
-
-
-def _describe_operations(own: Estimate) -> list[str]:
+def _describe_operations(own: Roofline) -> list[str]:
     measure, total = "cycles", own.estimated_cycles
     if total is None:
         measure, total = "hbm_bytes", own.hbm_bytes
@@ -179,44 +161,25 @@ def _describe_operations(own: Estimate) -> list[str]:
 
 
 def _describe_recipe(plan: MeshPlan) -> list[str]:
-    training = plan.training
-    if training is None:
+    recipe = plan.recipe
+    if recipe is None:
         return [
             "The recipe does not fit: raise mesh.fsdp to split the parameters, or "
             "training.accumulation_steps to split the activations; --search tries other meshes."
         ]
     lines = [
-        f"the recipe: {training.steps:,} steps of {training.tokens_per_step:,.0f} target tokens on "
-        "average",
+        f"the recipe: at least {show_hours(recipe.hours_lower_bound)} hours for {recipe.steps:,} "
+        f"steps of {recipe.tokens_per_step:,.0f} target tokens on average, bound by "
+        f"{recipe.bound_by}",
+        f"  at least {show_hours(recipe.accelerator_hours_lower_bound)} accelerator-hours, at most "
+        f"{recipe.tokens_per_second_upper_bound:,.0f} target tokens per second",
+        "  training steps alone; real steps take longer",
     ]
-    if training.time is None:
-        return lines
-    lines.append(format_table(_describe_training_time(training.time), align="lr"))
     if others := len(plan.shapes) - len(plan.compiled):
         lines.append(
-            f"  (time of {others} lighter shapes scaled by FLOPs; --all_shapes compiles them)"
+            f"  ({others} lighter shapes count with their FLOPs alone; --all_shapes compiles them)"
         )
     return lines
-
-
-def _describe_training_time(time: TrainingTime) -> list[list[str]]:
-    rate = f"{time.tokens_per_second:,.0f}"
-    return [
-        ["tokens per second", rate, "target tokens, without padding"],
-        ["hours", f"{time.hours:,.2f}"],
-        ["accelerator-hours", f"{time.accelerator_hours:,.1f}"],
-    ]
-
-
-def show_time(seconds: float) -> str:
-    """Formats a time in milliseconds."""
-    return f"{1000 * seconds:.4g} ms"
-
-
-def show_range(seconds: tuple[float, float]) -> str:
-    """Formats a range of times in milliseconds."""
-    low, high = seconds
-    return f"{1000 * low:.3g}-{1000 * high:.3g} ms"
 
 
 def _list_versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Plans a recipe on a topology: compiles and estimates it on one mesh or on several."""
+"""Plans a recipe on a topology: compiles its step on one mesh or several, and bounds its time."""
 
 import dataclasses
 import logging
@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.planning.batch_shapes import PlannedShape, plan_shapes
 from t2t.planning.compile_step import OutOfMemoryError, compile_step
-from t2t.planning.roofline import Estimate, estimate
+from t2t.planning.roofline import Roofline, compute_roofline
 from t2t.planning.topology import Topology
 from t2t.runtime.mesh import RULES, check_divisibility, make_mesh
 
@@ -26,27 +26,20 @@ class ShapePlan:
     fits: bool
     memory_bytes: int | None  # None: too large for the compiler to say
     model_flops: float  # by the closed form, without padding
-    estimate: Estimate | None  # None: out of memory, not compiled
+    roofline: Roofline | None  # None: out of memory, not compiled
     compile_seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingTime:
-    """The estimated time of a whole training run."""
-
-    mean_step_seconds: float
-    tokens_per_second: float
-    hours: float
-    accelerator_hours: float
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingEstimate:
-    """The estimate of a whole training run."""
+class RecipeBound:
+    """The least time of all training steps of a recipe."""
 
     steps: int
     tokens_per_step: float  # target tokens without padding, mean over all steps
-    time: TrainingTime | None  # None: no estimate of the time of a step
+    bound_by: str  # what bounds the step of the heaviest shape
+    hours_lower_bound: float
+    accelerator_hours_lower_bound: float
+    tokens_per_second_upper_bound: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,39 +49,12 @@ class MeshPlan:
     mesh: dict[str, int]  # axis -> size
     shapes: tuple[PlannedShape, ...]  # all batch shapes, the one with the most FLOPs first
     compiled: tuple[ShapePlan, ...]  # of the first shape, or of all
-    training: TrainingEstimate | None  # None: it does not fit
+    recipe: RecipeBound | None  # None: it does not fit
 
     @property
     def heaviest(self) -> ShapePlan:
         """The plan of the shape with the most FLOPs."""
         return self.compiled[0]
-
-    @property
-    def step_seconds_range(self) -> tuple[float, float] | None:
-        """Range of the mean step time, with the relative error of the heaviest shape.
-
-        None if the recipe does not fit, or without an estimate.
-        """
-        own = self.heaviest.estimate
-        if own is None or own.step_seconds_estimate is None or own.step_seconds_range is None:
-            return None
-        if self.training is None or self.training.time is None:
-            return None
-        scale = self.training.time.mean_step_seconds / own.step_seconds_estimate
-        low, high = own.step_seconds_range
-        return scale * low, scale * high
-
-    @property
-    def compared_seconds(self) -> float:
-        """The mean step time or, without an estimate, the lower bound of the heaviest shape.
-
-        Infinite if the recipe does not fit.
-        """
-        if self.training is None or self.heaviest.estimate is None:
-            return math.inf
-        if self.training.time is None:
-            return self.heaviest.estimate.step_seconds_lower_bound
-        return self.training.time.mean_step_seconds
 
     @property
     def fits(self) -> bool:
@@ -110,8 +76,8 @@ def plan_mesh(
     shapes = plan_shapes(config, row_shards, mean_length)
     chosen = shapes if all_shapes else shapes[:1]
     compiled = tuple(_compile_shape(config, topology, mesh, shape) for shape in chosen)
-    training = _estimate_training(config, shapes, compiled, len(topology.devices))
-    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, training)
+    recipe = _bound_recipe(config.training.steps, shapes, compiled, topology)
+    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, recipe)
 
 
 def search_meshes(
@@ -119,9 +85,9 @@ def search_meshes(
 ) -> tuple[list[MeshPlan], dict[str, str]]:
     """Plans the recipe on all meshes (data, fsdp, tensor) whose fsdp and tensor are powers of two.
 
-    Returns (plans, refused). Plans that fit come first, sorted by `MeshPlan.compared_seconds`; the
-    order of plans with equal rank (`rank_plans`) has no meaning. `refused` maps a mesh to the
-    reason why it is invalid.
+    Returns (plans, refused). Plans that fit come first, sorted by the lower bound of the recipe,
+    which several meshes may share, and then by the sum of the roofline's times. `refused` maps a
+    mesh to the reason why it is invalid.
 
     Raises:
         ConfigError: all meshes are invalid.
@@ -136,26 +102,15 @@ def search_meshes(
     if not plans:
         first, reason = next(iter(refused.items()))
         raise ConfigError(f"none of the {len(refused)} meshes is valid; {first}: {reason}")
-    plans.sort(key=lambda plan: plan.compared_seconds)
+    plans.sort(key=_rate)
     return plans, refused
 
 
-def rank_plans(plans: Sequence[MeshPlan]) -> list[int | None]:
-    """Ranks sorted plans; a rank is None if the plan does not fit or has no range.
-
-    Plans have equal rank if their ranges overlap with the range of the first plan of that rank.
-    """
-    ranks: list[int | None] = []
-    rank, slowest = 0, -math.inf
-    for number, plan in enumerate(plans, start=1):
-        if plan.step_seconds_range is None:
-            ranks.append(None)
-            continue
-        low, high = plan.step_seconds_range
-        if low > slowest:
-            rank, slowest = number, high
-        ranks.append(rank)
-    return ranks
+def _rate(plan: MeshPlan) -> tuple[float, float]:
+    own = plan.heaviest.roofline
+    if plan.recipe is None or own is None:
+        return math.inf, math.inf
+    return plan.recipe.hours_lower_bound, sum(own.seconds.values())
 
 
 def list_meshes(num_devices: int) -> list[MeshConfig]:
@@ -181,69 +136,51 @@ def _compile_shape(
     on = describe_mesh(dict(mesh.shape))
     _log.info("compiling %d rows of %d source and %d target positions, mesh %s", *sizes, on)
     started = time.perf_counter()
-    own: Estimate | None = None
+    roofline, found = None, "does not fit"
     try:
         program = compile_step(config, mesh, *sizes)
     except OutOfMemoryError as error:
         needed = error.num_bytes
     else:
         needed = program.memory.total
-        flops, model = shape.padded_flops / len(topology.devices), config.model
-        own = estimate(program, topology.chip, flops, (model.key_width, model.value_width))
-    plan = ShapePlan(
+        flops = shape.padded_flops / len(topology.devices)
+        roofline = compute_roofline(program, topology.chip, flops)
+        found = f"at least {1000 * roofline.step_seconds_lower_bound:.4g} ms per step"
+    seconds = time.perf_counter() - started
+    _log.info("  %s, after %.0f s of compiling", found, seconds)
+    return ShapePlan(
         shape=shape,
-        fits=own is not None and own.memory.total <= topology.chip.memory_bytes,
+        fits=roofline is not None and roofline.memory.total <= topology.chip.memory_bytes,
         memory_bytes=needed,
         model_flops=shape.model_flops / len(topology.devices),
-        estimate=own,
-        compile_seconds=time.perf_counter() - started,
+        roofline=roofline,
+        compile_seconds=seconds,
     )
-    _log.info("  %s, after %.0f s of compiling", _summarise(own), plan.compile_seconds)
-    return plan
 
 
-def _summarise(own: Estimate | None) -> str:
-    if own is None:
-        return "does not fit"
-    if own.step_seconds_estimate is None:
-        return f"at least {1000 * own.step_seconds_lower_bound:.4g} ms per step"
-    return f"{1000 * own.step_seconds_estimate:.4g} ms per step"
-
-
-def _estimate_training(
-    config: Config,
+def _bound_recipe(
+    steps: int,
     shapes: Sequence[PlannedShape],
     compiled: Sequence[ShapePlan],
-    num_devices: int,
-) -> TrainingEstimate | None:
-    known = {one.shape: one.estimate for one in compiled if one.fits and one.estimate}
+    topology: Topology,
+) -> RecipeBound | None:
+    """Bounds the time of all steps; shapes that were not compiled count with their FLOPs alone."""
+    known = {one.shape: one.roofline for one in compiled if one.fits and one.roofline}
     if len(known) < len(compiled):
         return None
-    tokens = sum(shape.share * shape.tgt_tokens for shape in shapes)
-    steps = config.training.steps
-    times = {shape: own.step_seconds_estimate for shape, own in known.items()}
-    return TrainingEstimate(
-        steps, tokens, _estimate_time(steps, tokens, shapes, times, num_devices)
+    peak = len(topology.devices) * topology.chip.flops
+    seconds = sum(
+        shape.share
+        * (known[shape].step_seconds_lower_bound if shape in known else shape.padded_flops / peak)
+        for shape in shapes
     )
-
-
-def _estimate_time(
-    steps: int,
-    tokens: float,
-    shapes: Sequence[PlannedShape],
-    known: Mapping[PlannedShape, float | None],
-    num_devices: int,
-) -> TrainingTime | None:
-    """Estimates the time; scales the heaviest shape's by FLOPs for shapes not compiled."""
-    times = {shape: seconds for shape, seconds in known.items() if seconds is not None}
-    if len(times) < len(known):
-        return None
-    rate = times[shapes[0]] / shapes[0].padded_flops
-    seconds = sum(s.share * times.get(s, rate * s.padded_flops) for s in shapes)
+    tokens = sum(shape.share * shape.tgt_tokens for shape in shapes)
     hours = steps * seconds / 3600
-    return TrainingTime(
-        mean_step_seconds=seconds,
-        tokens_per_second=tokens / seconds,
-        hours=hours,
-        accelerator_hours=hours * num_devices,
+    return RecipeBound(
+        steps=steps,
+        tokens_per_step=tokens,
+        bound_by=known[shapes[0]].bound_by,
+        hours_lower_bound=hours,
+        accelerator_hours_lower_bound=hours * len(topology.devices),
+        tokens_per_second_upper_bound=tokens / seconds,
     )

@@ -3,6 +3,7 @@
 Each row overrides fields of a base recipe.
 """
 
+import bisect
 import dataclasses
 import inspect
 import re
@@ -73,12 +74,16 @@ def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
 
     The size is the number of parameters.
     """
-    size = base.tokenizer.vocab_size
-    target = count_parameters(base.model, size, size)
+
+    def count(each: ModelConfig) -> int:
+        return count_parameters(each, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
+
+    target = count(base.model)
     models = [
         dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
     ]
-    return min(models, key=lambda each: abs(count_parameters(each, size, size) - target))
+    larger = bisect.bisect_left(models, target, key=count)
+    return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:

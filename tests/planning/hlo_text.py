@@ -1,20 +1,13 @@
 """Hand-written HLO, and its cost."""
 
-import math
 import textwrap
 
-from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
+from t2t.planning.hlo_traffic import Cost, measure_cost
 
 ROWS = 1000  # float32 entries of the table that most programs here read: 4,000 bytes
 
 
-def measure(
-    body: str,
-    *computations: str,
-    kernel_flops_per_cycle: float = math.inf,
-    bytes_per_cycle: float = math.inf,
-    through_bitcasts: bool = False,
-) -> Cost:
+def measure(body: str, *computations: str) -> Cost:
     """Measures an entry computation with the parameters %table and %index."""
     others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
     lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
@@ -27,7 +20,7 @@ ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
 {lines}
 }}
 """
-    return measure_cost(text, Rules(kernel_flops_per_cycle, bytes_per_cycle, through_bitcasts))
+    return measure_cost(text)
 
 
 BODY = """

@@ -2,16 +2,16 @@
 
 import functools
 import lzma
-import re
+import math
 from pathlib import Path
 
 import pytest
 
-from t2t.planning.chips import CHIPS, Tpu
+from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_parser import HloModule, parse_module
-from t2t.planning.hlo_traffic import Cost, Rules, measure_cost
-from t2t.planning.roofline import estimate, list_kernels
+from t2t.planning.hlo_traffic import Cost, measure_cost
+from t2t.planning.roofline import Roofline, compute_roofline
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
@@ -26,12 +26,7 @@ def read(name: str) -> str:
 
 @functools.cache
 def measure(name: str) -> Cost:
-    if name in GPU_PROGRAMS:
-        return measure_cost(read(name), Rules(through_bitcasts=True))
-    chip = CHIPS["v5e"]
-    assert isinstance(chip, Tpu)
-    rules = Rules(chip.flops_per_cycle / 2, chip.memory_bandwidth / chip.clock)
-    return measure_cost(read(name), rules)
+    return measure_cost(read(name))
 
 
 @functools.cache
@@ -58,34 +53,26 @@ def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None
         lines = module.computations[computation].values()
         return sum(int(i.attribute(r'"estimated_cycles":"(\d+)') or 0) for i in lines)
 
-    expected = add(module.entry) + 2 * sum(map(add, bodies))
-    others = cost.kernel_cycles + sum(cost.unestimated.values())
-    assert cost.cycles == pytest.approx(expected + others, rel=1e-3)
-    assert 0 < others < 0.05 * expected
+    assert cost.cycles == add(module.entry) + 2 * sum(map(add, bodies))
+    assert cost.uncounted_flops > 0  # of the attention kernel
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_asynchronous_collectives_are_counted_once_each(name: str) -> None:
-    """Expects one per chain of fusions, which begins with AsyncCollectiveStart, and per send."""
-    found = [one for one in measure(name).collectives if one.overlaps]
-    starts = len(re.findall('custom_call_target="AsyncCollectiveStart"', read(name)))
-    started = re.findall(
-        r" (?:(?:collective-permute|all-\w+|reduce-scatter)-start|send)\(", read(name)
-    )
-    assert len(found) == starts + len(started) > 0
+def compute(name: str, axes: tuple[int, int]) -> Roofline:
+    """The roofline on a mesh with axes (data, fsdp); two GPUs are a host."""
+    chip = CHIPS[name.partition("-")[0]]
+    sizes = {"data": axes[0], "fsdp": axes[1], "tensor": 1}
+    hosts = [number // 2 for number in range(math.prod(axes))]
+    program = CompiledStep(read(name), DeviceMemory(1, 2, 3, 4, 5, 6), sizes, hosts)
+    return compute_roofline(program, chip, 1e9)
 
 
 @pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("v5e-2x2", {(0, 1), (0, 2), (0, 1, 2, 3)}),
-        ("v5e-4x4-accumulation", {(0, 1, 2, 3), (0, 4, 8, 12), tuple(range(16))}),
-        ("h100-2", {(0, 1)}),
-        ("h100-2x2-accumulation", {(0, 1), (0, 2), (0, 1, 2, 3)}),
-    ],
+    ("name", "axes"),
+    [("v5e-2x2", (2, 2)), ("v5e-4x4-accumulation", (4, 4)), ("h100-2x2-accumulation", (2, 2))],
 )
-def test_collectives_go_along_the_axes_of_the_mesh(name: str, groups: set[tuple[int, ...]]) -> None:
-    assert {one.members for one in measure(name).collectives} == groups
+def test_collectives_go_along_the_axes_of_the_mesh(name: str, axes: tuple[int, int]) -> None:
+    found = {own.partition("(")[2].partition(",")[0] for own in compute(name, axes).collectives}
+    assert found == {"data", "fsdp", "data+fsdp"}
 
 
 @pytest.mark.parametrize(
@@ -153,24 +140,21 @@ def test_kernels_of_a_gpu_are_all_instructions_that_move_data(name: str) -> None
         )
         return len(kernels) + inner
 
-    assert measure(name).num_kernels == count(parse(name).entry)
+    kernels = measure(name).kernels.values()
+    assert sum(kind.count for kind in kernels) == count(parse(name).entry)
     assert measure(name).cycles is None
 
 
 def test_collectives_of_gpus_take_nvlink_inside_a_host_and_the_network_between_hosts() -> None:
-    places = [(0, host, gpu) for host in range(2) for gpu in range(2)]
-    text = read("h100-2x2-accumulation")
-    program = CompiledStep(text, DeviceMemory(1, 2, 3, 4, 5, 6), coordinates=places)
-    own = estimate(program, CHIPS["h100"], 1e9, (64, 64))
-    assert own.kernels == list_kernels(measure("h100-2x2-accumulation"))
-    assert own.step_seconds_estimate is None
-    assert own.step_seconds_lower_bound == max(own.seconds.values())
-    sent = {kind: int(sums["sent_bytes"]) for kind, sums in own.collectives.items()}
-    assert sent == {
-        "reduce-scatter (NVLink)": 1_441_792,
-        "all-gather (NVLink)": 1_048_576,
-        "all-reduce (network)": 1_455_774,
-        "all-gather (network)": 397_312,
+    own = compute("h100-2x2-accumulation", (2, 2))
+    assert own.kernels == measure("h100-2x2-accumulation").list_kernels()
+    assert own.step_seconds_lower_bound == own.seconds[own.bound_by] == max(own.seconds.values())
+    assert {kind: sums["sent_bytes"] for kind, sums in own.collectives.items()} == {
+        "reduce-scatter (fsdp, NVLink)": 1_441_792,
+        "all-gather (fsdp, NVLink)": 1_048_576,
+        "all-reduce (data, network)": 1_441_848,
+        "all-gather (data, network)": 397_312,
+        "all-reduce (data+fsdp, network)": 13_926,
     }
 
 
@@ -180,7 +164,7 @@ def test_kernels_of_a_gpu_are_of_known_kinds_and_move_all_bytes(name: str) -> No
     assert set(cost.kernels) >= {"matrix products", "cuDNN", "reductions", "elementwise"}
     assert "custom calls" not in cost.kernels
     assert sum(kernels.hbm_bytes for kernels in cost.kernels.values()) == cost.hbm_bytes
-    sums = list_kernels(cost)["collectives"]
+    sums = cost.list_kernels()["collectives"]
     assert sums["count"] == sum(one.times for one in cost.collectives)
 
 
@@ -189,21 +173,13 @@ def test_what_crosses_slices_takes_the_network_of_the_data_centre() -> None:
 
     So a chip sends the sum of its gradients and its part of the new parameters to other slices.
     """
-    places = 2 * [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
-    program = CompiledStep(read("v5e-2x2-slices"), DeviceMemory(1, 2, 3, 4, 5, 6), None, places)
-    own = estimate(program, CHIPS["v5e"], 1e9, (64, 64))
-    kinds = {"all-reduce (slices)", "all-gather (slices)"}
+    own = compute("v5e-2x2-slices", (4, 2))
+    kinds = {"all-reduce (data, slices)", "all-gather (data, slices)"}
     assert {kind for kind in own.collectives if "slices" in kind} == kinds
-    crossing = [own.collectives[kind] for kind in kinds]
-    sent = sum(sums["sent_bytes"] for sums in crossing)
+    sent = sum(own.collectives[kind]["sent_bytes"] for kind in kinds)
     assert own.seconds["slices"] == pytest.approx(sent / 3.125e9)
-    assert own.step_seconds_estimate is not None
-    assert own.step_seconds_estimate > own.seconds["slices"] + own.seconds["network"]
-    assert all(sums["overlapped_seconds"] == sums["seconds"] for sums in crossing)
-    inside = {
-        one.members for one in measure("v5e-2x2-slices").collectives if not one.between_slices
-    }
-    assert max(map(max, inside)) == 3
+    inside = [one for one in measure("v5e-2x2-slices").collectives if not one.between_slices]
+    assert max(device for one in inside for device in one.groups[0]) == 3
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -24,7 +24,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batch_sharding import put_batch
 from t2t.model.interface import EncoderDecoder, merge
 from t2t.planning.compile_step import compile_step
-from t2t.planning.hlo_traffic import Rules, measure_cost
+from t2t.planning.hlo_traffic import measure_cost
 from t2t.runtime.mesh import make_mesh, shard_over_data
 from t2t.training.optimizer import make_optimizer
 from t2t.training.schedule import noam
@@ -320,9 +320,7 @@ def test_devices_add_up_gradients_of_weights_once_for_all_parts(dtype: str) -> N
     )
     mesh = make_mesh(MeshConfig(data=4), jax.devices()[:4])
     program = compile_step(config, mesh, ROWS, LENGTH, LENGTH)
-    sums = [
-        one for one in measure_cost(program.text, Rules()).collectives if "gather" not in one.kind
-    ]
+    sums = [one for one in measure_cost(program.text).collectives if "gather" not in one.kind]
     once, repeated = (
         sum(one.num_bytes for one in sums if one.times == times) for times in (1, parts)
     )
