@@ -17,6 +17,7 @@ from t2t.training.run_directory import read_metrics
 
 _log = logging.getLogger(__name__)
 
+_BAR = "|{bar:20}| {percentage:3.0f}% {desc}{postfix}"
 BUCKET_SECONDS = 60  # between two looks at the metrics of a run in a bucket
 
 
@@ -27,13 +28,12 @@ class Progress:
         """Creates a bar for each run, and reports those that are already finished."""
         self._workdir, self._measure = workdir, measure
         self._versions: dict[str, int] = {}  # size of each metrics.jsonl when it was last read
-        self._events: dict[str, str] = {}  # what each run that has begun does
-        self._starts: dict[str, tuple[float, int]] = {}  # time and step at which its stage began
         self._bars = {
             run.name: tqdm.tqdm(
                 desc=run.name,
                 total=run.config.training.steps,
-                bar_format="|{bar:20}| {percentage:3.0f}% {desc}{postfix}",
+                bar_format=_BAR,
+                postfix="waiting",
                 position=place,
                 dynamic_ncols=True,
                 disable=not sys.stderr.isatty(),
@@ -41,7 +41,6 @@ class Progress:
             for place, run in enumerate(runs)
         }
         for run in runs:
-            self._bars[run.name].set_postfix_str("waiting")
             if find_score(workdir, run).exists():
                 self.finish(run)
 
@@ -53,20 +52,29 @@ class Progress:
     def begin(self, run: Run, stage: str) -> None:
         """Reports that a stage of a run begins, and starts its clock."""
         self.report(run, stage)
-        bar, metrics = self._bars[run.name], self._read_new(run)
-        bar.n = metrics[-1]["step"] if metrics else bar.n
-        self._starts[run.name] = time.monotonic(), int(bar.n)
-        self._events[run.name] = "starting and compiling" if stage == "training" else stage
+        bar = self._bars[run.name]
+        if bar.disable:
+            return
+        step = bar.n
+        if metrics := self._read_new(run):
+            step = metrics[-1]["step"]
+        bar.reset()
+        bar.initial = bar.n = step
+        bar.set_postfix_str("starting and compiling" if stage == "training" else stage)
 
     def report(self, run: Run, event: str) -> None:
         """Reports an event of a run."""
         bar = self._bars[run.name]
+        bar.bar_format = _BAR
         bar.set_postfix_str(event)
         if bar.disable:
             _log.info("%s: %s", run.name, event)
 
     def update(self, run: Run) -> None:
-        """Moves the bar of a run to the last step in its metrics, and shows its time."""
+        """Moves the bar of a run to the last step in its metrics, and shows its time.
+
+        The time is that since the stage began and, in training, an estimate of the time left.
+        """
         bar = self._bars[run.name]
         if bar.disable:
             return
@@ -74,8 +82,10 @@ class Progress:
             bar.n = metrics[-1]["step"]
             losses = [line["train/loss"] for line in metrics if "train/loss" in line]
             shown = f"{losses[-1]:.3f}" if losses and losses[-1] is not None else "not finite"
-            self._events[run.name] = f"training, loss {shown}"
-        bar.set_postfix_str(f"{self._events[run.name]}, {self._format_time(run)}")
+            bar.set_postfix_str(f"training, loss {shown}", refresh=False)
+        is_training = bar.initial < bar.n < bar.total
+        bar.bar_format = _BAR + (", {elapsed}<{remaining}" if is_training else ", {elapsed}")
+        bar.refresh()
 
     def _read_new(self, run: Run) -> list[dict[str, Any]]:
         """Reads the metrics of a run; empty if their file is as it was at the last call.
@@ -91,16 +101,6 @@ class Progress:
             return []
         self._versions[run.name] = version
         return read_metrics(self._workdir / run.name)
-
-    def _format_time(self, run: Run) -> str:
-        """Formats the time since the stage began and, in training, an estimate of the time left."""
-        begun, first = self._starts[run.name]
-        elapsed, step = time.monotonic() - begun, self._bars[run.name].n
-        left = run.config.training.steps - step
-        shown = tqdm.tqdm.format_interval(elapsed)
-        if left and step > first:
-            shown += f"<{tqdm.tqdm.format_interval(elapsed * left / (step - first))}"
-        return str(shown)
 
     def finish(self, run: Run) -> None:
         """Reports that a run is finished, with its score."""
