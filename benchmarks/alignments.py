@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 from benchmarks.contest import write
-from t2t.analysis.word_alignments import Links, WordAligner, alignment_error_rate
 from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.word_alignments import Links, WordAligner, alignment_error_rate
 from t2t.phrasebook import generate
 from t2t.phrasebook.noun_alignments import find_links
 from t2t.training.checkpoint import restore_params

@@ -11,13 +11,6 @@ import pytest
 import t2t
 from benchmarks.alignments import keep_known
 from t2t.analysis.head_importance import compute_pair_weights
-from t2t.analysis.word_alignments import (
-    WordAligner,
-    alignment_error_rate,
-    format_links,
-    link_words,
-    number_words,
-)
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError, TokenizerConfig
@@ -26,6 +19,13 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
 from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
+from t2t.decoding.word_alignments import (
+    WordAligner,
+    alignment_error_rate,
+    format_links,
+    link_words,
+    number_words,
+)
 from t2t.evaluation.load_models import ModelRequest
 from t2t.phrasebook import generate
 from t2t.phrasebook.noun_alignments import find_links
