@@ -8,10 +8,10 @@ import argparse
 from pathlib import Path
 
 from benchmarks.contest import write
-from t2t.analysis.word_alignments import Links, WordAligner
 from t2t.config.files import load_config
 from t2t.data.phrasebook import read_links, read_pairs
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.word_alignments import Links, WordAligner
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import find_versions
 

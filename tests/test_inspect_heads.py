@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 
 from t2t.analysis.head_importance import (
+    Head,
     Sample,
     compute_pair_weights,
     estimate_changes,
+    list_heads,
     measure_importance,
     profile_heads,
     read_sample,
+    switch_off,
 )
-from t2t.analysis.head_report import HeadRequest, describe_importance, show_attention
-from t2t.analysis.head_weights import Head, list_heads, switch_off
+from t2t.analysis.head_page import HeadRequest, describe_importance, show_attention
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config, save_config
 from t2t.data.corpus import DataError, Pair

@@ -4,21 +4,22 @@ The measurements are on pairs of the validation split that are drawn by a seed, 
 forcing or, for BLEU, with beam search.
 """
 
+import functools
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tqdm
 from jaxtyping import Array, Float, Int
 
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
-from t2t.analysis.head_weights import Head, HeadWeights, capture_weights, list_heads, switch_off
-from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
 from t2t.config.measures import choose_measure
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.corpus import ListCorpus, Pair
@@ -26,8 +27,9 @@ from t2t.data.corpus_sources import list_splits, open_split
 from t2t.data.loader import make_batch
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
 from t2t.model.interface import Params, merge
 from t2t.model.transformer import Transformer
@@ -35,8 +37,23 @@ from t2t.runtime.mesh import make_mesh
 from t2t.training.validation import CorpusScorer
 
 _BATCH_SIZE = 8  # sentences whose weights are computed together
+# The output projections W^O of each stack, by layer.
+_OUTPUTS = {
+    "encoder": "encoder.{}.attention.output",
+    "decoder": "decoder.{}.self_attention.output",
+    "cross": "decoder.{}.cross_attention.output",
+}
 
+Result = TypeVar("Result")
 SentenceStatistics = Float[np.ndarray, "n _"]  # n sentences: the counts a score is computed from
+
+
+class Head(NamedTuple):
+    """The position of a head in the model; layers and heads are counted from 0."""
+
+    stack: str  # encoder | decoder | cross
+    layer: int
+    number: int
 
 
 class Sample(NamedTuple):
@@ -47,6 +64,10 @@ class Sample(NamedTuple):
     seed: int
     src_counts: Counter[int]
     tgt_counts: Counter[int]
+
+    def __str__(self) -> str:
+        drawn = f"{len(self.pairs)} of {self.drawn_from} sentences of the validation split"
+        return f"{drawn}, drawn with seed {self.seed}"
 
 
 class Change(NamedTuple):
@@ -62,6 +83,29 @@ class Importance(NamedTuple):
     measure: str  # loss | bleu | bleu_lowercase
     baseline: float  # the measure with all heads
     changes: dict[Head, Change]  # increase of the loss or decrease of BLEU
+
+
+def list_heads(config: ModelConfig) -> Iterator[Head]:
+    """Yields all heads of a Transformer, stack by stack in the order of `HeadWeights`."""
+    encoder_depth, decoder_depth = config.depth
+    depths = (encoder_depth, decoder_depth, decoder_depth)
+    for stack, depth in zip(HeadWeights._fields, depths, strict=True):
+        for layer in range(depth):
+            yield from (Head(stack, layer, number) for number in range(config.num_heads))
+
+
+def switch_off(params: Params, head: Head) -> Params:
+    """Returns parameters that switch the head off: its rows of W^O are zero."""
+    output = _OUTPUTS[head.stack].format(head.layer)
+
+    def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
+        if jax.tree_util.keystr(path, simple=True, separator=".") != output:
+            return leaf
+        kept = np.arange(len(leaf)) != head.number  # a mask, since the heads may be sharded
+        return jnp.where(kept[:, None, None], leaf, 0)
+
+    changed: Params = jax.tree.map_with_path(change, params)
+    return changed
 
 
 def read_sample(
@@ -94,8 +138,7 @@ def read_sample(
             f"--importance={count}: every validation pair has more than {limit} sub-words; "
             "use --importance=0"
         )
-    rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.permutation(len(fits))[:count])
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(fits))[:count])
     counts = [Counter(i for ids in side for i in ids) for side in (src, tgt)]
     return Sample([fits[i] for i in chosen], len(fits), seed, *counts)
 
@@ -109,20 +152,46 @@ def measure_importance(
     The intervals are from a paired bootstrap over the sample's sentences: they cover the choice of
     the sentences, not the seed of the training.
     """
+    compute: Callable[[Params], SentenceStatistics]
+    score: ScoreFunction
     if measure == "loss":
-        compute, score = _make_loss(config, translator, sample.pairs)
+        sign, score = 1, mean_nats
+        with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
+            corpus = ListCorpus("sample", sample.pairs)
+            tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
+        scorer = CorpusScorer(config, translator.vocabulary, tokenized, make_mesh(MeshConfig()))
+        compute = scorer.score_sentences
     else:
         measure = choose_measure(None, lowercase=config.tokenizer.lowercase)
-        compute, score = _make_bleu(measure, config, translator, sample.pairs)
-    baseline, sign = compute(params), 1 if measure == "loss" else -1
+        chosen = make_measure(measure, config.data.tgt_language)
+        sign, score = -1, sacrebleu_score(chosen.metric)
+        compute = functools.partial(_translate_and_count, translator, chosen, sample.pairs)
+    baseline = run_on_mesh(translator, params, compute)
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
-    without = {head: compute(switch_off(params, head)) for head in heads}
-    changes = estimate_changes(baseline, without, score)
-    signed = {
+    without = {head: run_on_mesh(translator, switch_off(params, head), compute) for head in heads}
+    changes = {
         head: Change(sign * value, (min(sign * low, sign * high), max(sign * low, sign * high)))
-        for head, (value, (low, high)) in changes.items()
+        for head, (value, (low, high)) in estimate_changes(baseline, without, score).items()
     }
-    return Importance(measure, score(baseline.sum(axis=0)), signed)
+    return Importance(measure, score(baseline.sum(axis=0)), changes)
+
+
+def _translate_and_count(
+    translator: Translator, measure: Measure, pairs: Sequence[Pair], params: Params
+) -> SentenceStatistics:
+    """Returns sacreBLEU's counts of each sentence's translation."""
+    sources, references = zip(*pairs, strict=True)
+    texts = [found.text for found in translator.translate(params, sources)]
+    of_one_run: SentenceStatistics = collect_statistics(measure, [texts], references)[0]
+    return of_one_run
+
+
+def run_on_mesh(
+    translator: Translator, params: Params, compute: Callable[[Params], Result]
+) -> Result:
+    """Calls a function with the parameters placed on a mesh of all devices."""
+    with jax.set_mesh(make_mesh(MeshConfig())):
+        return compute(translator.place(params))
 
 
 def estimate_changes(
@@ -147,41 +216,6 @@ def estimate_changes(
     return changes
 
 
-def _make_loss(
-    config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
-    """Returns the functions params -> (nats, sub-words) of each sentence, and sums -> loss."""
-    mesh = make_mesh(MeshConfig())
-    with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
-        corpus = ListCorpus("sample", pairs)
-        tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
-    scorer = CorpusScorer(config, translator.vocabulary, tokenized, mesh)
-
-    def compute(params: Params) -> SentenceStatistics:
-        with jax.set_mesh(mesh):
-            return scorer.score_sentences(translator.place(params))
-
-    return compute, mean_nats
-
-
-def _make_bleu(
-    name: str, config: Config, translator: Translator, pairs: Sequence[Pair]
-) -> tuple[Callable[[Params], SentenceStatistics], ScoreFunction]:
-    """Returns the functions params -> sacreBLEU's counts of each sentence, and sums -> BLEU."""
-    sources, references = zip(*pairs, strict=True)
-    measure = make_measure(name, config.data.tgt_language)
-    mesh = make_mesh(MeshConfig())
-
-    def compute(params: Params) -> SentenceStatistics:
-        with jax.set_mesh(mesh):
-            found = translator.translate(translator.place(params), sources)
-        counts = collect_statistics(measure, [[each.text for each in found]], references)
-        of_one_run: SentenceStatistics = counts[0]
-        return of_one_run
-
-    return compute, sacrebleu_score(measure.metric)
-
-
 def compute_pair_weights(
     translator: Translator, params: Params, pairs: Sequence[Pair]
 ) -> Iterator[HeadWeights]:
@@ -189,7 +223,6 @@ def compute_pair_weights(
 
     All pairs are padded to one shape, so there is one compilation.
     """
-    vocabulary = translator.vocabulary
 
     @jax.jit
     def run(params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]) -> HeadWeights:
@@ -197,7 +230,7 @@ def compute_pair_weights(
         assert isinstance(model, Transformer)
         return capture_weights(model, src, tgt_in)
 
-    src, tgt = encode_pairs(vocabulary, pairs)
+    src, tgt = encode_pairs(translator.vocabulary, pairs)
     rows = min(_BATCH_SIZE, len(pairs))
     src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))
     for start in range(0, len(pairs), rows):

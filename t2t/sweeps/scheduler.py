@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import logging
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,35 +76,22 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
-        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
-            Scheduler(programs, workers, lock, progress).work(chosen)
+        Scheduler(programs, workers, lock).work(chosen)
     return not any(find_failure(workdir, run).exists() for run in chosen)
-
-
-@dataclasses.dataclass
-class _Job:
-    """A run that is being trained or evaluated."""
-
-    run: Run
-    worker: int
-    stage: str  # training | evaluating
-    process: subprocess.Popen[bytes]
-    logs: GrowingFiles  # the folder of output.log
-    log_offset: int  # bytes of output.log before this stage
 
 
 class Scheduler:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, programs: Programs, workers: int, lock: int, progress: Progress):
+    def __init__(self, programs: Programs, workers: int, lock: int):
         """Keeps the arguments.
 
         `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
         is held until all of them have ended.
         """
         self._programs, self._workers, self._lock = programs, workers, lock
-        self._progress = progress
-        self._jobs: list[_Job] = []
+        self._workdir = programs.workdir
+        self._running: dict[subprocess.Popen[bytes], GrowingFiles] = {}
 
     def work(self, runs: Sequence[Run]) -> None:
         """Trains and evaluates each run, or records why it failed.
@@ -112,30 +100,56 @@ class Scheduler:
         KeyboardInterrupt all child processes are told to save and stop; it is raised again when
         they have ended.
         """
-        waiting = [run for run in runs if not find_score(self._programs.workdir, run).exists()]
+        waiting = [run for run in runs if not find_score(self._workdir, run).exists()]
         if self._workers > 1:
-            waiting.sort(key=_estimate_cost, reverse=True)
-        try:
-            while waiting or self._jobs:
-                free = {*range(self._workers)} - {job.worker for job in self._jobs}
-                for worker in sorted(free)[: len(waiting)]:
-                    self._start(waiting.pop(0), worker, "training")
+            waiting.sort(
+                key=lambda run: run.count_flops(run.config.tokenizer.vocab_size), reverse=True
+            )
+        jobs: dict[int, Iterator[None]] = {}  # by worker
+        with contextlib.ExitStack() as ending:
+            bars = {
+                run.name: Progress(self._workdir, run, self._programs.protocol.measure, place)
+                for place, run in enumerate(runs)
+            }
+            for bar in bars.values():
+                ending.callback(bar.close)
+            ending.callback(self._stop)
+            while waiting or jobs:
+                for worker in range(self._workers):
+                    if worker not in jobs and waiting:
+                        run = waiting.pop(0)
+                        jobs[worker] = self._train_and_evaluate(run, worker, bars[run.name])
+                    if worker in jobs and next(jobs[worker], "ended") == "ended":
+                        del jobs[worker]
                 time.sleep(_POLL_SECONDS)
-                for job in [*self._jobs]:
-                    self._advance(job)
-        finally:
-            self._stop()
 
-    def _start(self, run: Run, worker: int, stage: str) -> None:
-        folder = self._programs.workdir / run.name
-        make_folder(folder)
-        find_failure(self._programs.workdir, run).unlink(missing_ok=True)
-        program = self._programs.train if stage == "training" else self._programs.evaluate
+    def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> Iterator[None]:
+        """Yields while a program of the run works; writes failure.txt if one fails."""
+        failure = find_failure(self._workdir, run)
+        make_folder(failure.parent)
+        failure.unlink(missing_ok=True)
+        execute = functools.partial(self._execute, failure.parent, worker, progress)
+        reason = yield from execute("training", self._programs.train(run))
+        if not reason and (changed := find_other_fields(self._workdir, run)):
+            reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
+        if not reason:
+            reason = yield from execute("evaluating", self._programs.evaluate(run))
+        if reason:
+            write_file(failure, f"{reason}\n")
+            progress.report(reason)
+        else:
+            progress.finish()
+
+    def _execute(
+        self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
+    ) -> Generator[None, None, str]:
+        """Yields while the program works; returns why it failed, or nothing."""
         cores, environment = assign_resources(worker, self._workers, os.environ)
         logs = GrowingFiles(folder, "output.log")
-        with (logs.local / "output.log").open("ab") as output, _pinned_to(cores):
+        log = logs.local / "output.log"
+        with log.open("ab") as output, _pinned_to(cores):
             process = subprocess.Popen(
-                program(run),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -143,41 +157,18 @@ class Scheduler:
                 pass_fds=[self._lock],
                 process_group=0,  # so that Ctrl-C signals only the sweep
             )
-            self._jobs.append(_Job(run, worker, stage, process, logs, output.tell()))
-        self._progress.begin(run, stage)
-
-    def _advance(self, job: _Job) -> None:
-        """Updates the progress of a job or, if its process has ended, starts the next stage."""
-        status = job.process.poll()
-        if status is None:
-            self._progress.update(job.run)
-            job.logs.upload_when_due()
-            return
-        self._jobs.remove(job)
-        trained = job.stage == "training" and status in (0, STOPPED_EARLY)
-        reason = None
-        if status and not trained:
-            reason = f"{job.stage} failed: {self._find_reason(job, status)}"
-        elif trained and (changed := find_other_fields(self._programs.workdir, job.run)):
-            reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
-        job.logs.close()
-        if reason:
-            write_file(find_failure(self._programs.workdir, job.run), f"{reason}\n")
-            self._progress.report(job.run, reason)
-        elif trained:
-            self._start(job.run, job.worker, "evaluating")
-        else:
-            self._progress.finish(job.run)
-
-    def _find_reason(self, job: _Job, status: int) -> str:
-        """Returns the signal that killed the process, else its last exception or last line."""
-        if status < 0:
-            return f"killed by {signal.Signals(-status).name}"
-        output = (job.logs.local / "output.log").read_bytes()[job.log_offset :]
-        text = output.decode(errors="replace")
-        lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
-        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-        return (raised or lines or [f"exit status {status}"])[-1]
+            self._running[process], offset = logs, output.tell()
+        progress.begin(stage)
+        while (status := process.poll()) is None:
+            yield
+            progress.update()
+            logs.upload_when_due()
+        del self._running[process]
+        reason = ""
+        if status and (stage, status) != ("training", STOPPED_EARLY):
+            reason = f"{stage} failed: {_find_reason(status, log.read_bytes()[offset:])}"
+        logs.close()
+        return reason
 
     def _stop(self) -> None:
         """Tells all processes to save and stop, and waits; a second Ctrl-C kills them.
@@ -185,22 +176,28 @@ class Scheduler:
         A second SIGTERM has no effect: launchers may send several.
         """
         previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for job in self._jobs:
-            job.process.terminate()
+        for process in self._running:
+            process.terminate()
         try:
-            for job in self._jobs:
-                job.process.wait()
-                job.logs.close()
+            for process, logs in self._running.items():
+                process.wait()
+                logs.close()
         except KeyboardInterrupt:
-            for job in self._jobs:
-                job.process.kill()
+            for process in self._running:
+                process.kill()
             raise
         finally:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _estimate_cost(run: Run) -> int:
-    return run.count_flops(run.config.tokenizer.vocab_size)
+def _find_reason(status: int, output: bytes) -> str:
+    """Returns the signal that killed a process, else its last exception or last line."""
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    text = output.decode(errors="replace")
+    lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (raised or lines or [f"exit status {status}"])[-1]
 
 
 def assign_resources(

@@ -8,11 +8,11 @@ A run is finished when its evaluation exists. There is no other state, so a swee
 any time.
 """
 
-import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, Run
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
-_CHECKPOINT = "checkpoint"  # key in sweep.json: the checkpoint that a row asks for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +93,8 @@ def find_other_fields(workdir: Path, run: Run) -> list[str]:
     return [line for line in found if not line.startswith(LOCATION_FIELDS)]
 
 
-@contextlib.contextmanager
-def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
-    """Creates and locks the directory of a sweep; yields the lock's file descriptor.
+def lock_sweep(workdir: Path, *, shared: bool) -> AbstractContextManager[int]:
+    """Creates and locks the directory of a sweep; the context is the lock's file descriptor.
 
     The tasks of a job array share the lock (`shared`). It is held as long as any process has the
     descriptor open. Child processes inherit it, so if a sweep is killed the lock remains until its
@@ -109,8 +107,7 @@ def lock_sweep(workdir: Path, *, shared: bool) -> Iterator[int]:
         f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
         "wait until it ends, or choose another --workdir"
     )
-    with lock(workdir, refusal, shared=shared) as descriptor:
-        yield descriptor
+    return lock(workdir, refusal, shared=shared)
 
 
 def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol) -> None:
@@ -120,14 +117,13 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
         RunError: a run's config, or the split, checkpoint or direction differs.
     """
     path = workdir / "sweep.json"
-    requested = _describe(runs)
     saved: dict[str, Any] = _read(workdir) if path.exists() else {"runs": {}}
     changed = [
         f"--{name}: {saved[name]!r} -> {value!r}"
         for name, value in vars(protocol).items()
         if name != "measure" and saved.get(name, value) != value  # computed from the texts
     ]
-    _check_same(workdir, saved["runs"], requested, changed)
+    requested = _check_same(workdir, saved["runs"], runs, changed)
     content = vars(protocol) | {"runs": saved["runs"] | requested}
     write_file(path, json.dumps(content, indent=2) + "\n")
 
@@ -150,7 +146,7 @@ def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
         RunError: there is no sweep.json, it is damaged, or has other configs for these runs.
     """
     saved = _read(workdir)["runs"]
-    _check_same(workdir, saved, _describe(runs))
+    _check_same(workdir, saved, runs)
     return [run for run in runs if run.name in saved]
 
 
@@ -171,14 +167,15 @@ def _read(workdir: Path) -> dict[str, Any]:
 def _check_same(
     workdir: Path,
     saved: Mapping[str, dict[str, Any]],
-    requested: Mapping[str, dict[str, Any]],
+    runs: Sequence[Run],
     changed: Sequence[str] = (),
-) -> None:
-    """Raises `RunError` if configs differ from those saved, or `changed` is not empty."""
+) -> dict[str, dict[str, Any]]:
+    """Returns the fields of each run; raises `RunError` if some differ, or `changed` has others."""
+    requested = {run.name: _flatten(run.config, run.row.checkpoint) for run in runs}
     changed = [*changed]
     for name in saved.keys() & requested.keys():
         # Fields that are newer than the file get their defaults, the checkpoint the row's.
-        old = _flatten(Config()) | {_CHECKPOINT: requested[name][_CHECKPOINT]} | saved[name]
+        old = _flatten(Config(), requested[name]["checkpoint"]) | saved[name]
         changed += [
             f"{name}: {field}: {old[field]!r} -> {value!r}"
             for field, value in requested[name].items()
@@ -190,14 +187,10 @@ def _check_same(
             + "\n  ".join(sorted(changed))
             + "\nchoose another --workdir, or the old values to continue that sweep"
         )
+    return requested
 
 
-def _describe(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Returns the config of each run and the checkpoint that its row asks for."""
-    return {run.name: {**_flatten(run.config), _CHECKPOINT: run.row.checkpoint} for run in runs}
-
-
-def _flatten(config: Config) -> dict[str, Any]:
-    """Flattens a config to the values that JSON would read back: tuples become lists."""
-    flat: dict[str, Any] = json.loads(json.dumps(flatten(config)))
+def _flatten(config: Config, checkpoint: str) -> dict[str, Any]:
+    """Returns the values of a row as JSON would read them back: tuples become lists."""
+    flat: dict[str, Any] = json.loads(json.dumps({**flatten(config), "checkpoint": checkpoint}))
     return flat

@@ -1,12 +1,12 @@
 """The report of a sweep: a table of each row's cost, score and verdict, with plots."""
 
+import base64
 import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from t2t.config.fields import Config
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.comparison import judge_log_probs
@@ -17,24 +17,21 @@ from t2t.evaluation.scores import (
     make_measure,
     sacrebleu_score,
 )
-from t2t.evaluation.significance import Judgement, SystemScore, judge
+from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
 from t2t.evaluation.verdict import describe_all, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
+from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
+from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import find_name
-from t2t.sweeps.report_pages import SweepReport, write_pages
 from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
-from t2t.sweeps.sweep_rows import BASE, LENGTH, Run
+from t2t.sweeps.sweep_rows import BASE, LENGTH, Paper, Run
 from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
 
 PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
-HEADER = (
-    "row", "changes", "parameters", "FLOPs", "sequential", "tokens/s", "perplexity", "MEASURE",
-    "paper", "verdict", "by log-probability",
-)  # fmt: skip
 PAPER_NOTE = (
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values."
@@ -50,6 +47,7 @@ NOTES = (
     "Tokens/s: target sub-words per second, median over the training, beside any other programs on "
     "the machine.",
 )
+_TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,26 +56,22 @@ class Outcome:
 
     runs: Sequence[Run]
     system: System | None  # the evaluations of the finished runs
-    vocabulary: str | None  # its fingerprint
-    parameters: int | None
-    flops: int | None
-    speed: float | None  # target tokens per second
-    states: Sequence[str]  # of the unfinished runs
+    vocabulary: str | None = None  # its fingerprint
+    parameters: int | None = None
+    flops: int | None = None
 
-    @property
-    def config(self) -> Config:
-        """The config of the first run."""
-        return self.runs[0].config
+    def has_units_of(self, base: "Outcome | None", figure: str) -> bool:
+        """Returns whether the validation loss or bleu has the same definition as base's.
 
-    @property
-    def perplexity(self) -> str:
-        """exp of the mean nats per sub-word over the runs."""
-        evaluations = self.system.evaluations if self.system else []
-        measures = [each.result["measures"] for each in evaluations]
-        values = [each["perplexity"]["value"] for each in measures if "perplexity" in each]
-        if len(values) < len(measures):
-            return "not finite"
-        return f"{statistics.geometric_mean(values):.2f}" if values else ""
+        A loss is per sub-word of the vocabulary. Lower-case runs have `bleu_lowercase` during
+        training.
+        """
+        if base is None:
+            return True
+        if figure == "loss":
+            return None in (self.vocabulary, base.vocabulary) or self.vocabulary == base.vocabulary
+        cases = {each.runs[0].config.tokenizer.lowercase for each in (self, base)}
+        return len(cases) == 1
 
 
 def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
@@ -91,79 +85,175 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
-    judgement, by_loss, sentences = judge_rows(systems, measure)
-    header = [measure if name == "MEASURE" else name for name in HEADER]
-    useless = list_useless(judgement, measure) if judgement else []
-    rows = [describe(name, outcomes, judgement, by_loss, useless) for name in outcomes]
+    by_measure, by_loss, sentences = judge_rows(systems, measure)
+    useless = list_useless(by_measure, measure) if by_measure else []
+    cells = []
+    for name, outcome in outcomes.items():
+        verdict = describe_verdict(by_measure, name)
+        if verdict and name in useless:
+            verdict.append("neither row translates yet")
+        cells.append(
+            {"row": name}
+            | describe_costs(workdir, outcome, outcomes.get(BASE))
+            | {
+                measure: _format_score(by_measure, name),
+                "paper": _format_paper(outcome.runs[0].row.paper),
+                "verdict": "; ".join([*verdict, *find_states(workdir, outcome.runs)]),
+                "by log-probability": "".join(describe_verdict(by_loss, name)),
+            }
+        )
     is_in_paper = any(run.row.paper for run in runs)
-    if not is_in_paper:
-        column = HEADER.index("paper")
-        header, *rows = [[*row[:column], *row[column + 1 :]] for row in (header, *rows)]
-    plots = draw(workdir, runs, outcomes, judgement, measure)
-    report = SweepReport(
-        f"Sweep {find_name(workdir)}",
-        header,
-        rows,
-        sentences,
-        [
-            *describe_scoring(systems, measure),
-            *NOTES,
-            *([PAPER_NOTE] if is_in_paper else []),
-            *describe_vocabularies(outcomes),
-            *describe_provenance(workdir, runs),
-        ],
-        plots,
+    header = [name for name in cells[0] if is_in_paper or name != "paper"]
+    rows = [[row[name] for name in header] for row in cells]
+    notes = [
+        *describe_scoring(systems, measure),
+        *NOTES,
+        *([PAPER_NOTE] if is_in_paper else []),
+        *describe_vocabularies(outcomes),
+        *describe_provenance(workdir, runs),
+    ]
+    plots = draw(workdir, runs, outcomes, by_measure, measure)
+    title, table = f"Sweep {find_name(workdir)}", format_table(rows, header, markdown=True)
+    parts = [
+        f"# {title}",
+        table,
+        *("\n".join(f"- {line}" for line in lines) for lines in (sentences, notes) if lines),
+        *(f"![{name}]({path.name})" for name, path in plots.items()),
+    ]
+    images = {name: base64.b64encode(path.read_bytes()).decode() for name, path in plots.items()}
+    page = render_page(
+        _TEMPLATE, title=title, header=header, rows=rows, lists=[sentences, notes], images=images
     )
-    written = "\n".join(map(str, write_pages(workdir, report)))
-    return f"{format_table(rows, header, markdown=True)}\n\n{written}"
+    paths = workdir / "report.md", workdir / "report.html"
+    write_file(paths[0], "\n\n".join(parts) + "\n")
+    write_file(paths[1], page)
+    return "\n".join([table, "", *map(str, paths)])
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     """Reads the results of a row from the directories of its runs."""
     finished = [run for run in runs if find_score(workdir, run).exists()]
     operand = ",".join(str(workdir / run.name) for run in finished)
-    parameters = flops = fingerprint = None
+    system = read_system(operand, "", EVALUATION, (STEP,)) if finished else None
     vocabularies = [workdir / run.name / "vocab" for run in runs]
-    if saved := [folder for folder in vocabularies if Vocabulary.is_saved(folder)]:
-        vocabulary = Vocabulary.load(saved[0])
-        fingerprint = vocabulary.fingerprint()
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        parameters = count_parameters(runs[0].config.model, *sizes)
-        steps = runs[0].config.training.steps
-        made = statistics.mean(find_last_step(workdir, run) for run in runs)
-        flops = round(runs[0].count_flops(sizes[1]) * made / steps)
-    speeds = [
-        line["train/tokens_per_second"]
-        for run in runs
-        for line in read_metrics(workdir / run.name)
-        if "train/tokens_per_second" in line
-    ]
+    saved = next(filter(Vocabulary.is_saved, vocabularies), None)
+    if saved is None:
+        return Outcome(runs, system)
+    vocabulary = Vocabulary.load(saved)
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    steps = runs[0].config.training.steps
+    requests = [read_stop_request(workdir / run.name) for run in runs]
+    made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
     return Outcome(
         runs,
-        read_system(operand, "", EVALUATION, (STEP,)) if finished else None,
-        fingerprint,
-        parameters,
-        flops,
-        statistics.median(speeds) if speeds else None,
-        [find_state(workdir, run) for run in runs if run not in finished],
+        system,
+        vocabulary.fingerprint(),
+        count_parameters(runs[0].config.model, *sizes),
+        round(runs[0].count_flops(sizes[1]) * made / steps),
     )
 
 
-def find_last_step(workdir: Path, run: Run) -> int:
-    """Returns the step at which a run ends: that of its config, or an earlier one on request."""
-    request = read_stop_request(workdir / run.name)
-    return (request and request.obeyed_at) or run.config.training.steps
+def find_states(workdir: Path, runs: Sequence[Run]) -> list[str]:
+    """Describes the different states of the runs that have no evaluation yet."""
+    states = []
+    for run in runs:
+        failure = find_failure(workdir, run)
+        if find_score(workdir, run).exists():
+            continue
+        if failure.exists():
+            states.append(failure.read_text("utf-8").strip())
+        elif metrics := read_metrics(workdir / run.name):
+            steps = run.config.training.steps
+            states.append(f"stopped after step {metrics[-1]['step']} of {steps}")
+        else:
+            states.append("not started")
+    return [*dict.fromkeys(states)]
 
 
-def find_state(workdir: Path, run: Run) -> str:
-    """Describes the state of a run that has no evaluation yet."""
-    failure = find_failure(workdir, run)
-    if failure.exists():
-        return failure.read_text("utf-8").strip()
-    metrics = read_metrics(workdir / run.name)
-    if not metrics:
-        return "not started"
-    return f"stopped after step {metrics[-1]['step']} of {run.config.training.steps}"
+def judge_rows(
+    systems: Mapping[str, System], measure_name: str
+) -> tuple[Judgement | None, Judgement | None, list[str]]:
+    """Compares the rows with base, which comes first; without base there are no verdicts.
+
+    Returns:
+        The judgement by the measure, the one by the references' log-probability, and sentences
+        that describe both.
+    """
+    if not systems:
+        return None, None, []
+    named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
+    measure = make_measure(measure_name, named[0].evaluations[0].result["tgt_language"])
+    references = check_comparable([*systems.values()], measure_name, measure).references
+    counts = {
+        system.name: collect_statistics(measure, system.hypotheses, references) for system in named
+    }
+    by_measure = judge(counts, sacrebleu_score(measure.metric), measure.scale)
+    if BASE not in systems:
+        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
+    sentences = describe_all(by_measure, measure_name, len(references))
+    by_loss, described = judge_log_probs(named, references)
+    return by_measure, by_loss, sentences + described
+
+
+def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
+    """Returns the cells of a row that need no comparison of translations."""
+    config = outcome.runs[0].config
+    count, before = outcome.parameters, base.parameters if base else None
+    changes = differences(base.runs[0].config, config) if base else []
+    parameters = "" if count is None else f"{count / 1e6:.2f}M"
+    if count is not None and before is not None and count != before:
+        parameters += f" ({(count - before) / 1e6:+.2f}M)"
+    speeds = [
+        speed
+        for run in outcome.runs
+        for _, speed in read_curve(workdir / run.name, "train/tokens_per_second")
+    ]
+    return {
+        "changes": ", ".join(
+            change.removeprefix("model.") for change in changes if not change.startswith("seed: ")
+        ),
+        "parameters": parameters,
+        "FLOPs": f"{outcome.flops:.2e}" if outcome.flops else "",
+        "sequential": str(count_sequential_operations(config.model, LENGTH, LENGTH)),
+        "tokens/s": f"{statistics.median(speeds):.0f}" if speeds else "",
+        "perplexity": _format_perplexity(outcome.system),
+    }
+
+
+def _format_perplexity(system: System | None) -> str:
+    """Formats exp of the mean nats per sub-word over the runs."""
+    if system is None:
+        return ""
+    measures = [each.result["measures"] for each in system.evaluations]
+    if not all("perplexity" in each for each in measures):
+        return "not finite"
+    return f"{statistics.geometric_mean(each['perplexity']['value'] for each in measures):.2f}"
+
+
+def _format_score(judgement: Judgement | None, name: str) -> str:
+    if judgement is None or name not in judgement.scores:
+        return ""
+    score = judgement.scores[name]
+    seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
+    return f"{score.value:.2f} {format_interval(score.over_sentences)}{seeds}"
+
+
+def _format_paper(paper: Paper | None) -> str:
+    if paper is None:
+        return ""
+    change = f", {paper.parameters - PAPER_BASE_SIZE:+d}M" if paper.parameters else ""
+    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
+
+
+def describe_verdict(judgement: Judgement | None, name: str) -> list[str]:
+    """Returns the verdict on a row in a list, which is empty if there is none."""
+    if judgement is None or name not in judgement.comparisons:
+        return []
+    comparison = judgement.comparisons[name]
+    if math.isnan(comparison.p_value):
+        return ["no verdict"]
+    word = "better" if comparison.better else "worse"
+    return [word if comparison.distinguishable else "not distinguishable"]
 
 
 def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
@@ -193,26 +283,14 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
 
 def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
     """Names the rows whose losses and perplexities cannot be compared with base's."""
-    others = [name for name in outcomes if not has_units_of_base("loss", name, outcomes)]
+    base = outcomes.get(BASE)
+    others = [name for name, each in outcomes.items() if not each.has_units_of(base, "loss")]
     if not others:
         return []
     return [
         f"Losses and perplexities of {', '.join(others)} are per sub-word of another vocabulary "
         "than base's; do not compare them. The plot of the validation loss leaves them out."
     ]
-
-
-def has_units_of_base(figure: str, name: str, outcomes: Mapping[str, Outcome]) -> bool:
-    """Returns whether a row's validation loss or bleu has the same definition as base's.
-
-    A loss is per sub-word of the vocabulary. Lower-case runs have `bleu_lowercase` during training.
-    """
-    row, base = outcomes[name], outcomes.get(BASE)
-    if base is None or name == BASE:
-        return True
-    if figure == "loss":
-        return None in (row.vocabulary, base.vocabulary) or row.vocabulary == base.vocabulary
-    return row.config.tokenizer.lowercase == base.config.tokenizer.lowercase
 
 
 def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
@@ -249,94 +327,6 @@ def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def judge_rows(
-    systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement | None, Judgement | None, list[str]]:
-    """Compares the rows with base, which comes first; without base there are no verdicts.
-
-    Returns:
-        The judgement by the measure, the one by the references' log-probability, and sentences
-        that describe both.
-    """
-    if not systems:
-        return None, None, []
-    first = next(iter(systems.values()))
-    measure = make_measure(measure_name, first.evaluations[0].result["tgt_language"])
-    references = check_comparable([*systems.values()], measure_name, measure).references
-    named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
-    counts = {
-        system.name: collect_statistics(measure, system.hypotheses, references) for system in named
-    }
-    score = sacrebleu_score(measure.metric)
-    by_measure = judge(counts, score, measure.scale)
-    if BASE not in systems:
-        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
-    sentences = describe_all(by_measure, measure_name, len(references))
-    by_loss, described = judge_log_probs(named, references)
-    return by_measure, by_loss, sentences + described
-
-
-def describe(
-    name: str,
-    outcomes: Mapping[str, Outcome],
-    judgement: Judgement | None,
-    by_loss: Judgement | None,
-    useless: Sequence[str] = (),
-) -> list[str]:
-    """Returns the cells of a row in the table; `useless` rows translate nothing, as base does."""
-    outcome, base = outcomes[name], outcomes.get(BASE)
-    score = judgement.scores.get(name) if judgement else None
-    changes = differences(base.config, outcome.config) if base else []
-    changes = [change for change in changes if not change.startswith("seed: ")]
-    verdict = _list_verdict(judgement, name)
-    if verdict and name in useless:
-        verdict.append("neither row translates yet")
-    return [
-        name,
-        ", ".join(change.removeprefix("model.") for change in changes),
-        _format_parameters(outcome.parameters, base.parameters if base else None),
-        f"{outcome.flops:.2e}" if outcome.flops else "",
-        str(count_sequential_operations(outcome.config.model, LENGTH, LENGTH)),
-        f"{outcome.speed:.0f}" if outcome.speed else "",
-        outcome.perplexity,
-        _format_score(score) if score else "",
-        _format_paper(outcome.runs[0]),
-        "; ".join([*verdict, *dict.fromkeys(outcome.states)]),
-        "".join(_list_verdict(by_loss, name)),
-    ]
-
-
-def _list_verdict(judgement: Judgement | None, name: str) -> list[str]:
-    """Returns the verdict on a row in a list, which is empty if there is none."""
-    if judgement is None or name not in judgement.comparisons:
-        return []
-    comparison = judgement.comparisons[name]
-    if math.isnan(comparison.p_value):
-        return ["no verdict"]
-    word = "better" if comparison.better else "worse"
-    return [word if comparison.distinguishable else "not distinguishable"]
-
-
-def _format_parameters(count: int | None, base: int | None) -> str:
-    if count is None:
-        return ""
-    change = f" ({(count - base) / 1e6:+.2f}M)" if base is not None and count != base else ""
-    return f"{count / 1e6:.2f}M{change}"
-
-
-def _format_score(score: SystemScore) -> str:
-    seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
-    return f"{score.value:.2f} {format_interval(score.over_sentences)}{seeds}"
-
-
-def _format_paper(run: Run) -> str:
-    paper = run.row.paper
-    if paper is None:
-        return ""
-    change = f", {paper.parameters - PAPER_BASE_SIZE:+d}M" if paper.parameters else ""
-    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
-
-
 def draw(
     workdir: Path,
     runs: Sequence[Run],
@@ -345,16 +335,17 @@ def draw(
     measure: str,
 ) -> dict[str, Path]:
     """Draws the plots for which there are figures; returns their paths by title."""
-    plots = {}
+    plots, base = {}, outcomes.get(BASE)
     for name, title in (("loss", "Validation loss"), ("bleu", "Validation BLEU")):
         curves = {
-            run.name: read_curve(workdir / run.name, f"validation/{name}")
+            run.name: curve
             for run in runs
-            if has_units_of_base(name, run.row.name, outcomes)
+            if outcomes[run.row.name].has_units_of(base, name)
+            and (curve := read_curve(workdir / run.name, f"validation/{name}"))
         }
-        if drawn := {run: curve for run, curve in curves.items() if curve}:
+        if curves:
             plots[title] = workdir / f"{name}.svg"
-            plot_by_step(drawn, title, plots[title])
+            plot_by_step(curves, title, plots[title])
     scores = judgement.scores if judgement else {}
     costs = {
         name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)

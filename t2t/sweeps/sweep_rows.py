@@ -157,16 +157,18 @@ def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], dict[str, s
         try:
             config = override(base, row.overrides)
         except ConfigError as error:
-            if _is_valid(Config(), row):
-                left_out[row.name] = str(error)
-            else:
+            try:
+                override(Config(), row.overrides)
+            except ConfigError:
                 problems.append(f"row {row.name}: {error}")
+            else:
+                left_out[row.name] = str(error)
             continue
-        if (
-            row.name != BASE
-            and row.checkpoint == rows[0].checkpoint
-            and not _find_changes(base, config) - list_unused(config).keys()
-        ):
+        before, unused = flatten(base), list_unused(config)
+        is_changed = row.checkpoint != rows[0].checkpoint or any(
+            value != before[name] and name not in unused for name, value in flatten(config).items()
+        )
+        if row.name != BASE and not is_changed:
             left_out[row.name] = "it does not change the base"
             continue
         runs += [
@@ -194,16 +196,3 @@ def check_rows(runs: Sequence[Run], given: Collection[str]) -> None:
         except ConfigError as error:
             raise ConfigError(f"row {run.row.name}: {error}") from None
     check_effect([run.config for run in runs], given)
-
-
-def _is_valid(base: Config, row: Row) -> bool:
-    try:
-        override(base, row.overrides)
-    except ConfigError:
-        return False
-    return True
-
-
-def _find_changes(old: Config, new: Config) -> set[str]:
-    before = flatten(old)
-    return {name for name, value in flatten(new).items() if value != before[name]}

@@ -6,15 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.analysis.head_weights import (
-    Head,
-    HeadWeights,
-    capture_weights,
-    compute_weights,
-    list_heads,
-    switch_off,
-)
-from t2t.config.fields import ModelConfig
+from t2t.decoding.attention_weights import HeadWeights, capture_weights, compute_weights
 from t2t.model.attention import dot_product_attention
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
@@ -131,35 +123,7 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
     np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)
 
 
-def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
-    """With W^O of all heads but one at zero, that one is all that attention adds."""
-    config = vary("today's")
-    structure, params = draw_model("today's")
-    run = jax.jit(lambda params: merge(structure, params)(SRC, TGT_IN))
-    whole = run(params)
-    parameters = jax.tree.map(lambda x: np.array(x, float), params)
-    for head in list_heads(config):
-        less = switch_off(params, head)
-        names = {"encoder": "attention", "decoder": "self_attention", "cross": "cross_attention"}
-        side = "encoder" if head.stack == "encoder" else "decoder"
-        attention = parameters[side][head.layer][names[head.stack]]
-        kept = attention["output"].copy()
-        attention["output"][head.number] = 0
-        wanted = reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())
-        attention["output"] = kept
-        found = run(less)
-        np.testing.assert_allclose(found[0], wanted, atol=2e-4)
-        assert not np.allclose(found, whole)
-
-
-def test_heads_are_listed_stack_by_stack() -> None:
-    config = ModelConfig(num_layers=1, decoder_layers=2, num_heads=2)
-    assert [tuple(head) for head in list_heads(config)] == [
-        ("encoder", 0, 0), ("encoder", 0, 1),
-        ("decoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("decoder", 1, 1),
-        ("cross", 0, 0), ("cross", 0, 1), ("cross", 1, 0), ("cross", 1, 1),
-    ]  # fmt: skip
-    assert Head(*next(list_heads(config))).number == 0
+def test_each_side_has_its_own_number_of_layers() -> None:
     structure, params = draw(dataclasses.replace(vary("paper"), decoder_layers=2))
     drawn = jax.eval_shape(lambda params: weigh_all(structure, params), params)
     assert len(drawn.encoder) == 1

@@ -11,12 +11,6 @@ import pytest
 import t2t
 from benchmarks.alignments import alignment_error_rate, keep_known
 from t2t.analysis.head_importance import compute_pair_weights
-from t2t.analysis.word_alignments import (
-    WordAligner,
-    format_links,
-    link_words,
-    number_words,
-)
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError, TokenizerConfig
@@ -26,6 +20,12 @@ from t2t.data.directions import tag_sources
 from t2t.data.phrasebook import read_links, read_pairs
 from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
+from t2t.decoding.word_alignments import (
+    WordAligner,
+    format_links,
+    link_words,
+    number_words,
+)
 from t2t.evaluation.load_models import ModelRequest
 from tests.tiny_run import PAIRS, make_run
 

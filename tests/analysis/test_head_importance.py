@@ -1,0 +1,40 @@
+"""Heads of the model, switched off one at a time."""
+
+import jax
+import numpy as np
+from t2t.model.build import merge
+
+from t2t.analysis.head_importance import list_heads, switch_off
+from t2t.config.fields import ModelConfig
+from tests import reference
+from tests.model.small_models import SRC, TGT_IN, draw_model, vary
+
+
+def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
+    """With W^O of all heads but one at zero, that one is all that attention adds."""
+    config = vary("today's")
+    structure, params = draw_model("today's")
+    run = jax.jit(lambda params: merge(structure, params)(SRC, TGT_IN))
+    whole = run(params)
+    parameters = jax.tree.map(lambda x: np.array(x, float), params)
+    for head in list_heads(config):
+        less = switch_off(params, head)
+        names = {"encoder": "attention", "decoder": "self_attention", "cross": "cross_attention"}
+        side = "encoder" if head.stack == "encoder" else "decoder"
+        attention = parameters[side][head.layer][names[head.stack]]
+        kept = attention["output"].copy()
+        attention["output"][head.number] = 0
+        wanted = reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())
+        attention["output"] = kept
+        found = run(less)
+        np.testing.assert_allclose(found[0], wanted, atol=2e-4)
+        assert not np.allclose(found, whole)
+
+
+def test_heads_are_listed_stack_by_stack() -> None:
+    config = ModelConfig(num_layers=1, decoder_layers=2, num_heads=2)
+    assert [tuple(head) for head in list_heads(config)] == [
+        ("encoder", 0, 0), ("encoder", 0, 1),
+        ("decoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("decoder", 1, 1),
+        ("cross", 0, 0), ("cross", 0, 1), ("cross", 1, 0), ("cross", 1, 1),
+    ]  # fmt: skip
