@@ -2,7 +2,7 @@
 # Creates and reuses the virtual environment .venv; the scripts in this folder source it.
 #
 # After `make_environment requirements.txt`, "$python" is an interpreter with the packages of that
-# file, in the tested versions (launch/constraints/).
+# file, in the tested versions (scripts/constraints/).
 #
 #   PYTHON=/path/to/python   creates the environment with this interpreter
 #   T2T_ENVIRONMENT=FOLDER   creates it in FOLDER instead of .venv
@@ -66,7 +66,7 @@ PYTHON=/path/to/python $0"
 find_constraints() {
     local version file
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    file=${T2T_CONSTRAINTS-$repository/launch/constraints/python$version.txt}
+    file=${T2T_CONSTRAINTS-$repository/scripts/constraints/python$version.txt}
     if [[ -z $file || -f $file ]]; then
         printf '%s\n' "$file"
     elif [[ ${T2T_CONSTRAINTS:-} ]]; then

@@ -94,7 +94,7 @@ def test_config_page_explains_every_field() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=of_page)
 def test_files_that_are_named_exist(page: Path) -> None:
     """Among them the raw file of each figure."""
-    folders = "t2t|tests|launch|configs|benchmarks|docs"
+    folders = "t2t|tests|launch|scripts|experiments|configs|benchmarks|docs"
     named = {
         path.rstrip(".")
         for code in read_code(page)

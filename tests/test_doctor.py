@@ -127,7 +127,7 @@ def test_versions_that_were_not_tested_are_named(
     assert list(checks.CONSTRAINTS.glob("python*.txt"))
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path)
     assert checks.find_untested_versions().value.startswith(
-        "all: launch/constraints/ has no file for p"
+        "all: scripts/constraints/ has no file for p"
     )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = importlib.metadata.version("jax")
@@ -137,4 +137,4 @@ def test_versions_that_were_not_tested_are_named(
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
     assert checks.find_untested_versions().value == "none"
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
-    assert checks.find_untested_versions().value.startswith("unknown: launch/constraints/")
+    assert checks.find_untested_versions().value.startswith("unknown: scripts/constraints/")

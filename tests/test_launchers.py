@@ -1,4 +1,4 @@
-"""The scripts in launch/, as far as they run without a cluster."""
+"""The shell scripts, as far as they run without a cluster."""
 
 import os
 import re
@@ -11,7 +11,9 @@ import pytest
 from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
+SCRIPTS = sorted(
+    path for folder in ("launch", "scripts", "experiments") for path in (ROOT / folder).rglob("*.sh")
+)
 
 # A stub of the environment's Python, whose programs do nothing: training waits until its checkpoint
 # was translated, or until it is told to stop.
@@ -92,7 +94,7 @@ def test_quickstart_ends_where_the_first_checkpoint_cannot_translate(tmp_path: P
 @pytest.mark.parametrize(
     ("version", "given", "expected"),
     [
-        ("3.12", {}, f"{ROOT}/launch/constraints/python3.12.txt\n"),
+        ("3.12", {}, f"{ROOT}/scripts/constraints/python3.12.txt\n"),
         ("3.12", {"T2T_CONSTRAINTS": ""}, "\n"),
         ("3.99", {}, "warning: t2t was not tested with Python 3.99"),
         ("3.12", {"T2T_CONSTRAINTS": "/no.txt"}, "error: T2T_CONSTRAINTS=/no.txt is no file\n"),

@@ -1,4 +1,4 @@
-"""Requirements, extras of the package and tested versions (launch/constraints/) agree."""
+"""Requirements, extras of the package and tested versions (scripts/constraints/) agree."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted((ROOT / "launch" / "constraints").glob("*.txt"))
+FILES = sorted((ROOT / "scripts" / "constraints").glob("*.txt"))
 NAMES = [path.stem for path in FILES]
 
 
@@ -45,7 +45,7 @@ def test_launchers_and_pages_name_the_pythons_that_have_tested_versions() -> Non
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_every_requirement_is_pinned_within_its_range(path: Path) -> None:
     header = path.read_text("utf-8").splitlines()[0]
-    assert re.search(r"resolved on 20\d\d-\d\d-\d\d by launch/constraints\.sh$", header)
+    assert re.search(r"resolved on 20\d\d-\d\d-\d\d by scripts/constraints\.sh$", header)
     pins = read_pins(path)
     for requirement in read_requirements():
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), (

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Multi30k from raw text to test scores, for a pair of languages in both directions:
-# launch/multi30k.sh en-de [RUNS [FLAG ...]]
+# experiments/multi30k.sh en-de [RUNS [FLAG ...]]
 #
 # Data diversification (Nguyen et al. 2020): two teachers, one for each direction, translate the
 # training text; two students learn from it and from both translations. Both directions are trained
@@ -14,8 +14,8 @@
 # T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
-# shellcheck source-path=SCRIPTDIR source=environment.sh
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source-path=SCRIPTDIR source=../launch/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
 
 if [[ ! ${1:-} =~ ^(en|de|fr)-(en|de|fr)$ || ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]; then
     fail "name two of the languages en, de and fr, such as: $0 en-de"
