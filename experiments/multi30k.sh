@@ -11,7 +11,7 @@
 # T2T_MULTI30K=FOLDER reads Multi30k from that folder instead of downloading it.
 # T2T_GENERATIONS=2 goes on: the students translate the training text, and a second generation of
 # students learns from the pairs and these translations (3: a third one, and so on).
-# T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
+# T2T_EXTRAS=cuda (or tpu) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../launch/environment.sh
@@ -34,7 +34,7 @@ shift $(($# < 2 ? $# : 2))
 flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"
 cd "$repository"
-make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
+make_environment "${T2T_EXTRAS:-}"
 set_memory
 
 # Each function below replaces its subshell by the program (exec), so that $! and signals are the

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves requirements-dev.txt again for each supported Python: scripts/constraints.sh [PYTHON ...]
+# Resolves the package and its extra dev again for each supported Python: scripts/constraints.sh [PYTHON ...]
 #
 #   scripts/constraints.sh 3.14                only the newest versions for Python 3.14
 #   UV_CONSTRAINT=scripts/constraints/python3.13.txt scripts/constraints.sh 3.14
@@ -24,7 +24,7 @@ command -v uv >/dev/null || {
 resolve() {
     local python=$1 name=$2 resolution=$3 pins
     pins=$(uv pip compile --quiet --no-header --no-annotate --python-platform=x86_64-manylinux_2_28 \
-        --python-version="$python" --resolution="$resolution" requirements-dev.txt)
+        --python-version="$python" --resolution="$resolution" --extra=dev pyproject.toml)
     {
         echo "# Python $python, $resolution versions, resolved on $(date -u +%F) by scripts/constraints.sh"
         echo "$pins"

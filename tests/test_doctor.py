@@ -110,7 +110,7 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checks.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert "requirements-cuda.txt" in checks.find_devices().problem
+    assert "pip install -e '.[cuda]'" in checks.find_devices().problem
 
 
 def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,9 +119,9 @@ def find_hidden_accelerator() -> str:
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""
     if has_gpu():
-        return "this host has an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
+        return "this host has an NVIDIA driver, but JAX has no CUDA: pip install -e '.[cuda]'"
     if has_tpu():
-        return "this host has a TPU, but JAX has no libtpu: install requirements-tpu.txt"
+        return "this host has a TPU, but JAX has no libtpu: pip install -e '.[tpu]'"
     return ""
 
 
