@@ -2,8 +2,8 @@
 
     python -m benchmarks.compiled_step --checkout=PATH --topology=v5e:2x2 --output=FILE
 
-Both are compiled for the same devices, which need not be here (requirements-tpu.txt,
-requirements-cuda.txt), and counted by the same reader (`t2t/planning/hlo_traffic.py`): data
+Both are compiled for the same devices, which need not be here (extras tpu and
+cuda), and counted by the same reader (`t2t/planning/hlo_traffic.py`): data
 parallel, 32 packed rows of 256 source and 256 target positions per device, V = 32,000, products in
 bfloat16. All figures are per device and step. Both steps have the same number of positions; how
 many of them hold tokens does not enter.

@@ -18,5 +18,5 @@ packages=(ml_collections tensorboardX sacremoses click joblib cloudpickle senten
 "${PYTHON:-python3}" -m pip download --quiet --dest "$folder" --no-deps --only-binary=:all: \
     --implementation cp --python-version "$version" --platform manylinux_2_28_x86_64 \
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-    --constraint "$repository/launch/constraints/python$version.txt" "${packages[@]}"
+    --constraint "$repository/scripts/constraints/python$version.txt" "${packages[@]}"
 du -ch "$folder"/*.whl

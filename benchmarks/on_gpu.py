@@ -223,7 +223,7 @@ def check_platform(folder: Path, dry_run: bool) -> None:
     if not dry_run and device.get("platform", "gpu") != "gpu":
         find_file(folder, STEPS[0]).unlink()  # so that the next call looks again
         raise ValueError(
-            f"JAX found no GPU but {device['text']}; install requirements-cuda.txt, or try the "
+            f"JAX found no GPU but {device['text']}; pip install -e '.[cuda]', or try the "
             "command with --dry_run"
         )
 

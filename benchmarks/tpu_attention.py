@@ -2,7 +2,7 @@
 
 Compiles the forward and backward pass of one attention for v5e:2x2: 8,192 positions per device,
 heads of width 64, bfloat16, a mask as for packed rows. The TPU compiler runs on a CPU
-(requirements-tpu.txt). Cycles are its estimates; it estimates a kernel only when it writes a
+(extra tpu). Cycles are its estimates; it estimates a kernel only when it writes a
 profile of its schedules. For the products of a feed-forward the two kinds of estimate agree within
 2%.
 """

@@ -7,15 +7,6 @@ set -euo pipefail
 
 readonly stopped=76 # t2t.training.early_stopping.STOPPED_EARLY
 
-# NCCL's settings for the network of A3 machines on GKE, where its installer puts them.
-export NCCL_LIB_DIR=${NCCL_LIB_DIR:-/usr/local/nvidia/lib64}
-if [[ -e $NCCL_LIB_DIR/nccl-env-profile.sh ]]; then
-    set +u
-    # shellcheck source=/dev/null
-    source "$NCCL_LIB_DIR/nccl-env-profile.sh"
-    set -u
-fi
-
 child='' stopping=''
 forward() {
     stopping=yes

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Creates and reuses the virtual environment .venv; the scripts in this folder source it.
 #
-# After `make_environment requirements.txt`, "$python" is an interpreter with the packages of that
-# file, in the tested versions (launch/constraints/).
+# After `make_environment [EXTRAS]`, "$python" is an interpreter with the packages of requirements.txt
+# and of the extras in pyproject.toml, such as cuda,gcs, in the tested versions (scripts/constraints/).
 #
 #   PYTHON=/path/to/python   creates the environment with this interpreter
 #   T2T_ENVIRONMENT=FOLDER   creates it in FOLDER instead of .venv
@@ -66,7 +66,7 @@ PYTHON=/path/to/python $0"
 find_constraints() {
     local version file
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    file=${T2T_CONSTRAINTS-$repository/launch/constraints/python$version.txt}
+    file=${T2T_CONSTRAINTS-$repository/scripts/constraints/python$version.txt}
     if [[ -z $file || -f $file ]]; then
         printf '%s\n' "$file"
     elif [[ ${T2T_CONSTRAINTS:-} ]]; then
@@ -77,9 +77,24 @@ find_constraints() {
     fi
 }
 
-# Prints a fingerprint of the installation (interpreter, requirements, versions) without installing.
-describe_installation() {
-    "$python" -VV && cat "$repository/requirements.txt" "$repository/$1" ${2:+"$2"}
+# Prints requirements.txt and the requirements of the extras. An extra may include others: t2t[gcs,hf].
+list_requirements() {
+    cat "$repository/requirements.txt"
+    "$python" - "$repository/pyproject.toml" "$1" <<'END'
+import sys, tomllib
+from pathlib import Path
+
+extras = tomllib.loads(Path(sys.argv[1]).read_text("utf-8"))["project"]["optional-dependencies"]
+names = list(filter(None, sys.argv[2].split(",")))
+for name in names:  # the list grows
+    if name not in extras:
+        sys.exit(f"error: there is no extra {name}; pyproject.toml has {', '.join(extras)}")
+    for line in extras[name]:
+        if line.startswith("t2t["):
+            names += line[4:-1].split(",")
+        else:
+            print(line)
+END
 }
 
 install_packages() {
@@ -91,7 +106,8 @@ install_packages() {
 }
 
 make_environment() {
-    local requirements=$1 stamp=$environment/installed-$1 log=$environment/install.log base constraints
+    local extras=${1:-} base constraints requirements wanted
+    local stamp=$environment/installed${extras:+-$extras} log=$environment/install.log
     local own=$environment/made-by-t2t # in an environment that this function may make anew
     if [[ ${PYTHON:-} ]] && ! is_recent "$PYTHON"; then
         fail "PYTHON=$PYTHON is no Python 3.11 or newer"
@@ -110,17 +126,21 @@ the right Python; remove it, or name another folder: T2T_ENVIRONMENT=FOLDER $0"
         "$base" -m venv --without-pip "$environment"
         "$python" -m ensurepip --upgrade --default-pip >/dev/null
     fi
-    constraints=$(find_constraints)
-    if describe_installation "$requirements" "$constraints" | cmp -s - "$stamp"; then
+    constraints=$(find_constraints) || exit
+    requirements=$(list_requirements "$extras") || exit
+    # The interpreter, the requirements and the versions: what the installation depends on.
+    wanted=$("$python" -VV && echo "$requirements" && cat ${constraints:+"$constraints"} </dev/null)
+    if [[ $wanted == "$(cat "$stamp" 2>/dev/null)" ]]; then
         return
     fi
-    echo "Installing $requirements${constraints:+, versions as in ${constraints#"$repository/"}}" \
+    echo "Installing requirements.txt${extras:+ with the extras $extras}${constraints:+, versions as in }${constraints#"$repository/"}" \
         "(1.1 GB or more, a minute or two) ..."
-    if ! install_packages --requirement "$repository/$requirements" \
+    echo "$requirements" >"$environment/requirements.txt"
+    if ! install_packages --requirement "$environment/requirements.txt" \
         ${constraints:+--constraint "$constraints"} >"$log" 2>&1; then
         tail -n 20 "$log" >&2
-        fail "$requirements could not be installed; the full log is in $log"
+        fail "the packages could not be installed; the full log is in $log"
     fi
-    describe_installation "$requirements" "$constraints" >"$stamp" # last, so that an interrupted run installs again
+    echo "$wanted" >"$stamp" # last, so that an interrupted run installs again
     echo "Installed in ${SECONDS} s"
 }

@@ -6,7 +6,7 @@
 # while training goes on, and stops training if that fails. RUN is the run directory (default:
 # runs/quickstart), FLAG a flag of t2t.train. The same command again continues a stopped run.
 #
-# T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
+# T2T_EXTRAS=cuda (or tpu) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh
@@ -19,7 +19,7 @@ run=${1:-$repository/runs/quickstart}
 [[ $run != *,* ]] || fail "RUN may not contain a comma, which separates runs of an ensemble: $run"
 shift $(($# > 0))
 cd "$repository"
-make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
+make_environment "${T2T_EXTRAS:-}"
 set_memory
 
 # translate COUNT [FLAG ...]: prints COUNT unseen sentences with their translations and references.

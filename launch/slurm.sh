@@ -43,7 +43,7 @@ if [[ ${T2T_IMAGE:-} ]]; then
         --container-mounts="$PWD:$PWD${T2T_MOUNTS:+,$T2T_MOUNTS}")
 elif ! command -v "$python" >/dev/null; then
     echo "error: $python is missing; make it with: bash -c 'source launch/environment.sh;" \
-        "make_environment requirements-cuda.txt', or set PYTHON or T2T_IMAGE" >&2
+        "make_environment cuda', or set PYTHON or T2T_IMAGE" >&2
     exit 2
 fi
 if ((${SLURM_NTASKS:-${SLURM_NNODES:-1}} > 1)); then # without a number srun starts one per node

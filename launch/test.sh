@@ -7,7 +7,7 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-make_environment requirements-dev.txt
+make_environment dev
 cd "$repository"
 
 failed=()

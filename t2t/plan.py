@@ -4,9 +4,9 @@
     python -m t2t.plan --config=configs/big.py --topology=h100:8x4 --config.mesh.fsdp=8
 
 It compiles the sharded training step with the compiler for these devices, on a CPU (`pip install
--r requirements-tpu.txt` or `requirements-cuda.txt`), and reads memory, FLOPs, memory traffic and
-collectives from the compiled program; for TPUs also cycles, for GPUs the number of kernels. From
-them follows a lower bound of the time of a step and of all steps of the recipe. It reads no data:
+-e '.[tpu]'` or `'.[cuda]'`), and reads memory, FLOPs, memory traffic and collectives from the
+compiled program; for TPUs also cycles, for GPUs the number of kernels. From them follows a lower
+bound of the time of a step and of all steps of the recipe. It reads no data:
 sentence lengths are drawn from a distribution like WMT14's.
 """
 

@@ -89,7 +89,7 @@ def test_small_recipe_trains_continues_and_is_evaluated(
 @pytest.mark.usefixtures("nothing_cached")
 def test_whole_recipe_is_planned() -> None:
     if not any(plugin.startswith("xla_cuda") for plugin in list_plugins()):
-        pytest.skip("requirements-cuda.txt is not installed")
+        pytest.skip("the extra cuda is not installed")
     plan = plan_mesh(algoperf_wmt.get_config(), open_topology("h100:8"))
     assert plan.fits
     [compiled] = plan.compiled

@@ -22,10 +22,10 @@ READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*READ, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
 PAGES.append(ROOT / "benchmarks" / "README.md")
 
-# Flags of programs that are not ours: SLURM, docker, kubectl, gcloud, pip, pytest, absl.
+# Flags of programs that are not ours: SLURM, SkyPilot, docker, kubectl, gcloud, pip, pytest, absl.
 OTHER_FLAGS = set(
     "nodes gpus-per-node ntasks-per-node array gpus cpus-per-task gpu-bind gpus-per-task "
-    "hypothesis-profile help wrap file build-arg tag server-side role member location "
+    "hypothesis-profile help wrap file build-arg tag server-side role member location env infra "
     "uniform-bucket-level-access xla_gpu_enable_scatter_determinism_expander "
     "clear-soft-delete".split()
 )
@@ -94,7 +94,7 @@ def test_config_page_explains_every_field() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=of_page)
 def test_files_that_are_named_exist(page: Path) -> None:
     """Among them the raw file of each figure."""
-    folders = "t2t|tests|launch|configs|benchmarks|docs"
+    folders = "t2t|tests|launch|scripts|experiments|configs|benchmarks|docs"
     named = {
         path.rstrip(".")
         for code in read_code(page)
@@ -143,15 +143,14 @@ def flags_of() -> dict[str, set[str]]:
     programs = [*(ROOT / "t2t").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     found = {f"{path.parent.name}.{path.stem}": list_defined(path, helpers) for path in programs}
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
-    launchers = ("launch/local.py", "launch/tpu.py")
-    return found | {name: list_defined(ROOT / name, {}) for name in launchers}
+    return found | {"launch/local.py": list_defined(ROOT / "launch" / "local.py", {})}
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:
     """(program or nothing, flags behind it) of a line."""
     called = (
         r"-m ((?:t2t|benchmarks)\.\w+)|(?:\.sh|--) (t2t\.\w+)|^(t2t) (\w+)|"
-        r"(launch/(?:local|tpu).py)"
+        r"(launch/local.py)"
     )
     name, start = "", 0
     for match in re.finditer(called, code):

@@ -110,7 +110,7 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checks.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert "requirements-cuda.txt" in checks.find_devices().problem
+    assert "pip install -e '.[cuda]'" in checks.find_devices().problem
 
 
 def test_flags_of_the_runtime_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_versions_that_were_not_tested_are_named(
     assert list(checks.CONSTRAINTS.glob("python*.txt"))
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path)
     assert checks.find_untested_versions().value.startswith(
-        "all: launch/constraints/ has no file for p"
+        "all: scripts/constraints/ has no file for p"
     )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = importlib.metadata.version("jax")
@@ -137,4 +137,4 @@ def test_versions_that_were_not_tested_are_named(
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
     assert checks.find_untested_versions().value == "none"
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
-    assert checks.find_untested_versions().value.startswith("unknown: launch/constraints/")
+    assert checks.find_untested_versions().value.startswith("unknown: scripts/constraints/")

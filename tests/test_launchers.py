@@ -1,4 +1,4 @@
-"""The scripts in launch/, as far as they run without a cluster."""
+"""The shell scripts, as far as they run without a cluster."""
 
 import os
 import re
@@ -11,7 +11,11 @@ import pytest
 from t2t.training.early_stopping import STOPPED_EARLY, read_stop_request
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted((ROOT / "launch").glob("*.sh"))
+SCRIPTS = sorted(
+    path
+    for folder in ("launch", "scripts", "experiments")
+    for path in (ROOT / folder).rglob("*.sh")
+)
 
 # A stub of the environment's Python, whose programs do nothing: training waits until its checkpoint
 # was translated, or until it is told to stop.
@@ -92,7 +96,7 @@ def test_quickstart_ends_where_the_first_checkpoint_cannot_translate(tmp_path: P
 @pytest.mark.parametrize(
     ("version", "given", "expected"),
     [
-        ("3.12", {}, f"{ROOT}/launch/constraints/python3.12.txt\n"),
+        ("3.12", {}, f"{ROOT}/scripts/constraints/python3.12.txt\n"),
         ("3.12", {"T2T_CONSTRAINTS": ""}, "\n"),
         ("3.99", {}, "warning: t2t was not tested with Python 3.99"),
         ("3.12", {"T2T_CONSTRAINTS": "/no.txt"}, "error: T2T_CONSTRAINTS=/no.txt is no file\n"),
@@ -118,7 +122,7 @@ def test_launchers_install_what_was_tested(
 
 MAKE_ENVIRONMENT = """source launch/environment.sh
 find_python() { fail "made again"; }
-make_environment requirements.txt"""
+make_environment"""
 
 
 def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
@@ -142,7 +146,7 @@ def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
 def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("of value")
     done = subprocess.run(
-        ["bash", "-c", "source launch/environment.sh; make_environment requirements.txt"],
+        ["bash", "-c", "source launch/environment.sh; make_environment"],
         cwd=ROOT,
         env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path)},
         capture_output=True,
@@ -160,7 +164,7 @@ def test_environment_whose_making_is_interrupted_is_marked(tmp_path: Path) -> No
     python.write_text('#!/bin/bash\n[[ $* != "-m venv"* ]] || exit 130\nexec python3 "$@"\n')
     python.chmod(0o755)
     done = subprocess.run(
-        ["bash", "-ec", "source launch/environment.sh; make_environment requirements.txt"],
+        ["bash", "-ec", "source launch/environment.sh; make_environment"],
         cwd=ROOT,
         env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path), "PYTHON": str(python)},
         stdout=subprocess.DEVNULL,

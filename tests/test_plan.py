@@ -92,7 +92,7 @@ def test_tpu_compiler_plans_several_slices(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_gpu_compiler_plans_without_a_gpu(tmp_path: Path) -> None:
     if not any(name.startswith("xla_cuda") for name in list_plugins()):
-        pytest.skip("requirements-cuda.txt is not installed")
+        pytest.skip("the extra cuda is not installed")
     output = tmp_path / "plan.json"
     result = call("--topology=h100:2x2", "--config.mesh.fsdp=2", *TINY, f"--output={output}")
     assert result.returncode == 0, result.stderr

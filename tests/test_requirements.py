@@ -1,6 +1,7 @@
-"""Requirements, extras of the package and tested versions (launch/constraints/) agree."""
+"""Requirements, the extras of the package and the tested versions (scripts/constraints/) agree."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,17 +11,27 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted((ROOT / "launch" / "constraints").glob("*.txt"))
+FILES = sorted((ROOT / "scripts" / "constraints").glob("*.txt"))
 NAMES = [path.stem for path in FILES]
 
 
-def read_requirements(*names: str) -> list[Requirement]:
-    lines = [
-        re.sub(r"\s*#.*", "", line)
-        for name in names or ("requirements.txt", "requirements-dev.txt")
-        for line in (ROOT / name).read_text("utf-8").splitlines()
-    ]
-    return [Requirement(line) for line in lines if line and not line.startswith("-r")]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
+
+
+def read_requirements() -> list[Requirement]:
+    """Those of the package and of the extra `dev`, which includes other extras."""
+    text = (ROOT / "requirements.txt").read_text("utf-8")
+    lines = [line.partition("#")[0] for line in text.splitlines() if line[:1].isalpha()]
+    extras: set[str] = set()
+    found = []
+    for requirement in map(Requirement, [*lines, *EXTRAS["dev"]]):
+        if requirement.name == "t2t":
+            extras |= requirement.extras
+        else:
+            found.append(requirement)
+    return found + [Requirement(line) for extra in extras for line in EXTRAS[extra]]
 
 
 def read_pins(path: Path) -> dict[str, str]:
@@ -45,7 +56,7 @@ def test_launchers_and_pages_name_the_pythons_that_have_tested_versions() -> Non
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_every_requirement_is_pinned_within_its_range(path: Path) -> None:
     header = path.read_text("utf-8").splitlines()[0]
-    assert re.search(r"resolved on 20\d\d-\d\d-\d\d by launch/constraints\.sh$", header)
+    assert re.search(r"resolved on 20\d\d-\d\d-\d\d by scripts/constraints\.sh$", header)
     pins = read_pins(path)
     for requirement in read_requirements():
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), (
@@ -62,18 +73,14 @@ def test_ranges_begin_with_the_oldest_versions_that_were_tested() -> None:
         )
 
 
-def test_extras_of_the_package_are_the_requirements_for_each_purpose() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    found = {name: [Requirement(line) for line in lines] for name, lines in extras.items()}
-    dev = read_requirements("requirements-dev.txt")
-    assert found == {
-        "cuda": read_requirements("requirements-cuda.txt"),
-        "tpu": read_requirements("requirements-tpu.txt"),
-        "gcs": read_requirements("requirements-gcs.txt"),
-        "s3": read_requirements("requirements-s3.txt"),
-        "hf": read_requirements("requirements-hf.txt"),
-        "ctranslate2": [each for each in dev if each.name == "ctranslate2"],
-        "dev": dev,
-    }
+def test_launchers_install_the_requirements_of_an_extra() -> None:
+    script = f"source launch/environment.sh; python='{sys.executable}'; list_requirements dev"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    lines = [line.partition("#")[0] for line in done.stdout.splitlines() if line[:1].isalpha()]
+    assert {*map(Requirement, lines)} == {*read_requirements()}
+
+
+def test_no_range_ends_by_the_calendar() -> None:
+    """A package whose version is its date has no upper end."""
+    every = read_requirements() + [Requirement(line) for lines in EXTRAS.values() for line in lines]
+    assert [each for each in every if re.search(r"<=?20\d\d", str(each.specifier))] == []

@@ -46,7 +46,7 @@ from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 _SLOW = 10  # MB/s of one process
-CONSTRAINTS = PACKAGE.parent / "launch" / "constraints"  # tested package versions
+CONSTRAINTS = PACKAGE.parent / "scripts" / "constraints"  # tested package versions
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
@@ -83,13 +83,13 @@ def find_untested_versions() -> Finding:
     """
     title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
-        return Finding(title, "unknown: launch/constraints/ exists only in the checkout")
+        return Finding(title, "unknown: scripts/constraints/ exists only in the checkout")
     tested: dict[str, set[str]] = {}
     for path in CONSTRAINTS.glob(f"{python}*.txt"):
         for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text("utf-8"), re.MULTILINE):
             tested.setdefault(name, set()).add(version)
     if not tested:
-        return Finding(title, f"all: launch/constraints/ has no file for {python}")
+        return Finding(title, f"all: scripts/constraints/ has no file for {python}")
     untested = []
     for name, versions in tested.items():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -97,7 +97,7 @@ def find_untested_versions() -> Finding:
                 untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
     if not untested:
         return Finding(title, "none")
-    remedy = f"pip install -r requirements.txt -c launch/constraints/{python}.txt"
+    remedy = f"pip install -r requirements.txt -c scripts/constraints/{python}.txt"
     return Finding(title, f"{', '.join(untested)}; to install tested ones: {remedy}")
 
 
@@ -119,9 +119,9 @@ def find_hidden_accelerator() -> str:
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""
     if has_gpu():
-        return "this host has an NVIDIA driver, but JAX has no CUDA: install requirements-cuda.txt"
+        return "this host has an NVIDIA driver, but JAX has no CUDA: pip install -e '.[cuda]'"
     if has_tpu():
-        return "this host has a TPU, but JAX has no libtpu: install requirements-tpu.txt"
+        return "this host has a TPU, but JAX has no libtpu: pip install -e '.[tpu]'"
     return ""
 
 

@@ -91,7 +91,7 @@ def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
     if not any(plugin.startswith("xla_cuda") for plugin in list_plugins()):
         raise TopologyError(
             f"--topology={name} needs NVIDIA's compiler, which is not installed (neither a GPU nor "
-            "a driver is needed); pip install -r requirements-cuda.txt, or use --topology=cpu:8"
+            "a driver is needed); pip install -e '.[cuda]', or use --topology=cpu:8"
         )
     if len(sizes) > 2:
         raise TopologyError(
@@ -110,7 +110,7 @@ def _open_tpu(name: str, chip: Tpu, slices: int) -> list[jax.Device]:
     if importlib.util.find_spec("libtpu") is None:
         raise TopologyError(
             f"--topology={name} needs the TPU compiler, libtpu, which is not installed (a TPU is "
-            "not needed); pip install -r requirements-tpu.txt, or use --topology=cpu:8"
+            "not needed); pip install -e '.[tpu]', or use --topology=cpu:8"
         )
     for variable, value in _COMPILE_ONLY.items():
         os.environ.setdefault(variable, value)

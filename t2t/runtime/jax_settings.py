@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from t2t.config.fields import ConfigError
 
 _TRUE = ("y", "yes", "t", "true", "on", "1")  # as JAX reads its variables
-_REQUIREMENTS = {"cuda": "cuda", "gpu": "cuda", "tpu": "tpu"}  # by platform
+_EXTRAS = {"cuda": "cuda", "gpu": "cuda", "tpu": "tpu"}  # by platform
 _INVALID = re.compile(r"for (?:environment '(JAX_\w+)'|JAX flag (jax_\w+))")
 # Settings that change the numbers that a key gives, with JAX's defaults.
 _GENERATOR = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_THREEFRY_PARTITIONABLE": "1"}
@@ -51,8 +51,8 @@ def explain_jax_error(error: Exception) -> str | None:
         return None
     if not chosen:
         return reason
-    files = {_REQUIREMENTS[name] for name in chosen.split(",") if name in _REQUIREMENTS}
-    install = "".join(f"install requirements-{name}.txt, or " for name in sorted(files))
+    extras = {_EXTRAS[name] for name in chosen.split(",") if name in _EXTRAS}
+    install = "".join(f"pip install -e '.[{name}]', or " for name in sorted(extras))
     return f"JAX_PLATFORMS={chosen}: {reason}; {install}unset JAX_PLATFORMS"
 
 

@@ -53,7 +53,7 @@ def make_path(text: str | os.PathLike[str]) -> Path:
     if importlib.util.find_spec(_CLIENTS[scheme]) is None:
         raise PathError(
             f"{text}: {_CLIENTS[scheme]} is not installed, which reads and writes {scheme}://; "
-            f"pip install -r requirements-{_EXTRAS[scheme]}.txt"
+            f"pip install -e '.[{_EXTRAS[scheme]}]'"
         )
     _configure_clients()
     from etils import epath  # here since it takes a tenth of a second

@@ -160,16 +160,15 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
 def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the revision of the running code: {"revision", "changed", "code"}.
 
-    `revision` is the commit of the checkout. Without git it is the commit that `git archive`, the
-    installation or launch/pack.py wrote into the file REVISION, or None without that file.
-    `changed` lists the files in t2t/ and configs/ that differ from the commit; without git only
-    launch/pack.py tells them, and otherwise it is None. `code` is the result of `hash_code`, which
-    needs no git and depends on the contents of the files.
+    `revision` is the commit of the checkout. Without git it is the commit that `git archive` or the
+    installation wrote into the file REVISION, or None without that file. `changed` lists the files
+    in t2t/ and configs/ that differ from the commit; it is None without git. `code` is the result
+    of `hash_code`, which needs no git and depends on the contents of the files.
     """
     code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != SOURCE_ROOT.resolve():
-        return {"revision": None, "changed": None, **_read_shipped_revision(), "code": code}
+        return {"revision": _read_shipped_revision(), "changed": None, "code": code}
     status = _git("status", "--porcelain", "--", *_CODE)
     changed = None if status is None else [line.strip() for line in status.splitlines()]
     return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
@@ -196,16 +195,13 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     return hash_sources({name: path.read_bytes() for name, path in files} | read_sources(plugins))
 
 
-def _read_shipped_revision() -> dict[str, Any]:
-    """Returns what the file REVISION says: {"revision"}, and {"changed"} from launch/pack.py."""
+def _read_shipped_revision() -> str | None:
+    """Returns the commit in the file REVISION of an archive or an installation."""
     for path in (SOURCE_ROOT / "t2t" / "REVISION", SOURCE_ROOT / "REVISION"):
         # In a checkout the file holds git's placeholder "$Format:%H$" instead of a commit.
         if path.exists() and not (text := path.read_text("utf-8").strip()).startswith("$"):
-            shipped: dict[str, Any] = (
-                json.loads(text) if text.startswith("{") else {"revision": text or None}
-            )
-            return shipped
-    return {}
+            return text or None
+    return None
 
 
 def _git(*arguments: str) -> str | None:

@@ -150,7 +150,7 @@ def test_missing_package_names_its_requirements(
 ) -> None:
     path = write_bytes(tmp_path / "a.parquet", b"PAR1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"need the package datasets; .*requirements-hf\.txt"):
+    with pytest.raises(DataError, match=r"need the package datasets; .*'\.\[hf\]'"):
         open_train(tmp_path, path)
 
 

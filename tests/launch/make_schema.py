@@ -1,11 +1,11 @@
-"""Makes `jobset.schema.json`, the part of JobSet's schema that the manifests in launch/ use.
+"""Makes `jobset.schema.json`, the part of JobSet's schema that launch/gke-tpu.yaml uses.
 
     pip install kubeflow-trainer-api==2.3.0 pyyaml      # in an environment of its own
     python tests/launch/make_schema.py
 
 The package (github.com/kubeflow/trainer, Apache-2.0) is generated from the published API of JobSet
 (v1alpha2, with Kubernetes' own). An object keeps the names of all its fields, so that an unknown
-one is found; a field that no manifest uses keeps nothing else.
+one is found; a field that the manifest does not use keeps nothing else.
 """
 
 import json
@@ -47,8 +47,6 @@ def reduce(schema: dict[str, Any], values: list[Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    used = [
-        yaml.safe_load(path.read_text()) for path in sorted((ROOT / "launch").glob("gke-*.yaml"))
-    ]
-    text = json.dumps(reduce(SCHEMA, used), indent=1)
+    manifest = yaml.safe_load((ROOT / "launch" / "gke-tpu.yaml").read_text())
+    text = json.dumps(reduce(SCHEMA, [manifest]), indent=1)
     Path(__file__).with_name("jobset.schema.json").write_text(text + "\n")

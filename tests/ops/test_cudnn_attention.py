@@ -26,7 +26,7 @@ from tests.model.small_models import draw as draw_params
 
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 8, 6, 4, 4, 8
 needs_plugin = pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda12_plugin") is None, reason="requirements-cuda.txt"
+    importlib.util.find_spec("jax_cuda12_plugin") is None, reason="the extra cuda is not installed"
 )
 
 

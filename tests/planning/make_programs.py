@@ -1,7 +1,7 @@
 """Makes `programs/*.hlo.xz`, optimised HLO of small train steps, by compilers for TPUs and GPUs.
 
-    python -m tests.planning.make_programs v5e      # requirements-tpu.txt; on a CPU, two minutes
-    python -m tests.planning.make_programs h100     # requirements-cuda.txt; on a CPU, one minute
+    python -m tests.planning.make_programs v5e      # the extra tpu; on a CPU, two minutes
+    python -m tests.planning.make_programs h100     # the extra cuda; on a CPU, one minute
 
 The files leave out what `hlo_parser.py` skips, which is most of the text: code of kernels, stack
 frames, layouts of the program, and all of `backend_config` except estimates. The programs in the

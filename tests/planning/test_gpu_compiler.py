@@ -1,6 +1,6 @@
 """NVIDIA's compiler takes the programs of training, validation and translation; no GPU is needed.
 
-The tests run where a plugin of JAX for CUDA is installed (requirements-cuda.txt).
+The tests run where a plugin of JAX for CUDA is installed (the extra cuda).
 """
 
 import functools
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not any(name.startswith("xla_cuda") for name in list_plugins()),
-        reason="requirements-cuda.txt is not installed",
+        reason="the extra cuda is not installed",
     ),
     pytest.mark.usefixtures("nothing_cached"),
 ]

@@ -36,9 +36,7 @@ def test_missing_tpu_compiler_is_answered_with_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        TopologyError, match=r"pip install -r requirements-tpu\.txt, or use .*cpu:8"
-    ):
+    with pytest.raises(TopologyError, match=r"pip install -e '\.\[tpu\]', or use .*cpu:8"):
         open_topology("v5e:2x2")
 
 
@@ -47,7 +45,7 @@ def test_missing_gpu_compiler_is_answered_with_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(topology_module, "list_plugins", lambda: ["other"])
     with pytest.raises(
-        TopologyError, match=r"neither a GPU nor .* pip install -r requirements-cuda\.txt, or use"
+        TopologyError, match=r"neither a GPU nor .* pip install -e '\.\[cuda\]', or use"
     ):
         open_topology("h100:8")
 

@@ -53,7 +53,7 @@ def test_several_processes_need_a_launcher(environment: dict[str, str]) -> None:
             "tpu",
             RuntimeError("Unable to initialize backend 'tpu': no libtpu. (set JAX_PLATFORMS='')"),
             "JAX_PLATFORMS=tpu: Unable to initialize backend 'tpu': no libtpu; "
-            "install requirements-tpu.txt, or unset JAX_PLATFORMS",
+            "pip install -e '.[tpu]', or unset JAX_PLATFORMS",
         ),
         (
             "JAX_PLATFORMS",
@@ -92,7 +92,7 @@ def test_error_that_a_variable_causes_names_it(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("JAX_PLATFORMS=cuda", "JAX finds no such device; install requirements-cuda.txt, or unset"),
+        ("JAX_PLATFORMS=cuda", "JAX finds no such device; pip install -e '.[cuda]', or unset"),
         ("JAX_PLATFORMS=cpus", "Unable to initialize backend 'cpus': "),
         ("JAX_ENABLE_X64=2", "is no value that JAX knows; unset it"),
         ("JAX_DEFAULT_PRNG_IMPL=dice", "is no value that JAX knows; unset it"),

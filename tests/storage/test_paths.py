@@ -80,12 +80,12 @@ def test_run_directory_is_no_pattern(
         make_run_path("run")
 
 
-@pytest.mark.parametrize(("scheme", "file"), [("gs", "gcs"), ("s3", "s3")])
+@pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcs"), ("s3", "s3")])
 def test_missing_client_is_named_with_the_command_that_installs_it(
-    scheme: str, file: str, monkeypatch: pytest.MonkeyPatch
+    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PathError, match=f"fs is not installed.*requirements-{file}.txt"):
+    with pytest.raises(PathError, match=rf"fs is not installed.*'\.\[{extra}\]'"):
         make_path(f"{scheme}://bucket/run")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Multi30k from raw text to test scores, for a pair of languages in both directions:
-# launch/multi30k.sh en-de [RUNS [FLAG ...]]
+# experiments/multi30k.sh en-de [RUNS [FLAG ...]]
 #
 # Data diversification (Nguyen et al. 2020): two teachers, one for each direction, translate the
 # training text; two students learn from it and from both translations. Both directions are trained
@@ -11,11 +11,11 @@
 # T2T_MULTI30K=FOLDER reads Multi30k from that folder instead of downloading it.
 # T2T_GENERATIONS=2 goes on: the students translate the training text, and a second generation of
 # students learns from the pairs and these translations (3: a third one, and so on).
-# T2T_REQUIREMENTS=requirements-cuda.txt (or requirements-tpu.txt) installs JAX for GPUs (or TPUs).
+# T2T_EXTRAS=cuda (or tpu) installs JAX for GPUs (or TPUs).
 set -euo pipefail
 
-# shellcheck source-path=SCRIPTDIR source=environment.sh
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source-path=SCRIPTDIR source=../launch/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
 
 if [[ ! ${1:-} =~ ^(en|de|fr)-(en|de|fr)$ || ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]; then
     fail "name two of the languages en, de and fr, such as: $0 en-de"
@@ -34,7 +34,7 @@ shift $(($# < 2 ? $# : 2))
 flags=(${T2T_MULTI30K:+--config.data.directory="$text"} "$@")
 mkdir -p "$runs"
 cd "$repository"
-make_environment "${T2T_REQUIREMENTS:-requirements.txt}"
+make_environment "${T2T_EXTRAS:-}"
 set_memory
 
 # Each function below replaces its subshell by the program (exec), so that $! and signals are the

@@ -1,4 +1,4 @@
-"""launch/multi30k.sh with a stub of the programs."""
+"""experiments/multi30k.sh with a stub of the programs."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def start_multi30k(folder: Path, *arguments: str, generations: str = "1") -> sub
     names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
     names |= {"T2T_MULTI30K": str(folder), "T2T_GENERATIONS": generations}
     return subprocess.Popen(
-        [ROOT / "launch" / "multi30k.sh", *arguments],
+        [ROOT / "experiments" / "multi30k.sh", *arguments],
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

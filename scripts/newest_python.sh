@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tries t2t with Debian's newest Python: launch/newest_python.sh FOLDER [COMMAND ...]
+# Tries t2t with Debian's newest Python: scripts/newest_python.sh FOLDER [COMMAND ...]
 #
-#   launch/newest_python.sh /var/tmp/sid                              both commands of the README
-#   launch/newest_python.sh /var/tmp/sid launch/test.sh tests/model   another command
+#   scripts/newest_python.sh /var/tmp/sid                              both commands of the README
+#   scripts/newest_python.sh /var/tmp/sid launch/test.sh tests/model   another command
 #
 # Makes Debian sid in FOLDER if it is not there, clones the last commit of this checkout into
 # FOLDER/root/t2t and runs COMMAND in this clone. Needs root on Debian, and debootstrap. Sid takes one
@@ -39,7 +39,7 @@ made=$system/made-by-t2t # written last, so that an unfinished system is noticed
 clone=$system/root/t2t
 
 exec 9<"$system"
-flock --nonblock 9 || fail "another launch/newest_python.sh uses $system"
+flock --nonblock 9 || fail "another scripts/newest_python.sh uses $system"
 
 if [[ ! -e $made ]]; then
     [[ ! $(ls -A "$system") ]] || fail "$system is not empty and holds no finished system; remove it,

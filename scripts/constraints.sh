@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Resolves requirements-dev.txt again for each supported Python: launch/constraints.sh [PYTHON ...]
+# Resolves the package and its extra dev again for each supported Python: scripts/constraints.sh [PYTHON ...]
 #
-#   launch/constraints.sh 3.14                only the newest versions for Python 3.14
-#   UV_CONSTRAINT=launch/constraints/python3.13.txt launch/constraints.sh 3.14
+#   scripts/constraints.sh 3.14                only the newest versions for Python 3.14
+#   UV_CONSTRAINT=scripts/constraints/python3.13.txt scripts/constraints.sh 3.14
 #                                             for it the versions of another file
 #
 # The files:
 #
-#   launch/constraints/python3.N.txt          the newest versions; the launchers install them
-#   launch/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests them
+#   scripts/constraints/python3.N.txt          the newest versions; the launchers install them
+#   scripts/constraints/python3.11-oldest.txt  the lower end of each range; .ci/run tests them
 #
 # Needs uv (pip install uv). Before you commit the files, launch/quickstart.sh and launch/test.sh
 # must pass with each of them; .ci/run covers the oldest and the newest.
@@ -24,12 +24,12 @@ command -v uv >/dev/null || {
 resolve() {
     local python=$1 name=$2 resolution=$3 pins
     pins=$(uv pip compile --quiet --no-header --no-annotate --python-platform=x86_64-manylinux_2_28 \
-        --python-version="$python" --resolution="$resolution" requirements-dev.txt)
+        --python-version="$python" --resolution="$resolution" --extra=dev pyproject.toml)
     {
-        echo "# Python $python, $resolution versions, resolved on $(date -u +%F) by launch/constraints.sh"
+        echo "# Python $python, $resolution versions, resolved on $(date -u +%F) by scripts/constraints.sh"
         echo "$pins"
-    } >"launch/constraints/$name.txt"
-    echo "launch/constraints/$name.txt: $(wc -l <<<"$pins") packages"
+    } >"scripts/constraints/$name.txt"
+    echo "scripts/constraints/$name.txt: $(wc -l <<<"$pins") packages"
 }
 
 if (($# == 0)); then
