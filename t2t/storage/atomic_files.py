@@ -59,7 +59,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     """
     content = content.encode() if isinstance(content, str) else content
     if is_bucket(path):
-        find_client(path).pipe_file(str(path), content)
+        find_client().pipe_file(str(path), content)
         return
     if path.exists() and not path.is_file():
         path.write_bytes(content)
@@ -69,10 +69,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and those above it; in a bucket, which has none, it does nothing.
-
-    There s3fs would create a bucket, whose name may be misspelt.
-    """
+    """Creates a folder and those above it; in a bucket, which has none, it does nothing."""
     if not is_bucket(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,7 +79,7 @@ def upload(local: Path, path: Path, last: str = "") -> None:
 
     The file of the name `last` is the last one: readers that wait for it find all others.
     """
-    client = find_client(path)
+    client = find_client()
     files = sorted(local.rglob("*")) if local.is_dir() else [local]
     for file in sorted(files, key=lambda file: file.name == last):
         if file.is_file():
@@ -93,9 +90,75 @@ def remove_folder(folder: Path) -> None:
     """Removes a folder with its content, if it exists, as far as that is possible."""
     if is_bucket(folder):
         with contextlib.suppress(FileNotFoundError):
-            find_client(folder).rm(str(folder), recursive=True)
+            find_client().rm(str(folder), recursive=True)
         return
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Makes way for a whole folder, if it is local: there a draft is renamed to its name.
+
+    In a bucket, files are replaced one by one, and another process may be writing them now.
+    """
+    if not is_bucket(folder):
+        remove_folder(folder)
+
+
+@contextlib.contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """Yields a folder for a library that writes to buckets itself, such as Orbax.
+
+    For a local folder it is the draft of `atomic_path`, in a bucket the folder itself.
+    """
+    if is_bucket(folder):
+        yield folder
+        return
+    with atomic_path(folder) as draft:
+        yield draft
+
+
+def list_complete(folder: Path, last: str) -> list[str]:
+    """Returns the names of the folders in a folder that are complete.
+
+    A local folder is complete when it has its name, one in a bucket when it has the object `last`.
+    """
+    if is_bucket(folder):
+        return [path.parent.name for path in folder.glob(f"*/{last}")]
+    return [path.name for path in folder.glob("*")]
+
+
+def write_link(link: Path, target: str) -> None:
+    """Writes a symbolic link, or replaces it; in a bucket, an object that holds the target."""
+    if is_bucket(link):
+        write_file(link, target)
+        return
+    with atomic_path(link) as draft:
+        draft.symlink_to(target)
+
+
+def read_link(link: Path) -> str | None:
+    """Returns the target that `write_link` wrote; None if there is no link."""
+    if is_bucket(link):
+        return link.read_text("utf-8") if link.exists() else None
+    return str(link.readlink()) if link.is_symlink() else None
+
+
+def name_linked(link: Path) -> Path:
+    """Returns the path by which programs open what a link leads to: the link, if it is one."""
+    return link.parent / (read_link(link) or link.name) if is_bucket(link) else link
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Makes the next read of a local file come from its disk, where the system can do so."""
+    if not is_bucket(path):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def check_bucket(folder: Path) -> None:
+    """Raises `OSError` if a bucket cannot be written; a local folder is checked when it is made."""
+    if is_bucket(folder):
+        check_writable(folder)
 
 
 def check_writable(folder: Path) -> None:

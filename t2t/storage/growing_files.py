@@ -9,11 +9,20 @@ import time
 from pathlib import Path
 
 from t2t.storage.atomic_files import upload
-from t2t.storage.paths import describe_error, is_bucket, is_storage_error
+from t2t.storage.paths import describe_error, is_bucket, is_storage_error, measure_size
 
 _log = logging.getLogger(__name__)
 
 INTERVAL = 60.0  # seconds between two uploads
+
+
+def measure_growth(path: Path) -> int:
+    """Returns a number that changes when a growing file is to be read again.
+
+    It is the size of a local file, 0 if it does not exist; in a bucket, where each look is a
+    request, it changes each `INTERVAL`.
+    """
+    return int(time.monotonic() // INTERVAL) if is_bucket(path) else measure_size(path)
 
 
 class GrowingFiles:

@@ -10,14 +10,12 @@ from typing import Any
 import tqdm
 
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.storage.paths import is_bucket
+from t2t.storage.growing_files import measure_growth
 from t2t.sweeps.sweep_directory import find_score
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import read_metrics
 
 _log = logging.getLogger(__name__)
-
-BUCKET_SECONDS = 60  # between two looks at the metrics of a run in a bucket
 
 
 class Progress:
@@ -78,15 +76,8 @@ class Progress:
         bar.set_postfix_str(f"{self._events[run.name]}, {self._format_time(run)}")
 
     def _read_new(self, run: Run) -> list[dict[str, Any]]:
-        """Reads the metrics of a run; empty if their file is as it was at the last call.
-
-        In a bucket, where each look is a request, it is read once a minute.
-        """
-        path = self._workdir / run.name / "metrics.jsonl"
-        if is_bucket(path):
-            version = int(time.monotonic() // BUCKET_SECONDS)
-        else:
-            version = path.stat().st_size if path.exists() else 0
+        """Reads the metrics of a run; empty if their file is as it was at the last call."""
+        version = measure_growth(self._workdir / run.name / "metrics.jsonl")
         if version == self._versions.get(run.name, 0):
             return []
         self._versions[run.name] = version

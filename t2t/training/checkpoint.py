@@ -3,7 +3,6 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,13 @@ from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import (
-    atomic_path,
+    draft_folder,
     make_folder,
     measure_free_space,
     require_space,
     write_file,
 )
-from t2t.storage.paths import is_bucket, make_absolute
+from t2t.storage.paths import make_absolute
 from t2t.training.optimizer import make_optimizer
 from t2t.training.plugin_sources import copy_plugins
 from t2t.training.run_directory import (
@@ -331,9 +330,7 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
 
     It appears when it is complete; in a bucket its `config.json` is the last object.
     """
-    with contextlib.ExitStack() as drafts:
-        # Orbax writes to buckets itself, and in another layout than to a local folder.
-        folder = target if is_bucket(target) else drafts.enter_context(atomic_path(target))
+    with draft_folder(target) as folder:
         make_folder(folder / "vocab")
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for path in (workdir / "vocab").iterdir():

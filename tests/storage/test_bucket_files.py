@@ -27,7 +27,7 @@ from tests.tiny_run import PAIRS
 
 
 def list_names(folder: Path) -> list[str]:
-    names = find_client(folder).find(str(folder))
+    names = find_client().find(str(folder))
     return [name.partition(f"{folder.name}/")[2] for name in names]
 
 
@@ -74,7 +74,7 @@ def test_last_file_of_an_upload_is_the_chosen_one(
     for name in ("a", "index", "z"):
         (tmp_path / name).write_text(name)
     uploaded: list[str] = []
-    monkeypatch.setattr(find_client(bucket), "put_file", lambda _, path: uploaded.append(path))
+    monkeypatch.setattr(find_client(), "put_file", lambda _, path: uploaded.append(path))
     upload(tmp_path, bucket, last="index")
     assert uploaded == [f"{bucket}/a", f"{bucket}/z", f"{bucket}/index"]
 
