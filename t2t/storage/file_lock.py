@@ -1,25 +1,27 @@
 """Locks on local files: other processes wait for the holder, whose name is in the file.
 
-The operating system releases a lock when its holder ends, even if it is killed. On NFS that holds
-for all hosts that mount it. The file stays; its content counts only while somebody holds the lock.
+The operating system releases a lock when its holder ends, even if it is killed; on NFS the locks
+are those of all hosts. The file stays; its content counts only while somebody holds the lock.
+
+The package filelock would unlock explicitly, also for child processes that inherited the lock, and
+it shares locks only by means that they do not inherit.
 """
 
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import logging
+import math
 import os
 import platform
 import shlex
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-import filelock
+from typing import IO, Any
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +39,8 @@ def lock_file(
 ) -> Iterator[int]:
     """A context that locks a file, which is created; it yields the lock's file descriptor.
 
-    Child processes that inherit the descriptor hold the lock until they end, if this process is
-    killed.
+    Child processes that inherit the descriptor hold the lock until they end, also if this process
+    is killed.
 
     Args:
         path: the file.
@@ -52,20 +54,9 @@ def lock_file(
         OSError: the file cannot be written, or the file system has no locks.
     """
     path.touch()
-    seconds = WAIT if wait is None else wait
-    with contextlib.ExitStack() as held:
-        acquire = partial(_share if shared else _own, path, held)
+    with path.open("r+b", buffering=0) as file:
         try:
-            try:
-                descriptor = acquire(0)
-            except filelock.Timeout:
-                _log.info(
-                    "%s is held by %s; waiting up to %.0f seconds", path, read_holder(path), seconds
-                )
-                descriptor = acquire(seconds)
-        except filelock.Timeout:
-            waited = f"{seconds:.0f} seconds"
-            raise LockedError(f"{read_holder(path)}; gave up after {waited}") from None
+            _acquire(path, file, shared, WAIT if wait is None else wait)
         except OSError as error:
             if required:
                 raise OSError(
@@ -73,39 +64,27 @@ def lock_file(
                     f"a file system without locks ({error.strerror}): mount it with locks (Lustre: "
                     "-o flock)",
                 ) from None
-            descriptor = held.enter_context(path.open("r+b")).fileno()
         with contextlib.suppress(OSError):  # the name is for messages alone
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(describe_self()).encode(), 0)
-            os.fsync(descriptor)
-        yield descriptor
+            file.truncate(0)
+            file.write(json.dumps(describe_self()).encode())
+            os.fsync(file)  # other hosts read it
+        yield file.fileno()
 
 
-def _own(path: Path, held: contextlib.ExitStack, seconds: float) -> int:
-    descriptors: list[int] = []
-    lock = filelock.FileLock(
-        path,
-        poll_interval=_POLL,
-        is_singleton=False,
-        fallback_to_soft=False,  # a file that a killed process leaves behind would be a lock
-        preserve_lock_file=True,
-        on_acquired=descriptors.append,
-    )
-    held.enter_context(lock.acquire(timeout=seconds))
-    return descriptors[0]
-
-
-def _share(path: Path, held: contextlib.ExitStack, seconds: float) -> int:
-    """Shares a lock, which filelock does only by means that child processes do not inherit."""
-    file = held.enter_context(path.open("r+b"))
+def _acquire(path: Path, file: IO[bytes], shared: bool, wait: float) -> None:
+    """Locks an open file; it is released when the last process that has it open closes it."""
     started = time.monotonic()
-    while True:
+    for attempt in itertools.count():
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return file.fileno()
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
-            if time.monotonic() - started >= seconds:
-                raise filelock.Timeout(str(path)) from None
+            holder = _read_holder(path)
+        if time.monotonic() - started >= wait:
+            raise LockedError(f"{holder}; gave up after {wait:.0f} seconds")
+        if not attempt:
+            limit = f" up to {wait:.0f} seconds" * math.isfinite(wait)
+            _log.info("%s is held by %s; waiting%s", path, holder, limit)
         time.sleep(_POLL)
 
 
@@ -131,7 +110,7 @@ def describe_holder(content: bytes | str) -> str:
         return "a process that has just begun or ended"
 
 
-def read_holder(path: Path) -> str:
+def _read_holder(path: Path) -> str:
     """Returns in words who holds a lock; the lock may have been released since."""
     try:
         return describe_holder(path.read_bytes())

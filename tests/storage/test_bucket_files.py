@@ -1,6 +1,8 @@
 """Files in a bucket: written whole, growing by whole objects, and copied to this machine."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,31 @@ def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
     assert TextFile(path).read(0, 2) == ["one", "two"]
     write_file(path, "three\n")
     assert TextFile(str(path)).read(0, 1) == ["three"]
+
+
+FETCH = """
+import sys, time
+from t2t.storage.paths import find_client, make_path
+from t2t.storage.staging import stage_file
+path, client = make_path(sys.argv[1]), find_client()
+get_file = client.get_file
+def get_slowly(*arguments):
+    print("download", flush=True)
+    time.sleep(0.5)
+    get_file(*arguments)
+client.get_file = get_slowly
+assert stage_file(path).read_text() == "one\\n"
+"""
+
+
+@pytest.mark.slow
+def test_eight_processes_of_a_host_download_a_file_once(bucket: Path) -> None:
+    write_file(bucket / "train.en", "one\n")
+    command = [sys.executable, "-c", FETCH, str(bucket / "train.en")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(8)]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 8
+    assert b"".join(outputs) == b"download\n"
 
 
 def test_damaged_copy_is_fetched_again(bucket: Path) -> None:
