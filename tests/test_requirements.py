@@ -72,7 +72,6 @@ def test_extras_of_the_package_are_the_requirements_for_each_purpose() -> None:
         "cuda": read_requirements("requirements-cuda.txt"),
         "tpu": read_requirements("requirements-tpu.txt"),
         "gcs": read_requirements("requirements-gcs.txt"),
-        "s3": read_requirements("requirements-s3.txt"),
         "hf": read_requirements("requirements-hf.txt"),
         "ctranslate2": [each for each in dev if each.name == "ctranslate2"],
         "dev": dev,

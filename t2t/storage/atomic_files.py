@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import math
 import os
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -202,27 +205,33 @@ def explain_write_errors(
     except Exception as error:
         if not is_storage_error(error):
             raise
-        number = error.errno if isinstance(error, OSError) else None
-        if "://" in str(target):
-            advice = "check the name of the bucket, your credentials and the network"
-            if number == errno.ENOSPC:  # on this machine, where an upload is written first
+        is_remote = "://" in str(target)
+        match error.errno if isinstance(error, OSError) else None:
+            case errno.ENOSPC if is_remote:  # on this machine, where an upload is written first
                 advice = f"free some space in {tempfile.gettempdir()}, or set TMPDIR to another one"
-        elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = "change the permissions, or choose another folder"
-        elif number in (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.EISDIR,
-            errno.EEXIST,
-            errno.ENAMETOOLONG,
-        ):
-            advice = "choose another path"
-        elif number in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # None: an error of Orbax
-            advice = "free some space there, or choose another folder"
-        else:
-            advice = "check this file system, or choose another folder"
+            case _ if is_remote:
+                advice = "check the name of the bucket, your credentials and the network"
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                advice = "change the permissions, or choose another folder"
+            case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.EEXIST | errno.ENAMETOOLONG:
+                advice = "choose another path"
+            case None | errno.ENOSPC | errno.EDQUOT | errno.EFBIG:  # None: an error of Orbax
+                advice = "free some space there, or choose another folder"
+            case _:
+                advice = "check this file system, or choose another folder"
         message = f"{target} cannot be written: {describe_error(error)}; {advice}"
         raise kind(f"{message}; {remedy}" if remedy else message) from None
+
+
+@contextlib.contextmanager
+def warn_of_write_errors(what: str) -> Iterator[None]:
+    """Logs a storage error of the block as a warning: `what`, and why."""
+    try:
+        yield
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
+        _log.warning("%s: %s", what, describe_error(error))
 
 
 def _flush(path: Path) -> None:

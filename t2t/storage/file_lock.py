@@ -3,8 +3,7 @@
 The operating system releases a lock when its holder ends, even if it is killed; on NFS the locks
 are those of all hosts. The file stays; its content counts only while somebody holds the lock.
 
-The package filelock would unlock explicitly, also for child processes that inherited the lock, and
-it shares locks only by means that they do not inherit.
+The package filelock unlocks explicitly, which takes the lock from child processes, too.
 """
 
 import contextlib
@@ -79,7 +78,7 @@ def _acquire(path: Path, file: IO[bytes], shared: bool, wait: float) -> None:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            holder = _read_holder(path)
+            holder = describe_holder(path.read_bytes())
         if time.monotonic() - started >= wait:
             raise LockedError(f"{holder}; gave up after {wait:.0f} seconds")
         if not attempt:
@@ -98,21 +97,9 @@ def describe_self() -> dict[str, Any]:
     }
 
 
-def describe_holder(content: bytes | str) -> str:
+def describe_holder(content: bytes) -> str:
     """Returns what the content of a lock says of its holder, in words."""
     try:
-        holder = json.loads(content)
-        return (
-            f"process {holder['pid']} on {holder['host']} since {holder['since']}, "
-            f"{holder['command']}"
-        )
+        return "process {pid} on {host} since {since}, {command}".format(**json.loads(content))
     except (ValueError, KeyError, TypeError):  # it is just being written
         return "a process that has just begun or ended"
-
-
-def _read_holder(path: Path) -> str:
-    """Returns in words who holds a lock; the lock may have been released since."""
-    try:
-        return describe_holder(path.read_bytes())
-    except OSError:
-        return "another process"

@@ -23,9 +23,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import warn_of_write_errors, write_file
 from t2t.storage.file_lock import LockedError, describe_holder, describe_self, lock_file
-from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
+from t2t.storage.paths import find_client, is_bucket
 from t2t.storage.staging import FOLDER
 
 _log = logging.getLogger(__name__)
@@ -131,12 +131,12 @@ class _BucketLock:
         """Releases the lock; a bucket that cannot be written leaves it to become stale."""
         self._ended.set()
         self._thread.join()
-        with _warning_of_errors(f"{self._path} is not released"):
+        with warn_of_write_errors(f"{self._path} is not released"):
             self._write(b"{}")
 
     def _write_often(self) -> None:
         while not self._ended.wait(HEARTBEAT):
-            with _warning_of_errors(f"{self._path} is not refreshed"):
+            with warn_of_write_errors(f"{self._path} is not refreshed"):
                 if not self._write(self._describe()):
                     _end_process(
                         f"{self._path}: {describe_holder(self._read()[1])}, has taken over the "
@@ -183,16 +183,6 @@ class _BucketLock:
             generation = answer["generation"]
         self._generation = generation
         return True
-
-
-@contextlib.contextmanager
-def _warning_of_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
-        _log.warning("%s: %s", what, describe_error(error))
 
 
 def _end_process(reason: str) -> None:

@@ -20,10 +20,6 @@ from t2t.storage.paths import find_client, is_bucket
 FOLDER = Path("~/.cache/t2t/buckets")
 
 
-class _DamagedError(Exception):
-    """A copy that differs from the object."""
-
-
 def stage_file(path: Path) -> Path:
     """Returns a local copy of a file in a bucket, and a local path unchanged.
 
@@ -38,16 +34,14 @@ def stage_file(path: Path) -> Path:
     info = find_client().info(str(path))
     digest = hashlib.sha256(f"{path} {info['generation']}".encode()).hexdigest()[:32]
     copy = FOLDER.expanduser() / "files" / f"{digest}-{path.name}"
-    if copy.exists() and _is_whole(copy, info):
+    if _is_whole(copy, info):
         return copy
     with fetch_once(path, copy):
-        if copy.exists() and _is_whole(copy, info):  # another process has fetched it meanwhile
-            return copy
-        for _ in range(2):
-            with contextlib.suppress(_DamagedError), atomic_path(copy) as draft:
-                find_client().get_file(str(path), str(draft))
-                if not _is_whole(draft, info):
-                    raise _DamagedError
+        for has_to_fetch in (False, True, True):  # another process may have fetched it meanwhile
+            if has_to_fetch:
+                with atomic_path(copy) as draft:
+                    find_client().get_file(str(path), str(draft))
+            if _is_whole(copy, info):
                 return copy
     raise OSError(f"{path} was fetched twice, and its size or checksum is wrong")
 
@@ -76,7 +70,7 @@ def fetch_once(path: Path, copy: Path) -> Iterator[None]:
 
 
 def _is_whole(copy: Path, info: dict[str, Any]) -> bool:
-    if copy.stat().st_size != info["size"]:
+    if not copy.exists() or copy.stat().st_size != info["size"]:
         return False
     expected: str | None = info.get("md5Hash")
     if not expected:
