@@ -278,7 +278,7 @@ class Watch:
         if not is_kept:
             write_link(link, label)
         for path in self._folder.iterdir():
-            if path.is_dir() and path.name not in (label, link.name, "lock"):
+            if path.is_dir() and path.name not in (label, link.name):
                 remove_folder(path)
 
     def _has_ended(self) -> bool:

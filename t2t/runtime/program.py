@@ -369,7 +369,7 @@ def _is_unanswered(error: Exception) -> bool:
     if is_client_error(cause):
         status = getattr(cause, "code", None)  # of HTTP
         kinds = {kind.__name__ for kind in type(cause).__mro__}
-        broken = bool(kinds & {"ClientConnectionError", "HTTPClientError"})  # aiohttp's, botocore's
+        broken = "ClientConnectionError" in kinds  # aiohttp's
         return broken or (isinstance(status, int) and status >= 500)
     return isinstance(cause, TimeoutError) or bool(_UNANSWERED.search(str(error.__cause__)))
 
