@@ -92,7 +92,7 @@ def describe_self() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "pid": os.getpid(),
-        "command": shlex.join(sys.orig_argv)[:300],
+        "command": " ".join(shlex.join(sys.orig_argv).split())[:300],  # in one line
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
 

@@ -100,22 +100,18 @@ class _BucketLock:
     def wait(self) -> None:
         """Waits until nobody owns the lock, or raises `LockedError`."""
         self._generation, content = self._read()
-        if self._is_free(content):
-            return
-        _log.info(
-            "%s was left by %s, or is in use; waiting up to %.0f seconds to see which",
-            self._path, describe_holder(content), STALE,
-        )  # fmt: skip
+        if not self._is_free(content):
+            _log.info(
+                "%s was left by %s, or is in use; waiting up to %.0f seconds to see which",
+                self._path, describe_holder(content), STALE,
+            )  # fmt: skip
         started = time.monotonic()
-        while time.monotonic() - started < STALE:
+        while not self._is_free(content) and time.monotonic() - started < STALE:
             time.sleep(min(_POLL, STALE / 10))
-            generation, content = self._read()
-            if self._is_free(content):
-                self._generation = generation
-                return
-            if generation != self._generation:
+            seen = self._generation
+            self._generation, content = self._read()
+            if self._generation != seen and not self._is_free(content):
                 raise LockedError(describe_holder(content))
-        _log.info("the lock of %s is taken over", describe_holder(content))
 
     def take(self) -> None:
         """Takes the lock after `wait`, and begins to write it again and again.
@@ -163,17 +159,10 @@ class _BucketLock:
     def _write(self, content: bytes) -> bool:
         """Replaces the object; returns False if another process has written it."""
         bucket, _, name = str(self._path).removeprefix("gs://").partition("/")
+        url = self._client.base.replace("/storage/", "/upload/storage/") + "b/{}/o"
+        query = {"uploadType": "media", "name": name, "ifGenerationMatch": self._generation}
         try:
-            answer = self._client.call(
-                "POST",
-                self._client.base.replace("/storage/", "/upload/storage/") + "b/{}/o",
-                bucket,
-                uploadType="media",
-                name=name,
-                ifGenerationMatch=self._generation,
-                data=content,
-                json_out=True,
-            )
+            answer = self._client.call("POST", url, bucket, **query, data=content, json_out=True)
         except FileExistsError:
             # The client repeats a request whose answer was lost: the object may be our own.
             generation, found = self._read()
