@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
@@ -127,7 +127,7 @@ def list_complete(folder: Path, last: str) -> list[str]:
     """
     if is_bucket(folder):
         return [path.parent.name for path in folder.glob(f"*/{last}")]
-    return [path.name for path in folder.glob("*")]
+    return [path.name for path in folder.glob("[!.]*")]
 
 
 def write_link(link: Path, target: str) -> None:
@@ -179,10 +179,13 @@ def measure_free_space(folder: Path) -> float:
     return math.inf if is_bucket(folder) else shutil.disk_usage(folder).free
 
 
-def require_space(folder: Path, num_bytes: int) -> None:
-    """Raises `OSError` if the disk of `folder` has less free space than `num_bytes`."""
-    free = measure_free_space(folder)
-    if free < num_bytes:
+def require_space(
+    folder: Path, num_bytes: int, make_room: Callable[[], object] = lambda: None
+) -> None:
+    """Raises `OSError` if a disk has less free space than `num_bytes`, also after `make_room`."""
+    if measure_free_space(folder) < num_bytes:
+        make_room()
+    if (free := measure_free_space(folder)) < num_bytes:
         needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
         raise OSError(errno.ENOSPC, needed)
 

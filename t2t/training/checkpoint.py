@@ -20,7 +20,6 @@ from t2t.model.interface import Params
 from t2t.storage.atomic_files import (
     draft_folder,
     make_folder,
-    measure_free_space,
     require_space,
     write_file,
 )
@@ -148,10 +147,8 @@ class Checkpoints:
         evaluated = state.params if self._evaluation_params else None
         held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-        if measure_free_space(self.workdir) < needed:
-            self.finish()  # when the write under way ends, Orbax deletes old checkpoints
-        try:
-            require_space(self.workdir, needed)
+        try:  # when the write under way ends, Orbax deletes old checkpoints
+            require_space(self.workdir, needed, make_room=self.finish)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
 

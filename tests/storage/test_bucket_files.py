@@ -15,12 +15,18 @@ from t2t.storage import growing_files
 from t2t.storage.atomic_files import (
     atomic_path,
     check_writable,
+    draft_folder,
     explain_write_errors,
+    list_complete,
+    make_folder,
     measure_free_space,
+    name_linked,
+    read_link,
     remove_folder,
     require_space,
     upload,
     write_file,
+    write_link,
 )
 from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.paths import find_client, make_path
@@ -68,6 +74,23 @@ def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
     remove_folder(bucket / "model")
     remove_folder(bucket / "model")
     assert list_names(bucket) == []
+
+
+@pytest.mark.parametrize("place", ["tmp_path", "bucket"])
+def test_links_and_complete_folders_are_read_as_they_are_written(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(place)
+    assert read_link(folder / "best") is None
+    with draft_folder(folder / "first") as draft:
+        make_folder(draft)
+        assert list_complete(folder, last="done") == []
+        write_file(draft / "done", "")
+    for target in ("none", "first"):
+        write_link(folder / "best", target)
+        assert read_link(folder / "best") == target
+    assert (name_linked(folder / "best") / "done").exists()
+    assert "first" in list_complete(folder, last="done")
 
 
 def test_last_file_of_an_upload_is_the_chosen_one(
