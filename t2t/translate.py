@@ -25,7 +25,7 @@ from t2t.config.flags import define_decoding, read_decoding
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
 from t2t.runtime import program
 from t2t.storage.open_text import open_text, unpack
-from t2t.storage.paths import is_bucket, make_path
+from t2t.storage.paths import make_local_path, make_path
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -58,10 +58,7 @@ def read_files() -> tuple[dict[Path, Path], Part]:
             raise ConfigError(f"--{name} is for standard input; leave it out with --input")
     part = read_part(values.part)
     for name in (*values.input, values.output):
-        if is_bucket(name):
-            raise ConfigError(
-                f"{name}: --input and --output are local or shared folders; copy them"
-            )
+        make_local_path(name, "--input and --output are local or shared folders; copy them")
     return find_inputs(values.input, Path(values.output).expanduser()), part
 
 

@@ -81,7 +81,6 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
         "cuda",
         "tpu",
         "gcs",
-        "s3",
         "hf",
         "ctranslate2",
         "dev",

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -36,11 +37,12 @@ from t2t.runtime.mesh import make_mesh
 from t2t.runtime.units import show_bytes
 from t2t.storage.atomic_files import (
     check_writable,
+    drop_from_page_cache,
     explain_write_errors,
     make_folder,
     write_file,
 )
-from t2t.storage.paths import describe_error, is_bucket, is_storage_error
+from t2t.storage.paths import describe_error, is_storage_error
 from t2t.training.disk_space import count_bytes_per_parameter, measure_space
 from t2t.training.run_directory import RunError
 
@@ -213,7 +215,9 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         size = count_parameters(recipe.model, vocab_size, vocab_size)
         spaces[name] = measure_space(workdir, recipe, size)
     first = next(iter(spaces.values()))
-    free = "a bucket has no limit" if is_bucket(workdir) else f"{show_bytes(first.free, 3)} free"
+    free = (
+        "a bucket has no limit" if first.free == math.inf else f"{show_bytes(first.free, 3)} free"
+    )
     values = [f"{free} in {workdir}"]
     values += [
         f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
@@ -237,9 +241,7 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
     started = time.perf_counter()
     try:
         write_file(path, content)
-        if not is_bucket(path):
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        drop_from_page_cache(path)
         written = time.perf_counter()
         same = path.read_bytes() == content
         read = time.perf_counter()

@@ -31,8 +31,7 @@ from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
-from t2t.storage.atomic_files import check_writable, explain_write_errors
-from t2t.storage.paths import is_bucket
+from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
@@ -51,9 +50,8 @@ _log = logging.getLogger(__name__)
 
 def check_workdir(workdir: Path) -> None:
     """Raises `RunError` if a bucket cannot be written; a folder is checked when it is locked."""
-    if is_bucket(workdir):
-        with explain_write_errors(RunError, workdir):
-            check_writable(workdir)
+    with explain_write_errors(RunError, workdir):
+        check_bucket(workdir)
 
 
 def train(config: Config, workdir: Path) -> bool:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t.config.fields import ConfigError
-from t2t.storage.paths import is_bucket
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants, each chosen by a `match` on the field.
@@ -208,9 +207,10 @@ def open_plugins(modules: Sequence[str], workdir: Path) -> None:
 
 
 def _has_copy(folder: Path, module: str) -> bool:
-    path = folder / module.replace(".", "/")
+    # Not of a bucket, from which Python imports nothing: no local folder has the name "gs:".
+    path = Path(str(folder)) / module.replace(".", "/")
     places = path.with_name(f"{path.name}.py"), path / "__init__.py"
-    return not is_bucket(folder) and any(place.is_file() for place in places)
+    return any(place.is_file() for place in places)
 
 
 def _import_copy(folder: Path, module: str) -> None:

@@ -29,7 +29,7 @@ from t2t.storage.open_text import (
     find_compression,
     open_text,
 )
-from t2t.storage.paths import describe_error, find_version, is_bucket, is_storage_error, make_path
+from t2t.storage.paths import describe_error, find_version, is_storage_error, make_path
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
@@ -177,9 +177,9 @@ def _map_text(path: Path) -> tuple[mmap.mmap, bool]:
     A packed file is first unpacked into an unnamed temporary file, and one in a bucket is copied to
     this host.
     """
-    with _explain_read_errors(path), stage_file(path).open("rb") as file:
+    with _explain_read_errors(path), (staged := stage_file(path)).open("rb") as file:
         if not find_compression(file.read(HEAD)):
-            return _map_file(file.fileno(), path), is_bucket(path)
+            return _map_file(file.fileno(), path), staged != path
         with open_text(path) as packed, tempfile.TemporaryFile() as unpacked:
             shutil.copyfileobj(packed, unpacked, _BLOCK)
             unpacked.flush()

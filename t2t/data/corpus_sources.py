@@ -17,10 +17,10 @@ from t2t.data.corpus import (
 from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
 from t2t.storage.atomic_files import (
-    check_writable,
+    check_bucket,
     explain_write_errors,
 )
-from t2t.storage.paths import is_bucket, make_path
+from t2t.storage.paths import make_path
 
 
 def check_paths(data: DataConfig) -> None:
@@ -36,9 +36,8 @@ def check_paths(data: DataConfig) -> None:
         for path in (each.directory, *files, each.test_src, each.test_tgt):
             make_path(path)
     cache = make_path(data.cache_directory)
-    if is_bucket(cache):
-        with explain_write_errors(DataError, f"data.cache_directory={cache}"):
-            check_writable(cache)
+    with explain_write_errors(DataError, f"data.cache_directory={cache}"):
+        check_bucket(cache)
 
 
 def list_parts(data: DataConfig) -> list[DataConfig]:

@@ -29,13 +29,12 @@ from t2t.storage.atomic_files import (
     atomic_path,
     explain_write_errors,
     make_folder,
-    remove_folder,
+    remove_incomplete,
     write_file,
 )
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import (
     find_version,
-    is_bucket,
     is_storage_error,
     make_absolute,
     make_path,
@@ -160,8 +159,8 @@ def _copy(data: DataConfig, split: str) -> None:
         _let_others_win(copy),
     ):
         make_folder(folder.parent)
-        if not is_bucket(folder) and not all(path.exists() for path in copy):
-            remove_folder(folder)  # a part of it was deleted
+        if not all(path.exists() for path in copy):
+            remove_incomplete(folder)  # a part of it was deleted
         with contextlib.ExitStack() as stack:
             draft = stack.enter_context(atomic_path(folder))
             draft.mkdir()

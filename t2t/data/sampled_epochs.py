@@ -29,8 +29,8 @@ from t2t.data.token_cache import TokenizedCorpus, remove_tokens, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import is_bucket, make_path, make_run_path
-from t2t.storage.staging import FOLDER
+from t2t.storage.paths import make_path, make_run_path
+from t2t.storage.staging import find_local
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +197,7 @@ def tokenize_epoch(
 
 def find_sampled_cache(config: Config) -> Path:
     """The cache of sampled tokens, always on this host: they are used once."""
-    folder = make_path(config.data.cache_directory)
-    return FOLDER.expanduser() / "sampled" if is_bucket(folder) else folder
+    return find_local(make_path(config.data.cache_directory), "sampled")
 
 
 def main() -> None:

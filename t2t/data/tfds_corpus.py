@@ -18,7 +18,7 @@ from t2t.data.corpus import (
     hash_strings,
 )
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
-from t2t.storage.paths import is_bucket, make_path
+from t2t.storage.paths import make_local_path
 
 
 def _choose_dataset(data: DataConfig, split: str) -> tuple[str, str]:
@@ -36,12 +36,11 @@ def _make_builder(data: DataConfig, split: str) -> Any:
     import tensorflow_datasets.translate
 
     field, name = _choose_dataset(data, split)
-    directory = make_path(data.directory) if data.directory else None
-    if directory and is_bucket(directory):
-        raise DataError(
-            f"data.directory={data.directory!r}: data.source='tfds' is read from local files only; "
-            "name a local or shared folder, or data.source='text' with files in a bucket"
-        )
+    remedy = (
+        "data.source='tfds' is read from local files only; name in data.directory a local or "
+        "shared folder, or data.source='text' with files in a bucket"
+    )
+    directory = make_local_path(data.directory, remedy) if data.directory else None
     try:
         return tfds.builder(name, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version

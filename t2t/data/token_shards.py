@@ -25,8 +25,8 @@ from jaxtyping import Int, Integer
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import upload, write_file
-from t2t.storage.paths import find_version, is_bucket
-from t2t.storage.staging import FOLDER, fetch_folder
+from t2t.storage.paths import find_version
+from t2t.storage.staging import fetch_folder, fetch_once, find_local
 
 _CHUNK = 10_000  # pairs tokenised at a time
 _STRIDE = 16  # sentences between two starts that `Side` keeps
@@ -106,8 +106,8 @@ def open_or_build(
     """Opens the shard of some pairs, or builds it if it is missing or damaged.
 
     Several processes may build the same shard at once: each writes to a folder of its own, and the
-    first to finish renames it to the final name. A shard in a bucket is copied to this host, and
-    uploaded if it is not there; it is complete when its `cache.json` is.
+    first to finish renames it to the final name. A shard in a bucket is copied to this host by one
+    of its processes, and uploaded if it is not there; it is complete when its `cache.json` is.
 
     Args:
         path: the shard's folder.
@@ -119,8 +119,20 @@ def open_or_build(
     Raises:
         OSError: the shard cannot be written.
     """
-    remote = path if is_bucket(path) else None
-    final = FOLDER.expanduser() / "tokens" / path.name if remote else path
+    final = find_local(path, "tokens")
+    with fetch_once(path, final):
+        remote = path if final != path else None
+        return _open_or_build(final, remote, corpus, pairs, vocabulary, advance)
+
+
+def _open_or_build(
+    final: Path,
+    remote: Path | None,
+    corpus: Corpus,
+    pairs: range,
+    vocabulary: Vocabulary,
+    advance: Callable[[int], object],
+) -> Shard:
     if final.exists():
         try:
             shard = _open(final)

@@ -21,12 +21,14 @@ from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
-    atomic_path,
     explain_write_errors,
+    name_linked,
+    read_link,
     remove_folder,
     write_file,
+    write_link,
 )
-from t2t.storage.paths import is_bucket
+from t2t.storage.paths import choose_interval
 from t2t.training.checkpoint import average_params, save_params
 from t2t.training.early_stopping import find_stop_file, read_stop_request, request_stop
 from t2t.training.run_directory import (
@@ -147,8 +149,7 @@ class Watch:
         table = format_table(rows, header, align="rlr")
         if best is None:
             return table
-        name = make_label(*best) if is_bucket(self._folder) else "best"
-        return f"{table}\nthe best parameters: {self._folder / name}"
+        return f"{table}\nthe best parameters: {name_linked(self._folder / 'best')}"
 
     def _load_saved(self, scorer: Scorer) -> None:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
@@ -265,7 +266,7 @@ class Watch:
         label, link = make_label(*best), self._folder / "best"
         target = self._folder / label
         is_complete = (target / "config.json").exists()
-        is_kept = is_complete and _read_link(link) == label
+        is_kept = is_complete and read_link(link) == label
         if not is_complete:
             params = self._load_params(best) if params is None else params
             if params is None:
@@ -275,9 +276,9 @@ class Watch:
             remove_folder(target)
             save_params(self._workdir, target, params, best[0])
         if not is_kept:
-            _write_link(link, label)
+            write_link(link, label)
         for path in self._folder.iterdir():
-            if path.is_dir() and path.name not in (label, link.name, "lock"):
+            if path.is_dir() and path.name not in (label, link.name):
                 remove_folder(path)
 
     def _has_ended(self) -> bool:
@@ -303,19 +304,4 @@ class Watch:
 
 
 def _pause(workdir: Path, poll: float) -> None:
-    time.sleep(max(poll, BUCKET_POLL_SECONDS) if is_bucket(workdir) else poll)
-
-
-def _write_link(link: Path, label: str) -> None:
-    if is_bucket(link):
-        write_file(link, label)
-        return
-    with atomic_path(link) as draft:
-        draft.symlink_to(label)
-
-
-def _read_link(link: Path) -> str | None:
-    """Returns the name that a link leads to; None if there is no link."""
-    if is_bucket(link):
-        return link.read_text("utf-8") if link.exists() else None
-    return str(link.readlink()) if link.is_symlink() else None
+    time.sleep(choose_interval(workdir, poll, BUCKET_POLL_SECONDS))

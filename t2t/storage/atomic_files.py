@@ -2,15 +2,18 @@
 
 import contextlib
 import errno
+import logging
 import math
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -59,7 +62,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     """
     content = content.encode() if isinstance(content, str) else content
     if is_bucket(path):
-        find_client(path).pipe_file(str(path), content)
+        find_client().pipe_file(str(path), content)
         return
     if path.exists() and not path.is_file():
         path.write_bytes(content)
@@ -69,10 +72,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and those above it; in a bucket, which has none, it does nothing.
-
-    There s3fs would create a bucket, whose name may be misspelt.
-    """
+    """Creates a folder and those above it; in a bucket, which has none, it does nothing."""
     if not is_bucket(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,7 +82,7 @@ def upload(local: Path, path: Path, last: str = "") -> None:
 
     The file of the name `last` is the last one: readers that wait for it find all others.
     """
-    client = find_client(path)
+    client = find_client()
     files = sorted(local.rglob("*")) if local.is_dir() else [local]
     for file in sorted(files, key=lambda file: file.name == last):
         if file.is_file():
@@ -93,9 +93,75 @@ def remove_folder(folder: Path) -> None:
     """Removes a folder with its content, if it exists, as far as that is possible."""
     if is_bucket(folder):
         with contextlib.suppress(FileNotFoundError):
-            find_client(folder).rm(str(folder), recursive=True)
+            find_client().rm(str(folder), recursive=True)
         return
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Makes way for a whole folder, if it is local: there a draft is renamed to its name.
+
+    In a bucket, files are replaced one by one, and another process may be writing them now.
+    """
+    if not is_bucket(folder):
+        remove_folder(folder)
+
+
+@contextlib.contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """Yields a folder for a library that writes to buckets itself, such as Orbax.
+
+    For a local folder it is the draft of `atomic_path`, in a bucket the folder itself.
+    """
+    if is_bucket(folder):
+        yield folder
+        return
+    with atomic_path(folder) as draft:
+        yield draft
+
+
+def list_complete(folder: Path, last: str) -> list[str]:
+    """Returns the names of the folders in a folder that are complete.
+
+    A local folder is complete when it has its name, one in a bucket when it has the object `last`.
+    """
+    if is_bucket(folder):
+        return [path.parent.name for path in folder.glob(f"*/{last}")]
+    return [path.name for path in folder.glob("[!.]*")]
+
+
+def write_link(link: Path, target: str) -> None:
+    """Writes a symbolic link, or replaces it; in a bucket, an object that holds the target."""
+    if is_bucket(link):
+        write_file(link, target)
+        return
+    with atomic_path(link) as draft:
+        draft.symlink_to(target)
+
+
+def read_link(link: Path) -> str | None:
+    """Returns the target that `write_link` wrote; None if there is no link."""
+    if is_bucket(link):
+        return link.read_text("utf-8") if link.exists() else None
+    return str(link.readlink()) if link.is_symlink() else None
+
+
+def name_linked(link: Path) -> Path:
+    """Returns the path by which programs open what a link leads to: the link, if it is one."""
+    return link.parent / (read_link(link) or link.name) if is_bucket(link) else link
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Makes the next read of a local file come from its disk, where the system can do so."""
+    if not is_bucket(path):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def check_bucket(folder: Path) -> None:
+    """Raises `OSError` if a bucket cannot be written; a local folder is checked when it is made."""
+    if is_bucket(folder):
+        check_writable(folder)
 
 
 def check_writable(folder: Path) -> None:
@@ -113,10 +179,13 @@ def measure_free_space(folder: Path) -> float:
     return math.inf if is_bucket(folder) else shutil.disk_usage(folder).free
 
 
-def require_space(folder: Path, num_bytes: int) -> None:
-    """Raises `OSError` if the disk of `folder` has less free space than `num_bytes`."""
-    free = measure_free_space(folder)
-    if free < num_bytes:
+def require_space(
+    folder: Path, num_bytes: int, make_room: Callable[[], object] = lambda: None
+) -> None:
+    """Raises `OSError` if a disk has less free space than `num_bytes`, also after `make_room`."""
+    if measure_free_space(folder) < num_bytes:
+        make_room()
+    if (free := measure_free_space(folder)) < num_bytes:
         needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
         raise OSError(errno.ENOSPC, needed)
 
@@ -139,27 +208,33 @@ def explain_write_errors(
     except Exception as error:
         if not is_storage_error(error):
             raise
-        number = error.errno if isinstance(error, OSError) else None
-        if "://" in str(target):
-            advice = "check the name of the bucket, your credentials and the network"
-            if number == errno.ENOSPC:  # on this machine, where an upload is written first
+        is_remote = "://" in str(target)
+        match error.errno if isinstance(error, OSError) else None:
+            case errno.ENOSPC if is_remote:  # on this machine, where an upload is written first
                 advice = f"free some space in {tempfile.gettempdir()}, or set TMPDIR to another one"
-        elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = "change the permissions, or choose another folder"
-        elif number in (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.EISDIR,
-            errno.EEXIST,
-            errno.ENAMETOOLONG,
-        ):
-            advice = "choose another path"
-        elif number in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # None: an error of Orbax
-            advice = "free some space there, or choose another folder"
-        else:
-            advice = "check this file system, or choose another folder"
+            case _ if is_remote:
+                advice = "check the name of the bucket, your credentials and the network"
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                advice = "change the permissions, or choose another folder"
+            case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.EEXIST | errno.ENAMETOOLONG:
+                advice = "choose another path"
+            case None | errno.ENOSPC | errno.EDQUOT | errno.EFBIG:  # None: an error of Orbax
+                advice = "free some space there, or choose another folder"
+            case _:
+                advice = "check this file system, or choose another folder"
         message = f"{target} cannot be written: {describe_error(error)}; {advice}"
         raise kind(f"{message}; {remedy}" if remedy else message) from None
+
+
+@contextlib.contextmanager
+def warn_of_write_errors(what: str) -> Iterator[None]:
+    """Logs a storage error of the block as a warning: `what`, and why."""
+    try:
+        yield
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
+        _log.warning("%s: %s", what, describe_error(error))
 
 
 def _flush(path: Path) -> None:

@@ -3,17 +3,23 @@
 A bucket has no appending, so files there are written to a local copy, which is uploaded as a whole.
 """
 
-import logging
 import tempfile
 import time
 from pathlib import Path
 
-from t2t.storage.atomic_files import upload
-from t2t.storage.paths import describe_error, is_bucket, is_storage_error
-
-_log = logging.getLogger(__name__)
+from t2t.storage.atomic_files import upload, warn_of_write_errors
+from t2t.storage.paths import is_bucket, measure_size
 
 INTERVAL = 60.0  # seconds between two uploads
+
+
+def measure_growth(path: Path) -> int:
+    """Returns a number that changes when a growing file is to be read again.
+
+    It is the size of a local file, 0 if it does not exist; in a bucket, where each look is a
+    request, it changes each `INTERVAL`.
+    """
+    return int(time.monotonic() // INTERVAL) if is_bucket(path) else measure_size(path)
 
 
 class GrowingFiles:
@@ -42,13 +48,9 @@ class GrowingFiles:
         """
         if not self._copy or time.monotonic() - self._last_upload < INTERVAL:
             return
-        try:
+        with warn_of_write_errors(f"{self._folder} is written later"):
             self.upload()
-        except Exception as error:
-            if not is_storage_error(error):
-                raise
-            _log.warning("%s is written later: %s", self._folder, describe_error(error))
-            self._last_upload = time.monotonic()
+        self._last_upload = time.monotonic()
 
     def upload(self) -> None:
         """Uploads the files that have grown.

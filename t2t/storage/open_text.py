@@ -11,7 +11,8 @@ import lzma
 import re
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -60,11 +61,10 @@ def unpack(stream: IO[bytes], name: str) -> IO[bytes]:
     Raises:
         TextError: as in `open_text`.
     """
-    stream = stream if isinstance(stream, io.BufferedReader) else _buffer(stream)
-    kind = find_compression(stream.peek(HEAD))
-    if kind:
-        opened = _open_packed(stream, kind, name)
-        stream = io.BufferedReader(_Checked(stream, opened, kind, name), _BLOCK)
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(cast(io.RawIOBase, stream), _BLOCK)
+    if kind := find_compression(stream.peek(HEAD)):
+        stream = io.BufferedReader(_Unpacked(stream, kind, name), _BLOCK)
     check_encoding(stream.peek(HEAD)[:HEAD], name)
     return stream
 
@@ -149,22 +149,6 @@ def check_regular(path: Path) -> None:
         )
 
 
-def _buffer(stream: IO[bytes]) -> io.BufferedReader:
-    return io.BufferedReader(cast(io.RawIOBase, stream), _BLOCK)
-
-
-def _open_packed(stream: IO[bytes], kind: str, name: str) -> IO[bytes]:
-    match kind:
-        case "gzip":
-            return cast(IO[bytes], gzip.GzipFile(fileobj=stream, mode="rb"))
-        case "bzip2":
-            return cast(IO[bytes], bz2.BZ2File(stream))
-        case "xz":
-            return cast(IO[bytes], lzma.LZMAFile(stream))
-        case _:
-            return cast(IO[bytes], _ZstdFile(stream, name))
-
-
 def _import_zstd(name: str) -> Any:
     """Returns the package zstandard, which t2t[hf] installs."""
     try:
@@ -177,46 +161,36 @@ def _import_zstd(name: str) -> Any:
     return zstandard
 
 
-class _ZstdFile(io.RawIOBase):
-    """The content of zstd frames; unlike the readers of zstandard it notices a cut one."""
-
-    def __init__(self, stream: IO[bytes], name: str):
-        self._stream = stream
-        self._make: Callable[[], Any] = _import_zstd(name).ZstdDecompressor().decompressobj
-        self._frame: Any = None
-        self._packed, self._text = b"", b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._text:
-            self._packed = self._packed or self._stream.read(_BLOCK)
-            if not self._packed:
-                if self._frame:
-                    raise EOFError("it is cut off")
-                return 0
-            self._frame = self._frame or self._make()
-            self._text = self._frame.decompress(self._packed)
-            self._packed = self._frame.unused_data
-            self._frame = None if self._frame.eof else self._frame
-        size = min(len(buffer), len(self._text))
-        buffer[:size], self._text = self._text[:size], self._text[size:]
-        return size
+def _read_zstd(stream: IO[bytes], decompressor: Any) -> Iterator[bytes]:
+    """Yields the content of zstd frames; unlike the readers of zstandard it notices a cut one."""
+    frame, packed = None, b""
+    while packed := packed or stream.read(_BLOCK):
+        frame = frame or decompressor.decompressobj()
+        yield frame.decompress(packed)
+        packed, frame = frame.unused_data, None if frame.eof else frame
+    if frame:
+        raise EOFError("it is cut off")
 
 
-class _Checked(io.RawIOBase):
-    """A packed file whose damage is a `TextError`; closing it closes the stream that it reads."""
+class _Unpacked(io.RawIOBase):
+    """The content of a packed stream, whose damage is a `TextError`; closing it closes both."""
 
-    def __init__(self, stream: IO[bytes], opened: Any, kind: str, name: str):
-        self._stream, self._opened, self._kind, self._name = stream, opened, kind, name
+    def __init__(self, stream: IO[bytes], kind: str, name: str):
+        self._stream, self._kind, self._name = stream, kind, name
+        self._rest = b""  # of the last block
+        if kind == "zstd":
+            self._blocks = _read_zstd(stream, _import_zstd(name).ZstdDecompressor())
+        else:
+            openers: dict[str, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+            self._blocks = iter(partial(openers[kind](stream).read, _BLOCK), b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         try:
-            return int(self._opened.readinto(buffer))
+            while not self._rest and (block := next(self._blocks, None)) is not None:
+                self._rest = block
         except Exception as error:
             system = isinstance(error, OSError) and error.errno is not None
             known = isinstance(error, EOFError | zlib.error | lzma.LZMAError | OSError)
@@ -225,8 +199,10 @@ class _Checked(io.RawIOBase):
             raise TextError(
                 f"{self._name} is not a complete {self._kind} file: {error}; fetch it again"
             ) from None
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
 
     def close(self) -> None:
-        self._opened.close()
         self._stream.close()
         super().close()

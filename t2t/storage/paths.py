@@ -1,9 +1,10 @@
-"""Paths that a user gives: a local file or folder, or one in a bucket, `gs://` or `s3://`.
+"""Paths that a user gives: a local file or folder, or one in a bucket of Google's, `gs://`.
 
-A local path is a `pathlib.Path`. A path in a bucket is an `etils.epath.Path`, whose files fsspec's
-clients read and write. It has the methods of `pathlib.Path` that t2t uses, so signatures say `Path`
-for both. A bucket has no rename of folders, no locks, no appending and no memory maps: where these
-matter, the functions of this folder do the same by other means.
+A local path is a `pathlib.Path`. A path in a bucket is an `etils.epath.Path`, whose files gcsfs
+reads and writes. It has the methods of `pathlib.Path` that t2t uses, so signatures say `Path` for
+both. A bucket has no rename of folders, no locks, no appending and no memory maps: where these
+matter, the functions of this folder do the same by other means. Only this folder asks which of the
+two a path is.
 """
 
 import importlib.util
@@ -14,14 +15,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-_CLIENTS = {"gs": "gcsfs", "s3": "s3fs"}  # scheme -> fsspec's client, and t2t's extra
-_EXTRAS = {"gs": "gcs", "s3": "s3"}
 _CONNECT_SECONDS = 20  # to wait for a connection
 _ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the client tries again
 # Packages whose errors mean that the bucket or the way to it failed.
-_CLIENT_PACKAGES = {
-    "gcsfs", "s3fs", "google", "aiohttp", "requests", "botocore", "aiobotocore",
-}  # fmt: skip
+_CLIENT_PACKAGES = {"gcsfs", "google", "aiohttp", "requests"}
 
 
 class PathError(ValueError):
@@ -42,23 +39,33 @@ def make_path(text: str | os.PathLike[str]) -> Path:
             return Path(text).expanduser()
         except RuntimeError:
             raise PathError(f"{text}: there is no such user; write the folder in full") from None
-    scheme = matched[1]
-    if scheme not in _CLIENTS:
+    if matched[1] == "s3":
         raise PathError(
-            f"{text}: {scheme}:// is not supported; use a local path, gs://BUCKET/... or "
-            "s3://BUCKET/..."
+            f"{text}: s3:// is not supported; mount it, and give the path of the mount "
+            "(docs/buckets.md says how)"
         )
-    if not re.match(rf"{scheme}://[^/]+", text):
-        raise PathError(f"{text} names no bucket; write {scheme}://BUCKET/...")
-    if importlib.util.find_spec(_CLIENTS[scheme]) is None:
+    if matched[1] != "gs":
         raise PathError(
-            f"{text}: {_CLIENTS[scheme]} is not installed, which reads and writes {scheme}://; "
-            f"pip install -e '.[{_EXTRAS[scheme]}]'"
+            f"{text}: {matched[1]}:// is not supported; use a local path or gs://BUCKET/..."
+        )
+    if not re.match("gs://[^/]+", text):
+        raise PathError(f"{text} names no bucket; write gs://BUCKET/...")
+    if importlib.util.find_spec("gcsfs") is None:
+        raise PathError(
+            f"{text}: gcsfs is not installed, which reads and writes gs://; pip install -e '.[gcs]'"
         )
     _configure_clients()
     from etils import epath  # here since it takes a tenth of a second
 
     path: Path = epath.Path(text)
+    return path
+
+
+def make_local_path(text: str | os.PathLike[str], remedy: str) -> Path:
+    """As `make_path`, but raises `PathError` with this remedy for a path in a bucket."""
+    path = make_path(text)
+    if is_bucket(path):
+        raise PathError(f"{text}: {remedy}")
     return path
 
 
@@ -71,11 +78,6 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     if not os.fspath(text):
         raise PathError(f"{flag} is empty; name a folder")
     path = make_path(text)
-    if str(path).startswith("s3://"):
-        raise PathError(
-            f"{flag}={path}: Orbax, which writes checkpoints, knows gs:// and local folders but "
-            "not s3://; corpora, caches and outputs may be in s3://"
-        )
     if re.search(r"[][*?\\]", str(make_absolute(path))):
         raise PathError(
             f"{flag}={make_absolute(path)}: Orbax takes [ ] * ? and \\ for a pattern and would not "
@@ -86,7 +88,7 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
 
 def is_bucket(path: Path | str) -> bool:
     """Returns whether a path is in a bucket."""
-    return str(path).startswith(tuple(f"{scheme}://" for scheme in _CLIENTS))
+    return str(path).startswith("gs://")
 
 
 def make_absolute(path: Path) -> Path:
@@ -99,18 +101,26 @@ def find_name(folder: Path) -> str:
     return folder.name if is_bucket(folder) else folder.resolve().name
 
 
-def find_client(path: Path) -> Any:
-    """Returns fsspec's file system of a path in a bucket; it takes the path as a string."""
+def find_client() -> Any:
+    """Returns gcsfs's file system; it takes paths as strings."""
     import fsspec
 
-    return fsspec.filesystem(str(path).partition("://")[0])
+    return fsspec.filesystem("gs")
+
+
+def choose_interval(path: Path, local: float, remote: float) -> float:
+    """Returns the seconds between two looks at a path, at least `remote` in a bucket.
+
+    There each look is a request, or several.
+    """
+    return max(local, remote) if is_bucket(path) else local
 
 
 def measure_size(path: Path) -> int:
     """Returns the bytes of a file, 0 if it does not exist."""
     try:
         size: int = (
-            find_client(path).info(str(path))["size"] if is_bucket(path) else (path.stat().st_size)
+            find_client().info(str(path))["size"] if is_bucket(path) else path.stat().st_size
         )
     except FileNotFoundError:
         return 0
@@ -134,20 +144,15 @@ def find_version(path: Path) -> str:
     """Returns a text that tells apart two versions of a file.
 
     It holds size and time of modification, so it misses a file of the same size that was given the
-    old time, as `cp -p` does; in a bucket it holds the generation, or what stands for it.
+    old time, as `cp -p` does; in a bucket it is the generation.
 
     Raises:
         OSError: the file does not exist; or an error of a bucket's client.
     """
     if is_bucket(path):
-        return find_object_version(find_client(path).info(str(path)))
+        return str(find_client().info(str(path))["generation"])
     status = path.stat()
     return f"{status.st_size} bytes, {status.st_mtime_ns} ns"
-
-
-def find_object_version(info: dict[str, Any]) -> str:
-    """Returns the version of an object; `info` is what fsspec's client says of it."""
-    return str(info.get("generation") or info.get("ETag") or info.get("mtime"))
 
 
 def describe_error(error: BaseException) -> str:
@@ -164,11 +169,11 @@ def describe_error(error: BaseException) -> str:
 
 
 def _configure_clients() -> None:
-    """Sets options of fsspec's clients and of TensorStore, which Orbax uses as well.
+    """Sets options of gcsfs and of TensorStore, which Orbax uses as well.
 
     What the user has set comes first. Listings are not cached, since other processes write to the
     same folders. A server that does not answer ends in an error after several tries; by default
-    fsspec's clients wait for five minutes each time, and TensorStore for ever.
+    gcsfs waits for five minutes each time, and TensorStore for ever.
     """
     for variable, value in {
         "EPATH_USE_TF": "false",  # else TensorFlow is used if it is installed
@@ -177,20 +182,17 @@ def _configure_clients() -> None:
         "TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES": 1,  # per second
     }.items():
         os.environ.setdefault(variable, str(value))
-    import aiohttp  # a dependency of both clients
+    import aiohttp  # a dependency of gcsfs
     from fsspec.config import conf
 
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=_CONNECT_SECONDS, sock_read=_ANSWER_SECONDS
     )
-    gcs = {"use_listings_cache": False, "requests_timeout": timeout}
-    s3 = {
-        "use_listings_cache": False,
-        "config_kwargs": {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS},
-    }
-    for scheme, options in (("gs", gcs), ("gcs", gcs), ("s3", s3)):
-        conf[scheme] = options | conf.get(scheme, {})
+    for scheme in ("gs", "gcs"):
+        conf[scheme] = {"use_listings_cache": False, "requests_timeout": timeout} | conf.get(
+            scheme, {}
+        )
     # They log how they read files, and each error that they raise, with a traceback.
-    for library in ("fsspec", *_CLIENTS.values()):
+    for library in ("fsspec", "gcsfs"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "GCS project not set")

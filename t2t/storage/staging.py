@@ -1,24 +1,23 @@
 """Local copies of what lies in a bucket, for readers that need a file: memory maps and engines.
 
-A copy is named by a hash of the object's path and version, so an object that was replaced is
-fetched again. Each host fetches what it opens, once. The copies are in `FOLDER`; any of them may be
-deleted while no program runs.
+A copy is named by a hash of the object's path and generation, so an object that was replaced is
+fetched again. Each host fetches what its processes open once: one of them fetches, while the others
+wait. The copies are in `FOLDER`; any of them may be deleted while no program runs.
 """
 
 import base64
 import contextlib
 import hashlib
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import atomic_path
-from t2t.storage.paths import find_client, find_object_version, is_bucket
+from t2t.storage.file_lock import lock_file
+from t2t.storage.paths import find_client, is_bucket
 
 FOLDER = Path("~/.cache/t2t/buckets")
-
-
-class _DamagedError(Exception):
-    """A copy that differs from the object."""
 
 
 def stage_file(path: Path) -> Path:
@@ -32,24 +31,46 @@ def stage_file(path: Path) -> Path:
     """
     if not is_bucket(path):
         return path
-    client = find_client(path)
-    info = client.info(str(path))
-    digest = hashlib.sha256(f"{path} {find_object_version(info)}".encode()).hexdigest()[:32]
+    info = find_client().info(str(path))
+    digest = hashlib.sha256(f"{path} {info['generation']}".encode()).hexdigest()[:32]
     copy = FOLDER.expanduser() / "files" / f"{digest}-{path.name}"
-    if copy.exists() and _is_whole(copy, info):
+    if _is_whole(copy, info):
         return copy
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(2):
-        with contextlib.suppress(_DamagedError), atomic_path(copy) as draft:
-            client.get_file(str(path), str(draft))
-            if not _is_whole(draft, info):
-                raise _DamagedError
-            return copy
+    with fetch_once(path, copy):
+        for has_to_fetch in (False, True, True):  # another process may have fetched it meanwhile
+            if has_to_fetch:
+                with atomic_path(copy) as draft:
+                    find_client().get_file(str(path), str(draft))
+            if _is_whole(copy, info):
+                return copy
     raise OSError(f"{path} was fetched twice, and its size or checksum is wrong")
 
 
+def find_local(path: Path, kind: str) -> Path:
+    """Returns the local path that stands for a path: itself, or for a bucket one in `FOLDER`.
+
+    `kind` is the folder in `FOLDER`, for example "tokens".
+    """
+    return FOLDER.expanduser() / kind / path.name if is_bucket(path) else path
+
+
+@contextlib.contextmanager
+def fetch_once(path: Path, copy: Path) -> Iterator[None]:
+    """A context in which no other process of this host fetches the same copy of a path.
+
+    It does nothing for a local path, which is its own copy. Where the disk has no locks, several
+    processes may fetch it at once.
+    """
+    if copy == path:
+        yield
+        return
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file(copy.with_name(f".{copy.name}.lock"), wait=math.inf, required=False):
+        yield
+
+
 def _is_whole(copy: Path, info: dict[str, Any]) -> bool:
-    if copy.stat().st_size != info["size"]:
+    if not copy.exists() or copy.stat().st_size != info["size"]:
         return False
     expected: str | None = info.get("md5Hash")
     if not expected:
@@ -66,4 +87,4 @@ def fetch_folder(folder: Path, copy: Path) -> None:
         OSError: the folder does not exist, or cannot be read or written.
     """
     for path in folder.iterdir():
-        find_client(folder).get_file(str(path), str(copy / path.name))
+        find_client().get_file(str(path), str(copy / path.name))

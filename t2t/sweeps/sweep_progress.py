@@ -2,14 +2,13 @@
 
 import logging
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import tqdm
 
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.storage.paths import is_bucket
+from t2t.storage.growing_files import measure_growth
 from t2t.sweeps.sweep_directory import find_score
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import read_metrics
@@ -17,7 +16,6 @@ from t2t.training.run_directory import read_metrics
 _log = logging.getLogger(__name__)
 
 _BAR = "|{bar:20}| {percentage:3.0f}% {desc}{postfix}"
-BUCKET_SECONDS = 60  # between two looks at the metrics of a run in a bucket
 
 
 class Progress:
@@ -80,15 +78,9 @@ class Progress:
         bar.refresh()
 
     def _read_new(self) -> list[dict[str, Any]]:
-        """Reads the metrics of the run; empty if their file is as it was at the last call.
-
-        In a bucket, where each look is a request, it is read once a minute.
-        """
+        """Reads the metrics of the run; empty if their file is as it was at the last call."""
         path = self._workdir / self._run.name / "metrics.jsonl"
-        if is_bucket(path):
-            version = int(time.monotonic() // BUCKET_SECONDS)
-        else:
-            version = path.stat().st_size if path.exists() else 0
+        version = measure_growth(path)
         if version == self._version:
             return []
         self._version = version

@@ -3,7 +3,6 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,12 @@ from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import (
-    atomic_path,
+    draft_folder,
     make_folder,
-    measure_free_space,
     require_space,
     write_file,
 )
-from t2t.storage.paths import is_bucket, make_absolute
+from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
 from t2t.training.optimizer import make_optimizer
 from t2t.training.plugin_sources import copy_plugins
@@ -150,10 +148,8 @@ class Checkpoints:
         evaluated = state.params if self._evaluation_params else None
         held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-        if measure_free_space(self.workdir) < needed:
-            self.finish()  # when the write under way ends, Orbax deletes old checkpoints
-        try:
-            require_space(self.workdir, needed)
+        try:  # when the write under way ends, Orbax deletes old checkpoints
+            require_space(self.workdir, needed, make_room=self.finish)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
 
@@ -328,9 +324,7 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
 
     It appears when it is complete; in a bucket its `config.json` is the last object.
     """
-    with contextlib.ExitStack() as drafts:
-        # Orbax writes to buckets itself, and in another layout than to a local folder.
-        folder = target if is_bucket(target) else drafts.enter_context(atomic_path(target))
+    with draft_folder(target) as folder:
         make_folder(folder / "vocab")
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for path in (workdir / "vocab").iterdir():

@@ -8,7 +8,6 @@ elsewhere. Loading it executes no code from it.
 """
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.runtime.distributed import is_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, remove_folder
-from t2t.storage.bucket_lock import LockedError, lock_in_bucket
-from t2t.storage.paths import is_bucket
+from t2t.storage.atomic_files import explain_write_errors, list_complete
+from t2t.storage.file_lock import LockedError
+from t2t.storage.folder_lock import lock_folder
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
 # What --checkpoint takes, as `checkpoint.restore_params` reads it: for messages, and as a pattern.
@@ -36,10 +35,10 @@ def lock_run(workdir: Path) -> Iterator[None]:
     """A context that locks a run directory for one trainer.
 
     The operating system releases the lock when the process ends, even if it is killed; in a bucket
-    it is taken over when it has not been refreshed for some time (`t2t/storage/bucket_lock.py`).
+    it is taken over when it has not been refreshed for some time (`t2t/storage/folder_lock.py`).
 
     Raises:
-        RunError: another trainer holds the lock, or the directory cannot be written.
+        RunError: another trainer does not release the lock, or the directory cannot be written.
     """
     with contextlib.ExitStack() as held:
         if is_first():
@@ -48,7 +47,7 @@ def lock_run(workdir: Path) -> Iterator[None]:
                 "wait until it ends, or choose another --workdir"
             )
             held.enter_context(lock(workdir, refusal))
-        wait_for_all()  # while process 0 waits for the lock of a bucket
+        wait_for_all()  # while process 0 waits for the lock
         yield
 
 
@@ -65,26 +64,10 @@ def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
     """
     with contextlib.ExitStack() as held:
         with explain_write_errors(RunError, folder):
-            if is_bucket(folder):
-                try:
-                    descriptor = held.enter_context(lock_in_bucket(folder, shared=shared))
-                except LockedError as error:
-                    raise RunError(f"{refusal} (the lock is held by {error})") from None
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
-                if (folder / "lock").is_dir():  # that of a bucket, from which the run was copied
-                    remove_folder(folder / "lock")
-                file = held.enter_context((folder / "lock").open("w", encoding="utf-8"))
-                try:
-                    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise RunError(refusal) from None
-                except OSError as error:
-                    raise RunError(
-                        f"{folder} is on a file system without locks ({error.strerror}): mount it "
-                        "with locks (Lustre: -o flock), or choose another folder"
-                    ) from None
-                descriptor = file.fileno()
+            try:
+                descriptor = held.enter_context(lock_folder(folder, shared=shared))
+            except LockedError as error:
+                raise RunError(f"{refusal} (the lock is held by {error})") from None
         yield descriptor
 
 
@@ -96,11 +79,7 @@ def list_steps(workdir: Path) -> list[int]:
     This function does not import Orbax, which would take longer than some programs run.
     """
     folder = workdir / "checkpoints"
-    if is_bucket(workdir):
-        complete = [path.parent for path in folder.glob(f"*/{COMMITTED}")]
-    else:
-        complete = [*folder.glob("*")]
-    return sorted(int(path.name) for path in complete if path.name.isdecimal())
+    return sorted(int(name) for name in list_complete(folder, COMMITTED) if name.isdecimal())
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """Files in a bucket: written whole, growing by whole objects, and copied to this machine."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,18 @@ from t2t.storage import growing_files
 from t2t.storage.atomic_files import (
     atomic_path,
     check_writable,
+    draft_folder,
     explain_write_errors,
+    list_complete,
+    make_folder,
     measure_free_space,
+    name_linked,
+    read_link,
     remove_folder,
     require_space,
     upload,
     write_file,
+    write_link,
 )
 from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.paths import find_client, make_path
@@ -27,7 +35,7 @@ from tests.tiny_run import PAIRS
 
 
 def list_names(folder: Path) -> list[str]:
-    names = find_client(folder).find(str(folder))
+    names = find_client().find(str(folder))
     return [name.partition(f"{folder.name}/")[2] for name in names]
 
 
@@ -68,13 +76,30 @@ def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
     assert list_names(bucket) == []
 
 
+@pytest.mark.parametrize("place", ["tmp_path", "bucket"])
+def test_links_and_complete_folders_are_read_as_they_are_written(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(place)
+    assert read_link(folder / "best") is None
+    with draft_folder(folder / "first") as draft:
+        make_folder(draft)
+        assert list_complete(folder, last="done") == []
+        write_file(draft / "done", "")
+    for target in ("none", "first"):
+        write_link(folder / "best", target)
+        assert read_link(folder / "best") == target
+    assert (name_linked(folder / "best") / "done").exists()
+    assert "first" in list_complete(folder, last="done")
+
+
 def test_last_file_of_an_upload_is_the_chosen_one(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "index", "z"):
         (tmp_path / name).write_text(name)
     uploaded: list[str] = []
-    monkeypatch.setattr(find_client(bucket), "put_file", lambda _, path: uploaded.append(path))
+    monkeypatch.setattr(find_client(), "put_file", lambda _, path: uploaded.append(path))
     upload(tmp_path, bucket, last="index")
     assert uploaded == [f"{bucket}/a", f"{bucket}/z", f"{bucket}/index"]
 
@@ -152,6 +177,31 @@ def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
     assert TextFile(path).read(0, 2) == ["one", "two"]
     write_file(path, "three\n")
     assert TextFile(str(path)).read(0, 1) == ["three"]
+
+
+FETCH = """
+import sys, time
+from t2t.storage.paths import find_client, make_path
+from t2t.storage.staging import stage_file
+path, client = make_path(sys.argv[1]), find_client()
+get_file = client.get_file
+def get_slowly(*arguments):
+    print("download", flush=True)
+    time.sleep(0.5)
+    get_file(*arguments)
+client.get_file = get_slowly
+assert stage_file(path).read_text() == "one\\n"
+"""
+
+
+@pytest.mark.slow
+def test_eight_processes_of_a_host_download_a_file_once(bucket: Path) -> None:
+    write_file(bucket / "train.en", "one\n")
+    command = [sys.executable, "-c", FETCH, str(bucket / "train.en")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(8)]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 8
+    assert b"".join(outputs) == b"download\n"
 
 
 def test_damaged_copy_is_fetched_again(bucket: Path) -> None:

@@ -13,6 +13,7 @@ from t2t.storage.paths import (
     find_name,
     is_bucket,
     make_absolute,
+    make_local_path,
     make_path,
     make_run_path,
 )
@@ -47,7 +48,8 @@ def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hdfs://node/run", "hdfs:// is not supported; use a local path, gs://"),
+        ("hdfs://node/run", "hdfs:// is not supported; use a local path or gs://"),
+        ("s3://bucket/run", r"s3:// is not supported; mount it, .* \(docs/buckets.md says how"),
         ("file:///tmp/run", "file:// is not supported"),
         ("GS://bucket/run", "GS:// is not supported"),
         ("gs://", "gs:// names no bucket; write gs://BUCKET/"),
@@ -80,13 +82,19 @@ def test_run_directory_is_no_pattern(
         make_run_path("run")
 
 
-@pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcs"), ("s3", "s3")])
 def test_missing_client_is_named_with_the_command_that_installs_it(
-    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PathError, match=rf"fs is not installed.*'\.\[{extra}\]'"):
-        make_path(f"{scheme}://bucket/run")
+    with pytest.raises(PathError, match=r"gcsfs is not installed.*'\.\[gcs\]'"):
+        make_path("gs://bucket/run")
+
+
+def test_path_that_has_to_be_local_is_refused_in_a_bucket() -> None:
+    pytest.importorskip("gcsfs")
+    assert make_local_path("out", "copy it") == Path("out")
+    with pytest.raises(PathError, match="gs://bucket/out: copy it"):
+        make_local_path("gs://bucket/out", "copy it")
 
 
 def test_errors_are_described_in_one_line() -> None:

@@ -263,13 +263,6 @@ def test_second_trainer_in_a_run_directory_is_refused(tmp_path: Path) -> None:
                 pass
 
 
-def test_run_copied_from_a_bucket_is_locked(tmp_path: Path) -> None:
-    """There a lock is a folder with an object for each time it was taken."""
-    (tmp_path / "lock").mkdir()
-    (tmp_path / "lock" / "00000001").write_text("{}")
-    test_second_trainer_in_a_run_directory_is_refused(tmp_path)
-
-
 def test_checkpoints_without_their_config_are_not_continued(run: Path) -> None:
     (run / "config.json").unlink()
     with pytest.raises(RunError, match=r"config\.json is missing, without which checkpoint 30"):

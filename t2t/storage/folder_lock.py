@@ -1,0 +1,180 @@
+"""Locks on folders, local or in a bucket: `FOLDER/lock`, which says who holds the lock.
+
+In a bucket, where the operating system releases nothing, it is an object. Each write names the
+generation of the object that it replaces (0: there is none), so of several processes one succeeds.
+The owner writes the object again every `HEARTBEAT` seconds, and empties it when it ends. An owner
+that finds another one's object has lost the lock and ends at once.
+
+Whoever finds an owner watches the generation: if it changes the owner is alive, if it stays the
+same for `STALE` seconds the owner is dead. No clocks of different machines are compared. On the
+same machine nobody waits for a dead owner, since each owner also locks a local file.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t.storage.atomic_files import warn_of_write_errors, write_file
+from t2t.storage.file_lock import LockedError, describe_holder, describe_self, lock_file
+from t2t.storage.paths import find_client, is_bucket
+from t2t.storage.staging import FOLDER
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT = 20.0  # seconds between two writes of the owner
+STALE = 120.0  # seconds without a write after which an owner counts as dead
+_POLL = 2.0  # seconds between two looks at another owner's object
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, *, shared: bool = False) -> Iterator[int]:
+    """A context that locks a folder, which is created; it yields the descriptor of a local lock.
+
+    Child processes that inherit the descriptor hold the lock on this machine until they end, if
+    this process is killed. Processes that share the lock (`shared`) admit each other; in a bucket
+    they only check that no other holds it when they begin.
+
+    Raises:
+        LockedError: another process holds the lock.
+        OSError: the folder cannot be written; or an error of a bucket's client.
+    """
+    if not is_bucket(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock_file(folder / "lock", shared=shared) as descriptor:
+            yield descriptor
+        return
+    with _lock_machine(folder, shared) as (descriptor, machine):
+        lock = _BucketLock(folder / "lock", machine)
+        lock.wait()
+        if shared:
+            yield descriptor
+            return
+        lock.take()
+        try:
+            yield descriptor
+        finally:
+            lock.release()
+
+
+@contextlib.contextmanager
+def _lock_machine(folder: Path, shared: bool) -> Iterator[tuple[int, str]]:
+    """Locks a local file; yields its descriptor, and a random text that is kept beside the file.
+
+    Whoever holds the lock knows that earlier owners with the same text have ended. Where no file
+    can be kept or locked it is a temporary one, which nobody else finds.
+    """
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+    with contextlib.ExitStack() as held:
+        try:
+            place = FOLDER.expanduser() / "locks"
+            place.mkdir(parents=True, exist_ok=True)
+            descriptor = held.enter_context(lock_file(place / name, shared=shared))
+        except OSError:
+            place = Path(held.enter_context(tempfile.TemporaryDirectory()))
+            descriptor = held.enter_context(lock_file(place / name, required=False))
+        text = place / f"{name}.id"
+        if not text.exists():
+            write_file(text, uuid.uuid4().hex)
+        yield descriptor, text.read_text("utf-8")
+
+
+class _BucketLock:
+    """The object of one lock, as this process knows it."""
+
+    def __init__(self, path: Path, machine: str):
+        self._path, self._client = path, find_client()
+        self._owner = describe_self() | {"id": uuid.uuid4().hex, "machine": machine}
+        self._generation = "0"  # of the object that this process may replace
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write_often, daemon=True)
+
+    def wait(self) -> None:
+        """Waits until nobody owns the lock, or raises `LockedError`."""
+        self._generation, content = self._read()
+        if not self._is_free(content):
+            _log.info(
+                "%s was left by %s, or is in use; waiting up to %.0f seconds to see which",
+                self._path, describe_holder(content), STALE,
+            )  # fmt: skip
+        started = time.monotonic()
+        while not self._is_free(content) and time.monotonic() - started < STALE:
+            time.sleep(min(_POLL, STALE / 10))
+            seen = self._generation
+            self._generation, content = self._read()
+            if self._generation != seen and not self._is_free(content):
+                raise LockedError(describe_holder(content))
+
+    def take(self) -> None:
+        """Takes the lock after `wait`, and begins to write it again and again.
+
+        Raises:
+            LockedError: another process was faster.
+        """
+        if not self._write(self._describe()):
+            raise LockedError(describe_holder(self._read()[1]))
+        self._thread.start()
+
+    def release(self) -> None:
+        """Releases the lock; a bucket that cannot be written leaves it to become stale."""
+        self._ended.set()
+        self._thread.join()
+        with warn_of_write_errors(f"{self._path} is not released"):
+            self._write(b"{}")
+
+    def _write_often(self) -> None:
+        while not self._ended.wait(HEARTBEAT):
+            with warn_of_write_errors(f"{self._path} is not refreshed"):
+                if not self._write(self._describe()):
+                    _end_process(
+                        f"{self._path}: {describe_holder(self._read()[1])}, has taken over the "
+                        f"lock, since this process did not refresh it for {STALE:.0f} seconds; "
+                        "this process ends without writing anything more"
+                    )
+
+    def _is_free(self, content: bytes) -> bool:
+        """Returns whether nobody owns the lock, or an owner that had this machine's local lock."""
+        owner = json.loads(content)
+        return all(owner.get(name) in (None, self._owner[name]) for name in ("host", "machine"))
+
+    def _describe(self) -> bytes:
+        return json.dumps(self._owner).encode()
+
+    def _read(self) -> tuple[str, bytes]:
+        """Returns the object's generation and content; "0" and nobody if it does not exist."""
+        try:
+            headers, content = self._client.call("GET", self._client.url(str(self._path)))
+        except FileNotFoundError:
+            return "0", b"{}"
+        return headers["x-goog-generation"], content
+
+    def _write(self, content: bytes) -> bool:
+        """Replaces the object; returns False if another process has written it."""
+        bucket, _, name = str(self._path).removeprefix("gs://").partition("/")
+        url = self._client.base.replace("/storage/", "/upload/storage/") + "b/{}/o"
+        query = {"uploadType": "media", "name": name, "ifGenerationMatch": self._generation}
+        try:
+            answer = self._client.call("POST", url, bucket, **query, data=content, json_out=True)
+        except FileExistsError:
+            # The client repeats a request whose answer was lost: the object may be our own.
+            generation, found = self._read()
+            if found != content:
+                return False
+        else:
+            generation = answer["generation"]
+        self._generation = generation
+        return True
+
+
+def _end_process(reason: str) -> None:
+    """Ends this process without any clean-up, which would write to the bucket."""
+    print(reason, file=sys.stderr, flush=True)
+    os._exit(2)
