@@ -2,7 +2,7 @@
 
 import jax
 import numpy as np
-from t2t.model.build import merge
+from t2t.model.interface import merge
 
 from t2t.analysis.head_importance import list_heads, switch_off
 from t2t.config.fields import ModelConfig

@@ -1,6 +1,5 @@
 """Watching a run: what is scored and kept, when training is told to stop, what a kill leaves."""
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -226,7 +225,7 @@ def test_request_is_not_replaced_and_knows_when_it_was_obeyed(tmp_path: Path) ->
     record_stop(tmp_path, 7)
     request = read_stop_request(tmp_path)
     assert request
-    assert dataclasses.astuple(request) == ("first", 7)
+    assert request == ("first", 7)
     (tmp_path / "stop.json").write_text("{")
     with pytest.raises(RunError, match="remove it to continue training"):
         read_stop_request(tmp_path)
