@@ -4,6 +4,7 @@ The measurements are on pairs of the validation split that are drawn by a seed, 
 forcing or, for BLEU, with beam search.
 """
 
+import functools
 import sys
 import tempfile
 from collections import Counter
@@ -28,7 +29,7 @@ from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
 from t2t.model.build import merge
 from t2t.model.interface import Params
@@ -152,6 +153,7 @@ def measure_importance(
     The intervals are from a paired bootstrap over the sample's sentences: they cover the choice of
     the sentences, not the seed of the training.
     """
+    compute: Callable[[Params], SentenceStatistics]
     score: ScoreFunction
     if measure == "loss":
         sign, score = 1, mean_nats
@@ -164,13 +166,7 @@ def measure_importance(
         measure = choose_measure(None, lowercase=config.tokenizer.lowercase)
         chosen = make_measure(measure, config.data.tgt_language)
         sign, score = -1, sacrebleu_score(chosen.metric)
-        sources, references = zip(*sample.pairs, strict=True)
-
-        def compute(placed: Params) -> SentenceStatistics:
-            texts = [found.text for found in translator.translate(placed, sources)]
-            of_one_run: SentenceStatistics = collect_statistics(chosen, [texts], references)[0]
-            return of_one_run
-
+        compute = functools.partial(_translate_and_count, translator, chosen, sample.pairs)
     baseline = run_on_mesh(translator, params, compute)
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
     without = {head: run_on_mesh(translator, switch_off(params, head), compute) for head in heads}
@@ -179,6 +175,16 @@ def measure_importance(
         for head, (value, (low, high)) in estimate_changes(baseline, without, score).items()
     }
     return Importance(measure, score(baseline.sum(axis=0)), changes)
+
+
+def _translate_and_count(
+    translator: Translator, measure: Measure, pairs: Sequence[Pair], params: Params
+) -> SentenceStatistics:
+    """Returns sacreBLEU's counts of each sentence's translation."""
+    sources, references = zip(*pairs, strict=True)
+    texts = [found.text for found in translator.translate(params, sources)]
+    of_one_run: SentenceStatistics = collect_statistics(measure, [texts], references)[0]
+    return of_one_run
 
 
 def run_on_mesh(

@@ -166,7 +166,7 @@ def _read(workdir: Path) -> dict[str, Any]:
 
 def _check_same(
     workdir: Path,
-    saved: Mapping[str, Mapping[str, Any]],
+    saved: Mapping[str, dict[str, Any]],
     runs: Sequence[Run],
     changed: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:

@@ -83,7 +83,7 @@ class Progress:
             losses = [line["train/loss"] for line in metrics if "train/loss" in line]
             shown = f"{losses[-1]:.3f}" if losses and losses[-1] is not None else "not finite"
             bar.set_postfix_str(f"training, loss {shown}", refresh=False)
-        is_training = bar.initial < bar.n < bar.total
+        is_training = bar.initial < bar.n < run.config.training.steps
         bar.bar_format = _BAR + (", {elapsed}<{remaining}" if is_training else ", {elapsed}")
         bar.refresh()
 

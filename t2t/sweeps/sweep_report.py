@@ -197,11 +197,12 @@ def judge_rows(
 
 def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
     """Returns the cells of a row that need no comparison of translations."""
-    config, count = outcome.runs[0].config, outcome.parameters
+    config = outcome.runs[0].config
+    count, before = outcome.parameters, base.parameters if base else None
     changes = differences(base.runs[0].config, config) if base else []
     parameters = "" if count is None else f"{count / 1e6:.2f}M"
-    if base and None not in (count, base.parameters) and count != base.parameters:
-        parameters += f" ({(count - base.parameters) / 1e6:+.2f}M)"
+    if count is not None and before is not None and count != before:
+        parameters += f" ({(count - before) / 1e6:+.2f}M)"
     speeds = [
         speed
         for run in outcome.runs

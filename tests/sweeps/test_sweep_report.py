@@ -9,7 +9,12 @@ from t2t.config.fields import Config, TokenizerConfig
 from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
-from t2t.sweeps.sweep_report import write_report
+from t2t.sweeps.sweep_report import (
+    describe_costs,
+    describe_provenance,
+    read_outcome,
+    write_report,
+)
 from t2t.sweeps.sweep_rows import Paper, Row, Run, make_runs
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
@@ -165,8 +170,8 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
         result = json.loads(path.read_text())
         result["measures"]["perplexity"] = {"value": perplexity, "definition": ""}
         path.write_text(json.dumps(result))
-    table = write_report(tmp_path, runs, "bleu")
-    assert read_cells(table.splitlines()[2])[6] == "6.00"
+    base = read_outcome(tmp_path, [run for run in runs if run.row.name == "base"])
+    assert describe_costs(tmp_path, base, base)["perplexity"] == "6.00"
 
 
 def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
@@ -205,13 +210,12 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
         edited = {"changed": ["M t2t/train.py"], "code": change * 10}
         ledger = tmp_path / run.name / "ledger.jsonl"
         ledger.write_text(json.dumps(start | edited) + "\n")
-    write_report(tmp_path, runs, "bleu")
-    text = (tmp_path / "report.md").read_text()
+    text = describe_provenance(tmp_path, runs)[0]
     assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
 
 
 def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[Run]) -> None:
-    write(tmp_path, runs)
+    (tmp_path / runs[0].name).mkdir()
     ledger = tmp_path / runs[0].name / "ledger.jsonl"
     start = {"date": "2017-06-12T17:57:34Z", "revision": "0123456789", "changed": [], "code": ""}
     places = [("3.11.9", "P100"), ("3.12.1", "V100"), ("3.11.9", "P100")]
@@ -220,19 +224,19 @@ def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[
         with ledger.open("a") as file:
             entry = start | {"versions": versions, "device": device, "devices": 8}
             file.write(json.dumps(entry) + "\n")
-    write_report(tmp_path, runs, "bleu")
-    text = (tmp_path / "report.md").read_text()
+    text = describe_provenance(tmp_path, runs)[0]
     assert "python 3.11.9 and 3.12.1, jax 3.11.9 and 3.12.1" in text
     assert "on 8 x P100 and 8 x V100 per run" in text
 
 
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
-    flops = [float(read_cells(write_report(tmp_path, runs, "bleu").splitlines()[2])[3])]
-    for run in [run for run in runs if run.row.name == "base"]:
+    base = [run for run in runs if run.row.name == "base"]
+    flops = [read_outcome(tmp_path, base).flops or 0]
+    for run in base:
         request = {"reason": "enough", "obeyed_at": run.config.training.steps // 4}
         (tmp_path / run.name / "stop.json").write_text(json.dumps(request))
-        flops.append(float(read_cells(write_report(tmp_path, runs, "bleu").splitlines()[2])[3]))
+        flops.append(read_outcome(tmp_path, base).flops or 0)
     assert [value / flops[0] for value in flops] == pytest.approx([1, 5 / 8, 1 / 4], rel=0.01)
 
 
