@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import logging
@@ -75,22 +76,21 @@ def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | No
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
-        with contextlib.closing(Progress(workdir, chosen, programs.protocol.measure)) as progress:
-            Scheduler(programs, workers, lock, progress).work(chosen)
+        Scheduler(programs, workers, lock).work(chosen)
     return not any(find_failure(workdir, run).exists() for run in chosen)
 
 
 class Scheduler:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, programs: Programs, workers: int, lock: int, progress: Progress):
+    def __init__(self, programs: Programs, workers: int, lock: int):
         """Keeps the arguments.
 
         `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
         is held until all of them have ended.
         """
         self._programs, self._workers, self._lock = programs, workers, lock
-        self._workdir, self._progress = programs.workdir, progress
+        self._workdir = programs.workdir
         self._running: dict[subprocess.Popen[bytes], GrowingFiles] = {}
 
     def work(self, runs: Sequence[Run]) -> None:
@@ -106,40 +106,46 @@ class Scheduler:
                 key=lambda run: run.count_flops(run.config.tokenizer.vocab_size), reverse=True
             )
         jobs: dict[int, Iterator[None]] = {}  # by worker
-        try:
+        with contextlib.ExitStack() as ending:
+            bars = {
+                run.name: Progress(self._workdir, run, self._programs.protocol.measure, place)
+                for place, run in enumerate(runs)
+            }
+            for bar in bars.values():
+                ending.callback(bar.close)
+            ending.callback(self._stop)
             while waiting or jobs:
                 for worker in range(self._workers):
                     if worker not in jobs and waiting:
-                        jobs[worker] = self._train_and_evaluate(waiting.pop(0), worker)
+                        run = waiting.pop(0)
+                        jobs[worker] = self._train_and_evaluate(run, worker, bars[run.name])
                     if worker in jobs and next(jobs[worker], "ended") == "ended":
                         del jobs[worker]
                 time.sleep(_POLL_SECONDS)
-        finally:
-            self._stop()
 
-    def _train_and_evaluate(self, run: Run, worker: int) -> Iterator[None]:
+    def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> Iterator[None]:
         """Yields while a program of the run works; writes failure.txt if one fails."""
         failure = find_failure(self._workdir, run)
         make_folder(failure.parent)
         failure.unlink(missing_ok=True)
-        reason = yield from self._execute(run, worker, "training", self._programs.train(run))
+        execute = functools.partial(self._execute, failure.parent, worker, progress)
+        reason = yield from execute("training", self._programs.train(run))
         if not reason and (changed := find_other_fields(self._workdir, run)):
             reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
         if not reason:
-            command = self._programs.evaluate(run)
-            reason = yield from self._execute(run, worker, "evaluating", command)
+            reason = yield from execute("evaluating", self._programs.evaluate(run))
         if reason:
             write_file(failure, f"{reason}\n")
-            self._progress.report(run, reason)
+            progress.report(reason)
         else:
-            self._progress.finish(run)
+            progress.finish()
 
     def _execute(
-        self, run: Run, worker: int, stage: str, command: list[str]
+        self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
     ) -> Generator[None, None, str]:
         """Yields while the program works; returns why it failed, or nothing."""
         cores, environment = assign_resources(worker, self._workers, os.environ)
-        logs = GrowingFiles(self._workdir / run.name, "output.log")
+        logs = GrowingFiles(folder, "output.log")
         log = logs.local / "output.log"
         with log.open("ab") as output, _pinned_to(cores):
             process = subprocess.Popen(
@@ -152,10 +158,10 @@ class Scheduler:
                 process_group=0,  # so that Ctrl-C signals only the sweep
             )
             self._running[process], offset = logs, output.tell()
-        self._progress.begin(run, stage)
+        progress.begin(stage)
         while (status := process.poll()) is None:
             yield
-            self._progress.update(run)
+            progress.update()
             logs.upload_when_due()
         del self._running[process]
         reason = ""

@@ -77,9 +77,7 @@ def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> No
         if not (workdir / run.name / "config.json").exists():
             save_config(run.config, workdir / run.name / "config.json")
     with lock_sweep(workdir, shared=False) as lock:
-        progress = Progress(workdir, runs, "bleu")
-        Scheduler(programs, workers, lock, progress).work(runs)
-        progress.close()
+        Scheduler(programs, workers, lock).work(runs)
 
 
 def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
@@ -154,16 +152,17 @@ def test_terminal_shows_what_each_run_does_and_for_how_long(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
-    progress = Progress(tmp_path, runs[:2], "bleu")
-    progress.begin(runs[0], "training")
-    progress.update(runs[0])
+    progress, other = (Progress(tmp_path, run, "bleu", n) for n, run in enumerate(runs[:2]))
+    progress.begin("training")
+    progress.update()
     metrics = tmp_path / runs[0].name / "metrics.jsonl"
     metrics.parent.mkdir()
     metrics.write_text('{"step": 1000, "train/loss": 2}\n')
-    progress.update(runs[0])
-    progress.begin(runs[0], "evaluating")
-    progress.update(runs[0])
+    progress.update()
+    progress.begin("evaluating")
+    progress.update()
     progress.close()
+    other.close()
     shown = [part.strip() for part in re.split(r"[\r\n]", terminal.getvalue())]
     assert any("0% one_head-seed0, waiting" in part for part in shown)
     assert any("0% base-seed0, starting and compiling, 00:00" in part for part in shown)
