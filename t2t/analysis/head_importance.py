@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
@@ -31,8 +31,7 @@ from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
 from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
-from t2t.model.interface import Params, merge
-from t2t.model.transformer import Transformer
+from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
 from t2t.training.validation import CorpusScorer
 
@@ -223,13 +222,7 @@ def compute_pair_weights(
 
     All pairs are padded to one shape, so there is one compilation.
     """
-
-    @jax.jit
-    def run(params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]) -> HeadWeights:
-        model = merge(translator.structure, params)
-        assert isinstance(model, Transformer)
-        return capture_weights(model, src, tgt_in)
-
+    run = jax.jit(functools.partial(capture_weights, translator.structure))
     src, tgt = encode_pairs(translator.vocabulary, pairs)
     rows = min(_BATCH_SIZE, len(pairs))
     src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from t2t.model.build import merge
+from t2t.model.interface import Params
 from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 
@@ -24,12 +26,24 @@ class HeadWeights(NamedTuple):
 
 
 def capture_weights(
-    model: Transformer, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+    structure: Any, params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
 ) -> HeadWeights:
-    """Returns the weights of every head under teacher forcing, on one device.
+    """Returns the weights of every head of a Transformer under teacher forcing, on one device.
 
-    It replaces the attention operation of `model` by one that also records its weights, so do not
-    use `model` afterwards. The layers are unchanged, so all their variants are supported.
+    `structure` is the model without its parameters, as `describe_model` returns it.
+    """
+    model = merge(structure, params)
+    assert isinstance(model, Transformer)
+    recorded = record_weights(model)
+    model.encode_and_decode(src, tgt_in)
+    return HeadWeights(*map(jnp.stack, recorded))
+
+
+def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
+    """Returns a list for each stack, to which its layers append their weights when they run.
+
+    It replaces the attention operation of `model` by one that also records its weights. The layers
+    are unchanged, so all their variants are supported.
     """
     stacks = (
         [layer.attention for layer in model.encoder],
@@ -43,8 +57,7 @@ def capture_weights(
             recording = functools.partial(_attend_and_record, operations.attention, weights)
             operations = dataclasses.replace(operations, attention=recording)
             module.policy = dataclasses.replace(module.policy, operations=operations)
-    model.encode_and_decode(src, tgt_in)
-    return HeadWeights(*map(jnp.stack, recorded))
+    return recorded
 
 
 def _attend_and_record(

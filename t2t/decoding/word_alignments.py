@@ -18,8 +18,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import capture_weights
 from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.scoring import find_limit
-from t2t.model.interface import Params, merge
-from t2t.model.transformer import Transformer
+from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 
 Links = set[tuple[int, int]]  # numbers of a source word and of a target word, from 0
@@ -50,9 +49,7 @@ class WordAligner:
         def weigh(
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
         ) -> Float[Array, "B T S"]:
-            transformer = merge(structure, params)
-            assert isinstance(transformer, Transformer)
-            cross = capture_weights(transformer, src, tgt_in).cross
+            cross = capture_weights(structure, params, src, tgt_in).cross
             return jnp.mean(cross[self.layer - 1], axis=1)
 
         self._weigh = jax.jit(weigh)

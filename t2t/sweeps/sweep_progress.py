@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,9 @@ class Progress:
         self.report(stage)
         if self._bar.disable:
             return
-        step = self._bar.n
         if metrics := self._read_new():
-            step = metrics[-1]["step"]
-        self._bar.reset()
-        self._bar.initial = self._bar.n = step
+            self._bar.n = metrics[-1]["step"]
+        self._bar.start_t, self._bar.initial = time.time(), self._bar.n
         self._bar.set_postfix_str("starting and compiling" if stage == "training" else stage)
 
     def report(self, event: str) -> None:

@@ -2,10 +2,10 @@
 
 import jax
 import numpy as np
-from t2t.model.interface import merge
 
 from t2t.analysis.head_importance import list_heads, switch_off
 from t2t.config.fields import ModelConfig
+from t2t.model.interface import merge
 from tests import reference
 from tests.model.small_models import SRC, TGT_IN, draw_model, vary
 

@@ -6,7 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.decoding.attention_weights import HeadWeights, capture_weights, compute_weights
+from t2t.decoding.attention_weights import (
+    HeadWeights,
+    capture_weights,
+    compute_weights,
+    record_weights,
+)
 from t2t.model.attention import dot_product_attention
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
@@ -35,13 +40,7 @@ WEIGHED = [name for name in WEIGHED if vary(name).kind == "transformer"]
 
 
 def weigh_all(structure: Structure, params: Params) -> HeadWeights:
-    @jax.jit
-    def run(params: Params) -> HeadWeights:
-        model = merge(structure, params)
-        assert isinstance(model, Transformer)
-        return capture_weights(model, SRC, TGT_IN)
-
-    found: HeadWeights = run(params)
+    found: HeadWeights = jax.jit(capture_weights, static_argnums=0)(structure, params, SRC, TGT_IN)
     return found
 
 
@@ -99,7 +98,7 @@ def test_watching_changes_no_output() -> None:
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
         model, watched = merge(structure, params), merge(structure, params)
         assert isinstance(watched, Transformer)
-        capture_weights(watched, SRC, TGT_IN)
+        record_weights(watched)
         return model(SRC, TGT_IN), watched(SRC, TGT_IN)
 
     np.testing.assert_array_equal(*run(params))
