@@ -94,6 +94,7 @@ class _BucketLock:
         self._path, self._client = path, find_client()
         self._owner = describe_self() | {"id": uuid.uuid4().hex, "machine": machine}
         self._generation = "0"  # of the object that this process may replace
+        self._found = b""  # what another process has written in its place
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_often, daemon=True)
 
@@ -120,7 +121,7 @@ class _BucketLock:
             LockedError: another process was faster.
         """
         if not self._write(self._describe()):
-            raise LockedError(describe_holder(self._read()[1]))
+            raise LockedError(describe_holder(self._found))
         self._thread.start()
 
     def release(self) -> None:
@@ -135,7 +136,7 @@ class _BucketLock:
             with warn_of_write_errors(f"{self._path} is not refreshed"):
                 if not self._write(self._describe()):
                     _end_process(
-                        f"{self._path}: {describe_holder(self._read()[1])}, has taken over the "
+                        f"{self._path}: {describe_holder(self._found)}, has taken over the "
                         f"lock, since this process did not refresh it for {STALE:.0f} seconds; "
                         "this process ends without writing anything more"
                     )
@@ -165,8 +166,8 @@ class _BucketLock:
             answer = self._client.call("POST", url, bucket, **query, data=content, json_out=True)
         except FileExistsError:
             # The client repeats a request whose answer was lost: the object may be our own.
-            generation, found = self._read()
-            if found != content:
+            generation, self._found = self._read()
+            if self._found != content:
                 return False
         else:
             generation = answer["generation"]

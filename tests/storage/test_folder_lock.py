@@ -162,11 +162,13 @@ def test_holder_that_lost_the_lock_ends_at_once(
     monkeypatch.setattr(folder_lock, "_end_process", ended.append)
     first = lock_folder(bucket)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_lock, "HEARTBEAT", 3.0)
+        patch.setattr(folder_lock, "HEARTBEAT", 2.0)
         first.__enter__()
+    monkeypatch.setattr(folder_lock, "STALE", 0.5)
     be_on_another_machine(monkeypatch, tmp_path)
     with lock_folder(bucket):
-        time.sleep(2.5)
+        while not ended:
+            time.sleep(0.05)
     first.__exit__(None, None, None)
     assert re.search("has taken over the lock.*ends without writing", ended[0])
 
