@@ -13,29 +13,22 @@ HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
 
 
 def check_new_run(config: Config) -> None:
-    """Checks what `validate` leaves to this module.
+    """Checks that a factor of noam, such as the default 1.0, is no peak of another schedule.
 
     Raises:
-        ConfigError: the config breaks rules; the message has one line for each.
+        ConfigError: it is; a registered schedule or optimiser may have any rate.
     """
-    if problems := _rate_problems(config):
-        raise ConfigError("\n".join(problems))
-
-
-def _rate_problems(config: Config) -> list[str]:
-    """Finds a factor of noam, such as the default 1.0, that another schedule takes for a peak."""
     training = config.training
-    is_factor = training.schedule == "noam"
     is_known = training.schedule in CHOICES["training.schedule"]
     is_known &= training.optimizer in CHOICES["training.optimizer"]
-    if is_factor or not is_known or training.learning_rate <= HIGHEST_PEAK:
-        return []
-    noam = training.noam_peak(config.model.d_model)
-    return [
-        f"training.learning_rate={training.learning_rate:g} is a factor only with training.schedule"
-        f"='noam', whose rate would rise to {noam:.2g}; with {training.schedule!r} it is the peak "
-        f"itself, at most {HIGHEST_PEAK:g}; set it, for example to {min(noam, HIGHEST_PEAK):.2g}"
-    ]
+    if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
+        noam = training.noam_peak(config.model.d_model)
+        raise ConfigError(
+            f"training.learning_rate={training.learning_rate:g} is a factor only with "
+            f"training.schedule='noam', whose rate would rise to {noam:.2g}; with "
+            f"{training.schedule!r} it is the peak itself, at most {HIGHEST_PEAK:g}; set it, for "
+            f"example to {min(noam, HIGHEST_PEAK):.2g}"
+        )
 
 
 def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
@@ -68,17 +61,15 @@ def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
 def list_unused(config: Config) -> dict[str, str]:
     """Returns the fields that have no effect, each with the field that is the cause."""
     values = flatten(config)
-    return {
+    unused = {
         name: cause
         for cause, is_cause, names in _UNUSED
         if is_cause(values[cause])
         for name in names.split()
-    } | _list_unused_depths(config)
-
-
-def _list_unused_depths(config: Config) -> dict[str, str]:
-    depths = config.model.encoder_layers, config.model.decoder_layers
-    return {} if None in depths else {"model.num_layers": "model.encoder_layers"}
+    }
+    if None not in (config.model.encoder_layers, config.model.decoder_layers):
+        unused["model.num_layers"] = "model.encoder_layers"
+    return unused
 
 
 def _lacks(*names: str) -> Callable[[str], bool]:

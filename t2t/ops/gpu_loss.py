@@ -50,7 +50,7 @@ def sum_losses(
     def forward(
         hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Residuals]:
-        rounded = _gather(table.astype(hidden.dtype))
+        rounded = reshard(table.astype(hidden.dtype), "vocabulary", None)  # gathers D
         sharding = spec("batch", None, "vocabulary")
         logits = einsum("BTD,VD->BTV", hidden, rounded, out_sharding=sharding)
         largest = logits.max(axis=-1, keepdims=True)
@@ -84,11 +84,6 @@ def sum_losses(
 
     run.defvjp(forward, backward)
     return run(hidden, table)
-
-
-def _gather(table: Float[Array, "V D"]) -> Float[Array, "V D"]:
-    """Gathers D if it is sharded."""
-    return reshard(table, "vocabulary", None)
 
 
 def _sum_over_positions(

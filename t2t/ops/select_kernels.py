@@ -63,16 +63,16 @@ def fast_attention(
     scaled: bool = True,
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, by the twin that supports the operands."""
-    rate = 0.0 if key is None else dropout_rate
+    others = mask, bias, dropout_rate, key
     if isinstance(key_value, KVCache):
-        attend = cached_attention.dot_product_attention
-    elif tpu_attention.supports(query, key_value, bias, rate):
+        return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+    rate = 0.0 if key is None else dropout_rate
+    attend = recomputed_attention.dot_product_attention
+    if tpu_attention.supports(query, key_value, bias, rate):
         attend = tpu_attention.dot_product_attention
     elif cudnn_attention.supports(query, key_value, bias, rate):
         attend = cudnn_attention.dot_product_attention
-    else:
-        attend = recomputed_attention.dot_product_attention
-    return attend(query, key_value, mask, bias, dropout_rate, key, scaled=scaled)
+    return attend(query, key_value, *others, scaled=scaled)
 
 
 FAST = Operations(

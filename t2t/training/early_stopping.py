@@ -4,10 +4,10 @@ The request is the file `stop.json` in the run directory. Training stops after i
 and does not start again before the file is removed.
 """
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
-from typing import NamedTuple
 
 from t2t.runtime.distributed import broadcast_from_process_0, is_first
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 STOPPED_EARLY = 76  # exit status of training that stopped for a request
 
 
-class StopRequest(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class StopRequest:
     """The contents of `stop.json`."""
 
     reason: str
@@ -67,7 +68,7 @@ def record_stop(workdir: Path, step: int) -> None:
     if request is None:  # removed after the decision to stop
         return
     if is_first():
-        _write(workdir, request._replace(obeyed_at=step))
+        _write(workdir, dataclasses.replace(request, obeyed_at=step))
     _log.info(
         "stopped early after step %d: %s; to continue, remove %s and run the same command",
         step, request.reason, find_stop_file(workdir),
@@ -77,4 +78,4 @@ def record_stop(workdir: Path, step: int) -> None:
 def _write(workdir: Path, request: StopRequest) -> None:
     path = find_stop_file(workdir)
     with explain_write_errors(RunError, path):
-        write_file(path, json.dumps(request._asdict(), indent=2) + "\n")
+        write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")

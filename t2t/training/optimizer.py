@@ -146,8 +146,7 @@ def shard_update(optimizer: Optimizer) -> Optimizer:
         gradient: Params, state: optax.OptState, params: Params
     ) -> tuple[Params, optax.OptState]:
         gradient, params = jax.tree.map(shard_over_data, (gradient, params))
-        updates, state = optimizer.update(gradient, state, params)
-        return updates, state
+        return optimizer.update(gradient, state, params)
 
     own = optimizer.evaluation_params
     if own is None:

@@ -135,8 +135,7 @@ def accumulate(
         lambda path, x: keep_partial_gradient(x) if is_partial(path) else x, params
     )
 
-    def scatter(gradient: Params) -> Params:
-        return jax.tree.map(shard_over_data, gradient)
+    scatter = functools.partial(jax.tree.map, shard_over_data)
 
     def add(
         total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
