@@ -138,10 +138,12 @@ def _remark(cost: Cost, chip: Chip, flops: float, compiled_flops: float | None) 
     if isinstance(chip, Gpu):
         remarks += GPU_REMARKS
     if cost.cycles is not None:
-        remarks.append("the compiler states no cycles of collectives and asynchronous copies")
+        remarks.append(
+            "the compiler states no cycles of collectives, asynchronous copies and some others"
+        )
         if cost.uncounted_flops:
             remarks.append(
-                f"nor of the kernels of attention, which have {cost.uncounted_flops:.3g} FLOPs"
+                f"nor of custom kernels such as attention's: {cost.uncounted_flops:.3g} FLOPs"
             )
     if compiled_flops and not 0.9 < compiled_flops / flops < 1.1:
         remarks.append(

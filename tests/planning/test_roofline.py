@@ -64,7 +64,8 @@ def test_slowest_part_bounds_the_step(slow: str, factor: float, name: str) -> No
 def test_cycles_are_the_compilers_and_collectives_have_none() -> None:
     found = run(cycles=25)
     assert found.estimated_cycles == 25
-    assert found.remarks == ["the compiler states no cycles of collectives and asynchronous copies"]
+    (remark,) = found.remarks
+    assert "states no cycles of collectives" in remark
 
 
 def test_compiler_that_computes_much_more_than_the_closed_form_is_reported() -> None:
