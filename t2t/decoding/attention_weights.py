@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.model.build import merge
-from t2t.model.interface import Params
+from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
 from t2t.model.transformer import Transformer
 

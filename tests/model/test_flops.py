@@ -35,7 +35,7 @@ def test_counting_asks_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> str:
         raise AssertionError("it asked for the platform")
 
-    monkeypatch.setattr("t2t.ops.choose.platform", fail)
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", fail)
     config = ModelConfig(num_layers=1, d_model=24, num_heads=2)  # of no other test, so not cached
     assert count_parameters(config, 7, 11) > 11 * 24
 
