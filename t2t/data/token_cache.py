@@ -14,8 +14,9 @@ import numpy as np
 import tqdm
 from jaxtyping import Int, Integer
 
+from t2t.data.cache_folders import remove_whole
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.token_shards import Shard, is_built, open_or_build, remove
+from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
@@ -112,7 +113,7 @@ def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> boo
 def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> None:
     """Removes the shards of a corpus from a local folder; who has them open keeps them."""
     for path in _list_shards(corpus, vocabulary, directory):
-        remove(path)
+        remove_whole(path)
 
 
 def _build(
