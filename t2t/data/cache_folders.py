@@ -1,4 +1,4 @@
-"""Folders of the cache: each is written whole, and of several processes the first to finish wins."""
+"""Folders of the cache: written whole; of several processes the first to finish wins."""
 
 import contextlib
 import errno

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.open_text import (
     HEAD,
@@ -212,10 +211,14 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 class TextCorpus(Corpus):
     """Two text files; line n of one is the translation of line n of the other."""
 
-    def __init__(self, src: str | Path, tgt: str | Path, facts: Path | None = None):
-        """Opens both files; `facts` as in `TextFile`."""
+    def __init__(
+        self, src: str | Path, tgt: str | Path, facts: Path | None = None, *, name: str = "",
+        fingerprint: str = "",
+    ):  # fmt: skip
+        """Opens both files; `facts` as in `TextFile`; without a name they name the corpus."""
         self._src, self._tgt = TextFile(src, facts), TextFile(tgt, facts)
-        self.name = f"{self._src.path} | {self._tgt.path}"
+        self.name = name or f"{self._src.path} | {self._tgt.path}"
+        self._fingerprint = fingerprint
         if len(self._src) != len(self._tgt):
             raise DataError(
                 f"{self._src.path} has {len(self._src)} lines, but {self._tgt.path} has "
@@ -230,8 +233,9 @@ class TextCorpus(Corpus):
         return list(zip(self._src.read(start, stop), self._tgt.read(start, stop), strict=True))
 
     def fingerprint(self) -> str:
-        """SHA-256 of both texts' fingerprints."""
-        return hash_strings("text", self._src.fingerprint(), self._tgt.fingerprint())
+        """SHA-256 of both texts' fingerprints, or the one that was given."""
+        own = self._src.fingerprint(), self._tgt.fingerprint()
+        return self._fingerprint or hash_strings("text", *own)
 
 
 class ListCorpus(Corpus):
@@ -276,46 +280,6 @@ class ConcatenatedCorpus(Corpus):
     def fingerprint(self) -> str:
         """A hash of the parts' fingerprints."""
         return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
-
-
-class DistantCorpus(Corpus):
-    """A corpus of which this host has no text, but perhaps the tokens."""
-
-    def __init__(self, directory: str, name: str, length: int, fingerprint: str):
-        """`directory`: where the text would be."""
-        self._directory, self._length, self._fingerprint = directory, length, fingerprint
-        self.name = name
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self, start: int, stop: int) -> list[Pair]:  # noqa: ARG002
-        """Raises `DataError`: the text is not here."""
-        raise DataError(
-            f"the text of {self.name} is not in {self._directory}; prepare it there with "
-            "`python -m t2t.prepare --config=...`, or name a folder that has it in data.directory. "
-            "Training needs it only if it was not prepared with --workdir, or for "
-            "training.bleu_every or data.subword_sampling"
-        )
-
-    def fingerprint(self) -> str:
-        """The fingerprint that the corpus has where its text is."""
-        return self._fingerprint
-
-
-def check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
-    """Raises `DataError` unless a source knows both languages of the config, which differ."""
-    pair = data.src_language, data.tgt_language
-    if not set(pair) <= set(known) or pair[0] == pair[1]:
-        raise DataError(
-            f"data.src_language={pair[0]!r} and data.tgt_language={pair[1]!r}: "
-            f"data.source={data.source!r} translates between two of {', '.join(known)}"
-        )
-
-
-def facts_folder(data: DataConfig) -> Path:
-    """The folder of the facts about files of text (`file_facts`)."""
-    return make_path(data.cache_directory) / "files"
 
 
 def hash_strings(*strings: str) -> str:

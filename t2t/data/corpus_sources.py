@@ -1,12 +1,12 @@
-"""Opens the corpora that a `DataConfig` names, each from its source."""
+"""Opens the corpora that a `DataConfig` names: config, parts, source, pairs."""
 
 import contextlib
 import copy
-import dataclasses
 import importlib.resources
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from t2t import phrasebook
 from t2t.config.fields import DataConfig
@@ -19,19 +19,19 @@ from t2t.data.corpus import (
     ListCorpus,
     Pair,
     TextCorpus,
-    check_languages,
-    facts_folder,
     hash_strings,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
+from t2t.data.parts import Part, check_languages, list_parts
 from t2t.storage.atomic_files import (
     check_writable,
     explain_write_errors,
     make_folder,
     write_file,
 )
-from t2t.storage.paths import is_bucket, is_storage_error, make_path
+from t2t.storage.open_text import PACKED_SUFFIXES
+from t2t.storage.paths import is_bucket, is_storage_error, make_path, measure_size
 
 
 def check_paths(data: DataConfig) -> None:
@@ -41,27 +41,12 @@ def check_paths(data: DataConfig) -> None:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    for each in list_directions(data):
-        files = [*each.train_src, *each.train_tgt, each.validation_src, each.validation_tgt]
-        files += [entry.partition("=")[2] for entry in each.hf_files]
-        for path in (each.directory, *files, each.test_src, each.test_tgt):
-            make_path(path)
+    for part in list_parts(data):
+        make_path(part.folder)
     cache = make_path(data.cache_directory)
     if is_bucket(cache):
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
             check_writable(cache)
-
-
-def list_parts(data: DataConfig) -> list[DataConfig]:
-    """The config of each direction and source, direction by direction, without weights and filters.
-
-    data.source="multi30k+text" has two sources, in that order.
-    """
-    return [
-        dataclasses.replace(each, source=name, train_weights=(), temperature=0.0, filters=())
-        for each in list_directions(data)
-        for name in data.source.split("+")
-    ]
 
 
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
@@ -73,7 +58,7 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
         DataError: A corpus is missing or invalid.
     """
     corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
-    weights = list(data.train_weights) or [1.0] * len(corpora)
+    weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
     return list(zip(corpora, weights, strict=True))
@@ -81,13 +66,18 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
 
 def _open_direction(data: DataConfig) -> list[Corpus]:
     """Opens the training corpora of one direction, without the pairs that filters drop."""
-    corpora = filter_corpora(
-        [corpus for part in list_parts(data) for corpus in _open_part(part)],
+    corpora = []
+    for part in list_parts(data):
+        if part.weight is not None:
+            if (corpus := open_part(part, "train")) is None:
+                raise _unknown_split(part.config, "train")
+            corpora.append(corpus)
+    return filter_corpora(
+        corpora,
         data.filters,
         lambda: [open_split(data, split) for split in list_splits(data) if split != "train"],
         make_path(data.cache_directory),
     )
-    return [_tag(corpus, data) for corpus in corpora]
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -115,11 +105,11 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     """
     data = choose_direction(data)
     if split == "train":
-        corpora = [corpus for corpus, _ in open_training(data)]
+        corpora = _open_direction(data)
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
     for part in sorted(list_parts(data), key=lambda part: part.source != "text"):
-        if (corpus := _find_split(part, split)) is not None:
-            return _tag(corpus, part)
+        if (corpus := open_part(part, split)) is not None:
+            return corpus
     raise _unknown_split(data, split)
 
 
@@ -142,18 +132,8 @@ def check_test_files(data: DataConfig) -> None:
         DataError: A file is missing or invalid.
     """
     for part in list_parts(data):
-        if part.source == "text" or part.hf_files:
-            for split in set(_list_splits(part)) - {"train", "validation"}:
-                _find_split(part, split)
-
-
-def _tag(corpus: Corpus, data: DataConfig) -> Corpus:
-    """The corpus with the tag of its direction, if the config has directions."""
-    if not (tag := find_tag(data)):
-        return corpus
-    tagged = copy.copy(corpus)  # a plugin may return one corpus for several directions
-    tagged.tag, tagged.name = tag, f"{data.directions[0]}: {corpus.name}"
-    return tagged
+        for split in part.files.keys() - {"train", "validation"}:
+            open_part(part, split)
 
 
 def _unknown_split(data: DataConfig, split: str) -> DataError:
@@ -164,62 +144,80 @@ def _unknown_split(data: DataConfig, split: str) -> DataError:
     )
 
 
+class Source(NamedTuple):
+    """How the splits of a part are found and opened."""
+
+    list_splits: Callable[[Part], Iterable[str]]
+    open: Callable[[Part, str], Corpus]
+    prepare: Callable[[Part], object] = lambda part: None  # downloads and copies what is missing
+    # the files of the training text, which need not exist; none for what is small
+    find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
+
+
+def _open_phrasebook(part: Part, split: str) -> Corpus:
+    check_languages(part, ("en", "de"))
+    pairs = _generate_phrasebook(part.cache / "phrasebook", split)
+    if part.src_language == "de":
+        pairs = [(german, english) for english, german in pairs]
+    return ListCorpus(f"phrasebook, {split}", pairs)
+
+
+SOURCES = {
+    "phrasebook": Source(lambda _: phrasebook.SIZES, _open_phrasebook),
+    "multi30k": Source(
+        lambda _: multi30k.SPLITS, multi30k.open_multi30k, multi30k.prepare_multi30k
+    ),
+    "tfds": Source(
+        tfds_corpus.list_tfds_splits,
+        tfds_corpus.open_tfds,
+        tfds_corpus.prepare_tfds,
+        tfds_corpus.find_tfds_text,
+    ),
+    "hf": Source(
+        hugging_face.list_hf_splits,
+        hugging_face.open_hf,
+        hugging_face.prepare_hf,
+        hugging_face.find_hf_text,
+    ),
+    "text": Source(
+        lambda part: part.files,
+        lambda part, split: TextCorpus(*part.files[split], part.facts),
+        find_text=lambda part: part.files["train"],
+    ),
+}
+
+
+def open_part(part: Part, split: str) -> Corpus | None:
+    """Opens a split of a part, with the tag of its direction; None if the source does not have it.
+
+    Raises:
+        ConfigError: the source is not known.
+        DataError: the split is invalid.
+    """
+    corpus: Corpus | None = None
+    if part.source not in SOURCES:
+        corpus = call_variant(
+            "data.source", part.source, part.config, split,
+            is_valid=lambda value: value is None or isinstance(value, Corpus),
+        )  # fmt: skip
+    elif split in SOURCES[part.source].list_splits(part):
+        corpus = SOURCES[part.source].open(part, split)
+    if corpus is not None and (tag := find_tag(part.config)):
+        corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
+        corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
+    return corpus
+
+
 def list_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits that `open_split` takes; a registered source may have more."""
     return tuple(dict.fromkeys(name for part in list_parts(data) for name in _list_splits(part)))
 
 
-def _list_splits(data: DataConfig) -> tuple[str, ...]:
-    match data.source:
-        case "text":
-            held_out = {"validation": data.validation_src, "test": data.test_src}
-            return ("train", *(split for split, path in held_out.items() if path))
-        case "multi30k":
-            return multi30k.SPLITS
-        case "tfds":
-            return tfds_corpus.list_tfds_splits(data)
-        case "hf":
-            return hugging_face.list_hf_splits(data)
-        case "phrasebook":
-            return tuple(phrasebook.SIZES)
-        case _:
-            common = ("train", "validation", "test")
-            return tuple(split for split in common if _find_split(data, split) is not None)
-
-
-def _open_part(data: DataConfig) -> list[Corpus]:
-    """Opens the training corpora of one source."""
-    if data.source == "text":
-        known = facts_folder(data)
-        files = zip(data.train_src, data.train_tgt, strict=True)
-        return [TextCorpus(*pair, known) for pair in files]
-    if (corpus := _find_split(data, "train")) is None:
-        raise _unknown_split(data, "train")
-    return [corpus]
-
-
-def _find_split(data: DataConfig, split: str) -> Corpus | None:
-    """Opens a split of one source; None if the source does not have it."""
-    match data.source:
-        case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in _list_splits(data):
-            return None
-        case "text":
-            files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-            return TextCorpus(*files, facts_folder(data))
-        case "multi30k":
-            return multi30k.open_multi30k(data, split)
-        case "tfds":
-            return tfds_corpus.open_tfds(data, split)
-        case "hf":
-            return hugging_face.open_hf(data, split)
-        case "phrasebook":
-            return _open_phrasebook(data, split)
-        case other:
-            corpus: Corpus | None = call_variant(
-                "data.source", other, data, split,
-                is_valid=lambda value: value is None or isinstance(value, Corpus),
-            )  # fmt: skip
-            return corpus
+def _list_splits(part: Part) -> Iterable[str]:
+    if part.source in SOURCES:
+        return SOURCES[part.source].list_splits(part)
+    common = ("train", "validation", "test")
+    return [split for split in common if open_part(part, split) is not None]
 
 
 def prepare(data: DataConfig) -> None:
@@ -229,21 +227,33 @@ def prepare(data: DataConfig) -> None:
         DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
     for part in list_parts(data):
-        match part.source:
-            case "multi30k":
-                multi30k.prepare_multi30k(part)
-            case "tfds":
-                tfds_corpus.prepare_tfds(part)
-            case "hf":
-                hugging_face.prepare_hf(part)
+        if part.source in SOURCES:
+            SOURCES[part.source].prepare(part)
 
 
-def _open_phrasebook(data: DataConfig, split: str) -> Corpus:
-    check_languages(data, ("en", "de"))
-    pairs = _generate_phrasebook(make_path(data.cache_directory) / "phrasebook", split)
-    if data.src_language == "de":
-        pairs = [(german, english) for english, german in pairs]
-    return ListCorpus(f"phrasebook, {split}", pairs)
+def find_training_text(data: DataConfig) -> list[Path]:
+    """The files of text that training reads; those that are copied from a data set may be missing.
+
+    Raises:
+        DataError: a data set was not prepared.
+    """
+    parts = [part for part in list_parts(data) if part.weight is not None]
+    sources = [(SOURCES[part.source], part) for part in parts if part.source in SOURCES]
+    return [path for source, part in sources for path in source.find_text(part)]
+
+
+def measure_training_text(data: DataConfig) -> int:
+    """Bytes of the training text, estimated where it is compressed or not yet copied."""
+    total = 0
+    for part in list_parts(data):
+        if part.source in SOURCES and part.weight is not None:
+            files = part.files.get("train") or SOURCES[part.source].find_text(part)
+            size = sum(
+                measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
+                for path in files
+            )
+            total += size or (tfds_corpus.measure_tfds(part) if part.source == "tfds" else 0)
+    return total
 
 
 def _generate_phrasebook(cache: Path, split: str) -> list[Pair]:

@@ -11,9 +11,8 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, DataConfig
-from t2t.data import hugging_face
-from t2t.data.corpus import Corpus, DataError, facts_folder, hash_strings
-from t2t.data.corpus_sources import list_parts, open_split, open_training
+from t2t.data.corpus import Corpus, DataError, hash_strings
+from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
 from t2t.data.directions import list_tags, tag_sources
 from t2t.data.token_cache import (
     TokenizedCorpus,
@@ -26,12 +25,10 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
-from t2t.storage.open_text import PACKED_SUFFIXES
-from t2t.storage.paths import make_path, measure_size
+from t2t.storage.paths import make_path
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
-LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 
 _log = logging.getLogger(__name__)
 
@@ -105,24 +102,11 @@ def check_prepared(config: Config, workdir: Path) -> None:
 
 
 def is_large(data: DataConfig) -> bool:
-    """Returns whether preparing the training corpora takes more than some minutes."""
-    parts = list_parts(data)  # other sources are small; a registered one is read by its own rules
-    pairs = sum(len(open_split(part, "train")) for part in parts if part.source == "tfds")
-    return pairs > LARGE_CORPUS or sum(map(_measure_text, parts)) > LARGE_TEXT
+    """Returns whether preparing the training corpora takes more than some minutes.
 
-
-def _measure_text(data: DataConfig) -> int:
-    """Bytes of the training text of a source that is text; others count as none."""
-    match data.source:
-        case "text":
-            return sum(
-                measure_size(make_path(path)) * (3 if path.endswith(PACKED_SUFFIXES) else 1)
-                for path in (*data.train_src, *data.train_tgt)
-            )
-        case "hf":
-            return hugging_face.measure_text(data)
-        case _:
-            return 0
+    The text of sources that t2t does not know, and of those that are always small, counts as none.
+    """
+    return measure_training_text(data) > LARGE_TEXT
 
 
 def is_prepared(config: Config, workdir: Path) -> bool:
@@ -130,13 +114,8 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if not Vocabulary.is_saved(workdir / "vocab"):
         return False
     data = config.data
-    files: list[Path] = []
-    for part in list_parts(data):
-        if part.source == "text":
-            files += [make_path(path) for path in (*part.train_src, *part.train_tgt)]
-        elif part.source == "hf":
-            files += hugging_face.find_copy(part, "train")
-    if any(recall(facts_folder(data), path) is None for path in files):
+    facts = make_path(data.cache_directory) / "files"
+    if any(recall(facts, path) is None for path in find_training_text(data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)

@@ -167,8 +167,17 @@ def remove_all(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [truncate, empty, lengthen, change_a_length, remove, garble_index, empty_index, strange_index,
-     remove_all],
+    [
+        truncate,
+        empty,
+        lengthen,
+        change_a_length,
+        remove,
+        garble_index,
+        empty_index,
+        strange_index,
+        remove_all,
+    ],
 )
 def test_damaged_cache_is_built_again_with_a_warning(
     tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture, damage: object

@@ -8,6 +8,7 @@ import pytest
 
 from t2t.data import corpus_sources, hugging_face
 from t2t.data.corpus import DataError
+from t2t.data.parts import list_parts
 from t2t.storage.open_text import pack
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 
@@ -176,7 +177,8 @@ def test_bad_file_is_one_line_and_leaves_no_copy(
         with pytest.raises(DataError, match=message) as caught:
             corpus_sources.open_split(data, "train")
         assert "\n" not in str(caught.value)
-    assert not any(path.exists() for path in hugging_face.find_copy(data, "train"))
+    [part] = list_parts(data)
+    assert not hugging_face.find_copy(part, "train").exists()
 
 
 def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
