@@ -19,7 +19,6 @@ from t2t.data.token_cache import (
     count_shards,
     is_tokenized,
     tokenize_corpus,
-    tokenize_share,
 )
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
@@ -80,8 +79,8 @@ def tokenize_together(
     directory = make_path(data.cache_directory)
     processes, first = jax.process_count(), 0  # number of the corpus's first shard among all
     for corpus in corpora:
-        own = (jax.process_index() - first) % processes
-        tokenize_share(corpus, tag_sources(vocabulary, corpus.tag), directory, own, processes)
+        share = (jax.process_index() - first) % processes, processes
+        tokenize_corpus(corpus, tag_sources(vocabulary, corpus.tag), directory, share=share)
         first += count_shards(corpus)
     wait_for_all()
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]

@@ -8,7 +8,6 @@ are kept when the work was interrupted. No pair is dropped or cut here: the plan
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import tqdm
@@ -29,7 +28,7 @@ class TokenizedCorpus:
 
     def __init__(self, shards: Sequence[Shard]):
         self._shards = shards
-        self._ends = np.cumsum([len(shard.src.lengths) for shard in shards])
+        self._ends = np.cumsum([len(shard.src.lengths) for shard in shards], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -79,25 +78,40 @@ class TokenizedCorpus:
 
 
 def tokenize_corpus(
-    corpus: Corpus, vocabulary: Vocabulary, directory: Path, *, progress: bool = True
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    directory: Path,
+    *,
+    share: tuple[int, int] = (0, 1),
+    progress: bool = True,
 ) -> TokenizedCorpus:
     """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
-    Raises:
-        DataError: The corpus is empty, or the cache cannot be written.
-    """
-    return TokenizedCorpus(_build(corpus, vocabulary, directory, 0, 1, progress))
-
-
-def tokenize_share(
-    corpus: Corpus, vocabulary: Vocabulary, directory: Path, number: int, count: int
-) -> None:
-    """Builds the missing ones of shards `number`, `number` + `count`, ...: a process's share.
+    `share` is (number, count): only shards `number`, `number` + `count`, ... are meant.
 
     Raises:
         DataError: The corpus is empty, or the cache cannot be written.
     """
-    _build(corpus, vocabulary, directory, number, count, progress=True)
+    if not len(corpus):
+        raise DataError(f"{corpus.name} holds no sentence pair")
+    number, count = share
+    shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
+    total = sum(len(pairs) for _, pairs in shards)
+    with (
+        explain_write_errors(DataError, f"data.cache_directory={directory}"),
+        # Shown on a terminal (`disable=None`) after two seconds.
+        tqdm.tqdm(
+            desc="tokenising",
+            total=total,
+            unit=" pairs",
+            unit_scale=True,
+            delay=2,
+            disable=None if progress else True,
+        ) as bar,
+    ):
+        return TokenizedCorpus(
+            [open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards]
+        )
 
 
 def count_shards(corpus: Corpus) -> int:
@@ -116,26 +130,6 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
         remove_whole(path)
 
 
-def _build(
-    corpus: Corpus,
-    vocabulary: Vocabulary,
-    directory: Path,
-    number: int,
-    count: int,
-    progress: bool,
-) -> list[Shard]:
-    if not len(corpus):
-        raise DataError(f"{corpus.name} holds no sentence pair")
-    shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
-    with (
-        explain_write_errors(DataError, f"data.cache_directory={directory}"),
-        _open_bar(sum(len(pairs) for _, pairs in shards), progress) as bar,
-    ):
-        return [
-            open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards
-        ]
-
-
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
     key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
@@ -147,15 +141,3 @@ def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dic
     parts = [range(start, min(start + SHARD, len(corpus))) for start in starts]
     folder = directory.expanduser()
     return {folder / name: part for name, part in zip(names, parts, strict=True)}
-
-
-def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
-    """A progress bar, shown on a terminal (`disable=None`) after two seconds."""
-    return tqdm.tqdm(
-        desc="tokenising",
-        total=pairs,
-        unit=" pairs",
-        unit_scale=True,
-        delay=2,
-        disable=None if progress else True,
-    )

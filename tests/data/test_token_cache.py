@@ -12,7 +12,7 @@ import pytest
 from t2t.config.fields import TokenizerConfig
 from t2t.data import token_cache, token_shards
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
-from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
+from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS
 
@@ -304,11 +304,11 @@ def test_processes_build_shards_of_their_own_and_keep_those_that_are_there(
 ) -> None:
     monkeypatch.setattr(token_cache, "SHARD", 100)
     corpus = WatchedCorpus()
-    tokenize_share(corpus, vocabulary, tmp_path, 1, 2)
+    tokenize_corpus(corpus, vocabulary, tmp_path, share=(1, 2))
     assert not is_tokenized(corpus, vocabulary, tmp_path)
     first = corpus.pairs_read
     assert 0 < first < len(PAIRS)
-    tokenize_share(corpus, vocabulary, tmp_path, 0, 2)
+    tokenize_corpus(corpus, vocabulary, tmp_path, share=(0, 2))
     assert is_tokenized(corpus, vocabulary, tmp_path)
     assert corpus.pairs_read == len(PAIRS)
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
