@@ -148,7 +148,7 @@ class Source(NamedTuple):
     """How the splits of a part are found and opened."""
 
     list_splits: Callable[[Part], Iterable[str]]
-    open: Callable[[Part, str], Corpus]
+    open: Callable[[Part, str], Corpus | None]
     prepare: Callable[[Part], object] = lambda part: None  # downloads and copies what is missing
     # the files of the training text, which need not exist; none for what is small
     find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
@@ -160,6 +160,11 @@ def _open_phrasebook(part: Part, split: str) -> Corpus:
     if part.src_language == "de":
         pairs = [(german, english) for english, german in pairs]
     return ListCorpus(f"phrasebook, {split}", pairs)
+
+
+def _open_text(part: Part, split: str) -> Corpus:
+    src, tgt = part.files[split]
+    return TextCorpus(src, tgt, part.facts)
 
 
 SOURCES = {
@@ -181,10 +186,29 @@ SOURCES = {
     ),
     "text": Source(
         lambda part: part.files,
-        lambda part, split: TextCorpus(*part.files[split], part.facts),
+        _open_text,
         find_text=lambda part: part.files["train"],
     ),
 }
+
+
+def _find_source(part: Part) -> Source:
+    """The source of a part; a registered one lists only the splits that training asks for."""
+    if part.source in SOURCES:
+        return SOURCES[part.source]
+
+    def open_registered(part: Part, split: str) -> Corpus | None:
+        corpus: Corpus | None = call_variant(
+            "data.source", part.source, part.config, split,
+            is_valid=lambda value: value is None or isinstance(value, Corpus),
+        )  # fmt: skip
+        return corpus
+
+    common = ("train", "validation", "test")
+    return Source(
+        lambda part: [split for split in common if open_registered(part, split) is not None],
+        open_registered,
+    )
 
 
 def open_part(part: Part, split: str) -> Corpus | None:
@@ -194,14 +218,10 @@ def open_part(part: Part, split: str) -> Corpus | None:
         ConfigError: the source is not known.
         DataError: the split is invalid.
     """
-    corpus: Corpus | None = None
-    if part.source not in SOURCES:
-        corpus = call_variant(
-            "data.source", part.source, part.config, split,
-            is_valid=lambda value: value is None or isinstance(value, Corpus),
-        )  # fmt: skip
-    elif split in SOURCES[part.source].list_splits(part):
-        corpus = SOURCES[part.source].open(part, split)
+    source = _find_source(part)
+    if part.source in SOURCES and split not in source.list_splits(part):
+        return None
+    corpus = source.open(part, split)
     if corpus is not None and (tag := find_tag(part.config)):
         corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
         corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
@@ -210,14 +230,8 @@ def open_part(part: Part, split: str) -> Corpus | None:
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits that `open_split` takes; a registered source may have more."""
-    return tuple(dict.fromkeys(name for part in list_parts(data) for name in _list_splits(part)))
-
-
-def _list_splits(part: Part) -> Iterable[str]:
-    if part.source in SOURCES:
-        return SOURCES[part.source].list_splits(part)
-    common = ("train", "validation", "test")
-    return [split for split in common if open_part(part, split) is not None]
+    found = (name for part in list_parts(data) for name in _find_source(part).list_splits(part))
+    return tuple(dict.fromkeys(found))
 
 
 def prepare(data: DataConfig) -> None:
@@ -227,8 +241,7 @@ def prepare(data: DataConfig) -> None:
         DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
     for part in list_parts(data):
-        if part.source in SOURCES:
-            SOURCES[part.source].prepare(part)
+        _find_source(part).prepare(part)
 
 
 def find_training_text(data: DataConfig) -> list[Path]:
@@ -238,16 +251,15 @@ def find_training_text(data: DataConfig) -> list[Path]:
         DataError: a data set was not prepared.
     """
     parts = [part for part in list_parts(data) if part.weight is not None]
-    sources = [(SOURCES[part.source], part) for part in parts if part.source in SOURCES]
-    return [path for source, part in sources for path in source.find_text(part)]
+    return [path for part in parts for path in _find_source(part).find_text(part)]
 
 
 def measure_training_text(data: DataConfig) -> int:
     """Bytes of the training text, estimated where it is compressed or not yet copied."""
     total = 0
     for part in list_parts(data):
-        if part.source in SOURCES and part.weight is not None:
-            files = part.files.get("train") or SOURCES[part.source].find_text(part)
+        if part.weight is not None:
+            files = part.files.get("train") or _find_source(part).find_text(part)
             size = sum(
                 measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
                 for path in files

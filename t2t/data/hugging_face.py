@@ -234,9 +234,9 @@ def _read_side(
     if not isinstance(value, str):
         kind = type(value).__name__
         raise DataError(f"{place}: {value!r} is no text but {kind}; set {field}")
-    if found := _SURROGATE.search(value):
+    if half := _SURROGATE.search(value):
         raise DataError(
-            f"{place}: U+{ord(found[0]):04X} is half of a character (a lone surrogate), which "
+            f"{place}: U+{ord(half[0]):04X} is half of a character (a lone surrogate), which "
             "is not UTF-8; correct the row or remove it"
         )
     return value

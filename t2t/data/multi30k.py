@@ -51,7 +51,8 @@ def open_multi30k(part: Part, split: str) -> Corpus:
                 "folder that does, or leave data.directory empty to download Multi30k"
             )
         files.append(found[0] if found else _download(name, folder))
-    return TextCorpus(*files, part.facts)
+    src, tgt = files
+    return TextCorpus(src, tgt, part.facts)
 
 
 def prepare_multi30k(part: Part) -> None:

@@ -4,6 +4,7 @@ A source sees its part, not the config. `corpus_sources` opens parts.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ class Part:
     held_out: bool = True  # whether other splits than train are used; of source="tfds"
     files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)  # by split
     dataset: str = ""  # its name in TFDS or on the Hub
-    field: str = ""  # of the config, which names the data set
+    field: str = ""  # of the config, which names the dataset of TFDS
     folder: str = ""  # data.directory
     columns: tuple[str, str] = ("", "")
     streaming: bool = True
@@ -56,54 +57,49 @@ def list_parts(data: DataConfig) -> list[Part]:
 def _list_direction(data: DataConfig) -> Iterator[Part]:
     weights = itertools.chain(data.train_weights, itertools.repeat(1.0))
     for source in data.source.split("+"):
-        own = dataclasses.replace(
-            data, source=source, train_weights=(), temperature=0.0, filters=()
-        )
-        part = Part(
+        make = functools.partial(
+            Part,
             source,
             "".join(data.directions),
             data.src_language,
             data.tgt_language,
             make_path(data.cache_directory),
-            own,
+            dataclasses.replace(data, source=source, train_weights=(), temperature=0.0, filters=()),
             folder=data.directory,
         )
         match source:
             case "text":
-                for pair in zip(data.train_src, data.train_tgt, strict=True):
-                    files = {"train": (make_path(pair[0]), make_path(pair[1]))}
-                    yield dataclasses.replace(part, files=files, weight=next(weights))
+                for src, tgt in zip(data.train_src, data.train_tgt, strict=True):
+                    yield make(weight=next(weights), files={"train": _make_paths(src, tgt)})
                 pairs = {
                     "validation": (data.validation_src, data.validation_tgt),
                     "test": (data.test_src, data.test_tgt),
                 }
-                files = {
-                    split: (make_path(a), make_path(b)) for split, (a, b) in pairs.items() if a
-                }
-                yield dataclasses.replace(part, files=files, weight=None)
+                files = {split: _make_paths(*pair) for split, pair in pairs.items() if pair[0]}
+                yield make(weight=None, files=files)
             case "tfds":
                 name, held_out = data.tfds_name, data.tfds_held_out_name
-                part = dataclasses.replace(part, dataset=name, field="data.tfds_name")
-                yield dataclasses.replace(part, weight=next(weights), held_out=not held_out)
+                make = functools.partial(make, dataset=name, field="data.tfds_name")
+                yield make(weight=next(weights), held_out=not held_out)
                 if held_out:
-                    field = "data.tfds_held_out_name"
-                    yield dataclasses.replace(part, dataset=held_out, field=field, weight=None)
+                    yield make(weight=None, dataset=held_out, field="data.tfds_held_out_name")
             case "hf":
-                by_split: dict[str, tuple[Path, ...]] = {}
-                for split, _, file in (entry.partition("=") for entry in data.hf_files):
-                    path = make_absolute(make_path(file))
-                    by_split[split] = (*by_split.get(split, ()), path)
-                yield dataclasses.replace(
-                    part,
-                    files=by_split,
-                    weight=next(weights),
-                    dataset=data.hf_name,
-                    field="data.hf_name",
-                    columns=(data.src_column, data.tgt_column),
-                    streaming=data.hf_streaming,
-                )
+                entries = [entry.partition("=") for entry in data.hf_files]
+                files = {
+                    split: tuple(
+                        make_absolute(make_path(path)) for name, _, path in entries if name == split
+                    )
+                    for split, *_ in entries
+                }
+                columns = data.src_column, data.tgt_column
+                make = functools.partial(make, columns=columns, streaming=data.hf_streaming)
+                yield make(weight=next(weights), files=files, dataset=data.hf_name)
             case _:
-                yield dataclasses.replace(part, weight=next(weights))
+                yield make(weight=next(weights))
+
+
+def _make_paths(*texts: str) -> tuple[Path, ...]:
+    return tuple(map(make_path, texts))
 
 
 def check_languages(part: Part, known: tuple[str, ...]) -> None:

@@ -157,18 +157,13 @@ def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
     """Rows of a file of JSON lines, or of one list of objects."""
     lines = _read_lines(path, file)
     first = next(lines, "")
+    rows: Iterator[tuple[int, Any]]
     if first.lstrip().startswith("["):
         unit, rows = "row", enumerate(_parse_json(str(path), first + "".join(lines)), start=1)
     else:
         numbered = enumerate(itertools.chain([first], lines), start=1)
-        unit, rows = (
-            "line",
-            (
-                (number, _parse_json(f"{path}, line {number}", line))
-                for number, line in numbered
-                if line.strip()
-            ),
-        )
+        texts = ((number, text) for number, text in numbered if text.strip())
+        unit, rows = "line", ((n, _parse_json(f"{path}, line {n}", text)) for n, text in texts)
     for number, row in rows:
         place = f"{path}, {unit} {number}"
         if not isinstance(row, dict):
