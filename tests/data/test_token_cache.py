@@ -1,8 +1,8 @@
 import errno
-import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -119,70 +119,33 @@ def test_text_and_vocabulary_have_caches_of_their_own(
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def truncate(folder: Path) -> None:
-    os.truncate(folder / "src.ids", 10)
+def change(name: str, change_content: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(change_content((folder / name).read_bytes()))
+
+    return damage
 
 
-def empty(folder: Path) -> None:
-    os.truncate(folder / "tgt.lengths", 0)
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": change("src.ids", lambda content: content[:10]),
+    "empty": change("tgt.lengths", lambda content: b""),
+    "longer": change("src.ids", lambda content: content + b"\x07\x00"),
+    "another length": change("tgt.lengths", lambda content: bytes([content[0] ^ 1]) + content[1:]),
+    "no file": lambda folder: (folder / "src.lengths").unlink(),
+    "no files": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "broken index": change("cache.json", lambda content: b"{"),
+    "empty index": change("cache.json", lambda content: b"{}"),
+    "strange index": change("cache.json", lambda content: content.replace(b"<u2", b"no type")),
+}
 
 
-def lengthen(folder: Path) -> None:
-    with (folder / "src.ids").open("ab") as file:
-        file.write(b"\x07\x00")
-
-
-def change_a_length(folder: Path) -> None:
-    content = bytearray((folder / "tgt.lengths").read_bytes())
-    content[len(content) // 8 * 4] ^= 1
-    (folder / "tgt.lengths").write_bytes(content)
-
-
-def zero_the_ids(folder: Path) -> None:
-    (folder / "tgt.ids").write_bytes(bytes((folder / "tgt.ids").stat().st_size))
-
-
-def remove(folder: Path) -> None:
-    (folder / "src.lengths").unlink()
-
-
-def garble_index(folder: Path) -> None:
-    (folder / "cache.json").write_text("{")
-
-
-def empty_index(folder: Path) -> None:
-    (folder / "cache.json").write_text("{}")
-
-
-def strange_index(folder: Path) -> None:
-    index = json.loads((folder / "cache.json").read_text())
-    index["src.ids"]["dtype"] = "no such type"
-    (folder / "cache.json").write_text(json.dumps(index))
-
-
-def remove_all(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        truncate,
-        empty,
-        lengthen,
-        change_a_length,
-        remove,
-        garble_index,
-        empty_index,
-        strange_index,
-        remove_all,
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_cache_is_built_again_with_a_warning(
-    tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture, damage: object
+    tmp_path: Path,
+    vocabulary: Vocabulary,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], object],
 ) -> None:
-    assert callable(damage)
     tokenize_corpus(CORPUS, vocabulary, tmp_path)
     (folder,) = tmp_path.iterdir()
     damage(folder)
@@ -212,7 +175,7 @@ def test_ids_that_a_full_disk_or_a_crash_made_zero_are_noticed_when_they_are_rea
 ) -> None:
     tokenize_corpus(CORPUS, vocabulary, tmp_path)
     (folder,) = tmp_path.iterdir()
-    zero_the_ids(folder)
+    change("tgt.ids", lambda content: bytes(len(content)))(folder)
     tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
     into = np.zeros((2, 100), np.int32)
     with pytest.raises(DataError, match=rf"cache {folder} is damaged: .*EOS; remove this folder"):
@@ -233,7 +196,7 @@ def test_several_builders_at_once_all_get_a_whole_cache(
 
     if damaged:
         tokenize_corpus(CORPUS, vocabulary, tmp_path)
-        change_a_length(next(tmp_path.iterdir()))
+        DAMAGE["another length"](next(tmp_path.iterdir()))
     corpus: Corpus = SlowCorpus("small", PAIRS)
     with ThreadPoolExecutor(workers) as pool:
         futures = [
