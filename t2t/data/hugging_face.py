@@ -3,6 +3,7 @@
 Each split is copied to the cache as text (`text_copies`).
 """
 
+import glob
 import importlib.util
 import logging
 import re
@@ -17,7 +18,6 @@ from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, rea
 from t2t.data.text_copies import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import find_version, measure_size
-from t2t.storage.staging import stage_file
 
 # Increase one when rows are read differently: caches keep copies.
 _HUB_FORMAT, _FILE_FORMAT = 3, 4
@@ -137,7 +137,8 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
     """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
     if part.dataset:
         origin = f"{part.dataset}, {split}"
-        yield from _read_pairs(part, origin, None, _read_hub(part, split))
+        rows = _load_rows(origin, part.streaming, split=split, **_read_name(part.dataset))
+        yield from _read_pairs(part, origin, None, rows)
         return
     copy, files = find_copy(part, split), part.files[split]
     for path in files:
@@ -147,22 +148,17 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
         raise DataError(f"{names} changed while it was read; start again when it is whole")
 
 
-def _read_hub(part: Part, split: str) -> Iterator[Row]:
-    datasets = _import_datasets()
+def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[Row]:
+    """Yields the rows of what `datasets.load_dataset` opens with these options."""
+    datasets, number = _import_datasets(), 0
     with tempfile.TemporaryDirectory() as scratch:  # for locks that `datasets` leaves behind
-        options = {"cache_dir": scratch} if part.streaming else {}
-        rows = datasets.load_dataset(
-            **_read_name(part.dataset), split=split, streaming=part.streaming, **options
-        )
-        yield from _number_rows(f"{part.dataset}, {split}", rows.iter(batch_size=_BLOCK))
-
-
-def _number_rows(origin: str, blocks: Iterable[Mapping[str, list[Any]]]) -> Iterator[Row]:
-    number = 0
-    for columns in blocks:
-        for cells in zip(*columns.values(), strict=True):
-            number += 1
-            yield Row(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
+        if streaming:
+            options["cache_dir"] = scratch
+        rows = datasets.load_dataset(**options, streaming=streaming)
+        for columns in rows.iter(batch_size=_BLOCK):
+            for cells in zip(*columns.values(), strict=True):
+                number += 1
+                yield Row(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
 
 
 def _read_file(part: Part, path: Path) -> Iterator[Row]:
@@ -170,7 +166,8 @@ def _read_file(part: Part, path: Path) -> Iterator[Row]:
         raise DataError(f"{path} is empty; remove it from data.hf_files")
     match find_suffix(path):
         case ".parquet":
-            return _read_parquet(path)
+            files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
+            return _load_rows(str(path), True, path="parquet", data_files=files, split="train")
         case suffix if suffix in SUFFIXES:
             names = zip(part.columns, part.languages, strict=True)
             return read_rows(path, [column or language for column, language in names])
@@ -179,15 +176,6 @@ def _read_file(part: Part, path: Path) -> Iterator[Row]:
                 f"{path}: data.hf_files takes .parquet and {', '.join(SUFFIXES)}, these also "
                 f"with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
             )
-
-
-def _read_parquet(path: Path) -> Iterator[Row]:
-    _import_datasets()
-    from pyarrow.parquet import ParquetFile  # which `datasets` needs
-
-    with ParquetFile(stage_file(path)) as file:
-        blocks = (block.to_pydict() for block in file.iter_batches(_BLOCK))
-        yield from _number_rows(str(path), blocks)
 
 
 def _read_pairs(
