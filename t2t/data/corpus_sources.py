@@ -149,7 +149,7 @@ class Source(NamedTuple):
 
     list_splits: Callable[[Part], Iterable[str]]
     open: Callable[[Part, str], Corpus | None]
-    prepare: Callable[[Part], object] = lambda part: None  # downloads and copies what is missing
+    prepare: Callable[[Part], object] = lambda part: None  # what must be done before it is opened
     # the files of the training text, which need not exist; none for what is small
     find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
 
@@ -169,9 +169,7 @@ def _open_text(part: Part, split: str) -> Corpus:
 
 SOURCES = {
     "phrasebook": Source(lambda _: phrasebook.SIZES, _open_phrasebook),
-    "multi30k": Source(
-        lambda _: multi30k.SPLITS, multi30k.open_multi30k, multi30k.prepare_multi30k
-    ),
+    "multi30k": Source(lambda _: multi30k.SPLITS, multi30k.open_multi30k),
     "tfds": Source(
         tfds_corpus.list_tfds_splits,
         tfds_corpus.open_tfds,

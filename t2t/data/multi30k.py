@@ -55,13 +55,6 @@ def open_multi30k(part: Part, split: str) -> Corpus:
     return TextCorpus(src, tgt, part.facts)
 
 
-def prepare_multi30k(part: Part) -> None:
-    """Downloads what is missing, unless `data.directory` is set."""
-    if not part.folder:
-        for split in SPLITS:
-            open_multi30k(part, split)
-
-
 def _download(name: str, folder: Path) -> Path:
     url = f"{URL}/{name}.gz"
     by_hand = f"put {name}.gz into {folder} by hand, or name its folder in data.directory"

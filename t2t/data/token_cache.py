@@ -27,7 +27,7 @@ class TokenizedCorpus:
     """A tokenised corpus: pairs of source and target ids by index."""
 
     def __init__(self, shards: Sequence[Shard]):
-        self._shards = shards
+        self.shards = shards
         self._ends = np.cumsum([len(shard.src.lengths) for shard in shards], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -36,24 +36,24 @@ class TokenizedCorpus:
     @property
     def src_lengths(self) -> Int[np.ndarray, "n"]:
         """Sub-words of each source sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.src.lengths for shard in self._shards])
+        return np.concatenate([shard.src.lengths for shard in self.shards])
 
     @property
     def tgt_lengths(self) -> Int[np.ndarray, "n"]:
         """Sub-words of each target sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.tgt.lengths for shard in self._shards])
+        return np.concatenate([shard.tgt.lengths for shard in self.shards])
 
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
         number = int(np.searchsorted(self._ends, index, side="right"))
-        shard = self._shards[number]
+        shard = self.shards[number]
         place = index - int(self._ends[number]) + len(shard.src.lengths)
         return shard.src.row(place), shard.tgt.row(place)
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
         """How often each id below `size` occurs on a side, "src" or "tgt"."""
         counts = np.zeros(size, np.int64)
-        for shard in self._shards:
+        for shard in self.shards:
             ids = getattr(shard, side).ids
             for start in range(0, len(ids), SHARD):
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
@@ -70,7 +70,7 @@ class TokenizedCorpus:
         """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(numbers).tolist():
-            shard = self._shards[number]
+            shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
             places = indices[own] - self._ends[number] + len(shard.src.lengths)
             shard.src.copy(places, src_offsets[own], src)

@@ -126,11 +126,12 @@ def open_or_build(
     """
     is_remote = is_bucket(path)
     local = FOLDER.expanduser() / "tokens" / path.name if is_remote else path
-    shard = _open(local, local) if local.exists() else None
+    shard = None
+    if local.exists() and not (shard := _open(local, local)):
+        remove_whole(local)
     if shard:
         advance(len(pairs))
     else:
-        remove_whole(local)  # damaged
         with create_folder(local) as draft:
             shard = _fetch(path, draft) if is_remote and is_built(path) else None
             if shard:
