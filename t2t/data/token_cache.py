@@ -20,7 +20,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
 SHARD = 1 << 20  # pairs
-_FORMAT = 2  # increase it when the layout of the files or the tokenisation changes
+_FORMAT = 3  # increase it when the layout of the files or the tokenisation changes
 
 
 class TokenizedCorpus:
@@ -28,7 +28,7 @@ class TokenizedCorpus:
 
     def __init__(self, shards: Sequence[Shard]):
         self.shards = shards
-        self._ends = np.cumsum([len(shard.src.lengths) for shard in shards], dtype=np.int64)
+        self._ends = np.cumsum([len(shard.src.ends) for shard in shards], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -47,7 +47,7 @@ class TokenizedCorpus:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
         number = int(np.searchsorted(self._ends, index, side="right"))
         shard = self.shards[number]
-        place = index - int(self._ends[number]) + len(shard.src.lengths)
+        place = index - int(self._ends[number]) + len(shard.src.ends)
         return shard.src.row(place), shard.tgt.row(place)
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
@@ -72,7 +72,7 @@ class TokenizedCorpus:
         for number in np.unique(numbers).tolist():
             shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
-            places = indices[own] - self._ends[number] + len(shard.src.lengths)
+            places = indices[own] - self._ends[number] + len(shard.src.ends)
             shard.src.copy(places, src_offsets[own], src)
             shard.tgt.copy(places, tgt_offsets[own], tgt)
 

@@ -1,7 +1,7 @@
 """One shard of a tokenised corpus on disk: memory-mapped ragged arrays, written whole.
 
 A shard is a folder. For each side it holds the concatenated ids of all sentences (`src.ids`) and
-their lengths (`src.lengths`); `cache.json` holds the type and size of each file. A folder whose
+where each ends (`src.ends`); `cache.json` holds the type and size of each file. A folder whose
 name begins with a dot is unfinished; delete it if no process is writing it.
 """
 
@@ -25,40 +25,25 @@ from t2t.storage.paths import is_bucket
 from t2t.storage.staging import FOLDER, fetch_folder
 
 _CHUNK = 10_000  # pairs tokenised at a time
-_STRIDE = 16  # sentences between two starts that `Side` keeps
 _SIDES = ("src", "tgt")
 _INDEX = "cache.json"
 
 
-class Side:
-    """The sentences of one language: their ids, one after the other, and their lengths."""
+class Side(NamedTuple):
+    """The sentences of one language: their ids, one after the other, and where each ends."""
 
-    def __init__(
-        self, ids: Integer[np.ndarray, "tokens"], lengths: Int[np.ndarray, "n"], origin: str = ""
-    ):
-        """`origin` names the folder in messages."""
-        self.ids, self.lengths, self._origin = ids, lengths, origin
-        # Only each `_STRIDE`-th start is kept in memory: 8 bytes for each sentence would be more
-        # than all else that a process keeps of a large corpus.
-        sums = np.add.reduceat(lengths, np.arange(0, len(lengths), _STRIDE), dtype=np.int64)
-        self._starts = np.cumsum(sums) - sums
-        if sums.sum() != len(ids):
-            raise ValueError(f"{sums.sum()} ids by their lengths, but {len(ids)} in the file")
+    ids: Integer[np.ndarray, "tokens"]
+    ends: Int[np.ndarray, "n"]
+    origin: str = ""  # the folder, for messages
 
-    def find_starts(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
-        """Returns where in `ids` the sentences begin."""
-        strides, places = np.divmod(indices, _STRIDE)  # each sentence's stride, and place in it
-        others = np.arange(_STRIDE - 1)
-        numbers = np.minimum(strides[:, None] * _STRIDE + others, len(self.lengths) - 1)
-        # The lengths of the sentences that come before it in its stride.
-        lengths = np.where(others < places[:, None], self.lengths[numbers], 0)
-        starts: np.ndarray = self._starts[strides] + lengths.sum(axis=1)
-        return starts
+    @property
+    def lengths(self) -> Int[np.ndarray, "n"]:
+        """Sub-words of each sentence, with EOS; a new array in memory."""
+        return np.diff(self.ends, prepend=0).astype(np.int32)
 
     def row(self, index: int) -> Integer[np.ndarray, "length"]:
         """The ids of one sentence, as a view of the file."""
-        [start] = self.find_starts(np.array([index]))
-        return self.ids[start : start + self.lengths[index]]
+        return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
 
     def copy(
         self,
@@ -71,7 +56,8 @@ class Side:
         Raises:
             DataError: the files are damaged: a sentence does not end in EOS.
         """
-        lengths = self.lengths[indices]
+        starts = np.where(indices > 0, self.ends[indices - 1], 0)
+        lengths = self.ends[indices] - starts
         ends = np.cumsum(lengths)
         tokens = np.arange(ends[-1] if len(ends) else 0)
 
@@ -80,10 +66,10 @@ class Side:
             indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
             return indices
 
-        ids = self.ids[ragged_indices(self.find_starts(indices))]
+        ids = self.ids[ragged_indices(starts)]
         if (ids[ends - 1] != EOS_ID).any():
             raise DataError(
-                f"the cache {self._origin} is damaged: a sentence does not end in EOS; remove this "
+                f"the cache {self.origin} is damaged: a sentence does not end in EOS; remove this "
                 "folder, and it is built again"
             )
         into[ragged_indices(offsets)] = ids
@@ -164,17 +150,20 @@ def _write(
     """Writes a shard in chunks, so that memory does not grow with its size."""
     tokenizers = dict(zip(_SIDES, (vocabulary.src, vocabulary.tgt), strict=True))
     files: dict[str, tuple[IO[bytes], str]] = {}  # with the type of their integers
+    total = dict.fromkeys(_SIDES, 0)  # ids written so far
     with contextlib.ExitStack() as stack:
         for side, tokenizer in tokenizers.items():
             ids_dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-            for name, dtype in ((f"{side}.ids", ids_dtype), (f"{side}.lengths", "<i4")):
+            for name, dtype in ((f"{side}.ids", ids_dtype), (f"{side}.ends", "<i8")):
                 files[name] = stack.enter_context((folder / name).open("wb")), dtype
         for start in range(pairs.start, pairs.stop, _CHUNK):
             chunk = corpus.read(start, min(start + _CHUNK, pairs.stop))
             for side, sentences in zip(_SIDES, zip(*chunk, strict=True), strict=True):
                 rows = tokenizers[side].encode(sentences)
                 ids = itertools.chain.from_iterable(rows)
-                for name, values in ((f"{side}.ids", ids), (f"{side}.lengths", map(len, rows))):
+                _, *ends = itertools.accumulate(map(len, rows), initial=total[side])
+                total[side] = ends[-1]
+                for name, values in ((f"{side}.ids", ids), (f"{side}.ends", ends)):
                     file, dtype = files[name]
                     file.write(np.fromiter(values, dtype).tobytes())
             advance(len(chunk))
@@ -192,8 +181,11 @@ def _open(folder: Path, origin: Path) -> Shard | None:
             if arrays[name].nbytes != entry["size"]:
                 raise ValueError(f"{name} does not have the size of {_INDEX}")
         src, tgt = (
-            Side(arrays[f"{side}.ids"], arrays[f"{side}.lengths"], str(origin)) for side in _SIDES
+            Side(arrays[f"{side}.ids"], arrays[f"{side}.ends"], str(origin)) for side in _SIDES
         )
+        for side in (src, tgt):
+            if side.ends[-1] != len(side.ids) or side.lengths.min() < 1:
+                raise ValueError("the ends of sentences do not fit the ids")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         logging.warning("the cache %s is damaged (%s); it is built again", origin, reason)

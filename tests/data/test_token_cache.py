@@ -128,10 +128,10 @@ def change(name: str, change_content: Callable[[bytes], bytes]) -> Callable[[Pat
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "truncated": change("src.ids", lambda content: content[:10]),
-    "empty": change("tgt.lengths", lambda content: b""),
+    "empty": change("tgt.ends", lambda content: b""),
     "longer": change("src.ids", lambda content: content + b"\x07\x00"),
-    "another length": change("tgt.lengths", lambda content: bytes([content[0] ^ 1]) + content[1:]),
-    "no file": lambda folder: (folder / "src.lengths").unlink(),
+    "zero": change("tgt.ends", lambda content: bytes(len(content) - 8) + content[-8:]),
+    "no file": lambda folder: (folder / "src.ends").unlink(),
     "no files": lambda folder: [path.unlink() for path in folder.iterdir()],
     "broken index": change("cache.json", lambda content: b"{"),
     "empty index": change("cache.json", lambda content: b"{}"),
@@ -196,7 +196,7 @@ def test_several_builders_at_once_all_get_a_whole_cache(
 
     if damaged:
         tokenize_corpus(CORPUS, vocabulary, tmp_path)
-        DAMAGE["another length"](next(tmp_path.iterdir()))
+        DAMAGE["zero"](next(tmp_path.iterdir()))
     corpus: Corpus = SlowCorpus("small", PAIRS)
     with ThreadPoolExecutor(workers) as pool:
         futures = [
