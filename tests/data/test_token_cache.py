@@ -93,13 +93,6 @@ def test_ids_beyond_sixteen_bits_are_kept(
     assert tgt.tolist() == [1 << 16, 2]
 
 
-def test_folder_has_the_permissions_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    tokenize_corpus(CORPUS, vocabulary, tmp_path)
-    (tmp_path / "other").mkdir()
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
-
-
 def test_second_time_reads_no_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
     corpus = WatchedCorpus()
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
