@@ -12,7 +12,7 @@ import itertools
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -229,12 +229,10 @@ def _mark(
     filters = [FILTERS[name](corpora, held_out) for name in names]
     total = sum(map(len, corpora))
     with tqdm.tqdm(desc="filtering", total=total, unit=" pairs", delay=2, disable=None) as bar:
-
-        def find(pairs: Iterable[Pair]) -> Iterator[int]:
-            for pair in pairs:
-                drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
-                yield next(drops, 0)
-                bar.update()
-
         for corpus in corpora:
-            yield np.fromiter(find(corpus), np.uint8, len(corpus))
+            marks = np.zeros(len(corpus), np.uint8)
+            for index, pair in enumerate(corpus):
+                drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
+                marks[index] = next(drops, 0)
+                bar.update()
+            yield marks

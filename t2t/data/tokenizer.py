@@ -161,13 +161,17 @@ class Vocabulary:
         Raises:
             VocabularyError: The folder cannot be written.
         """
+        models = {"src.model": self.src.model, "tgt.model": self.tgt.model}
+        files = {"joint.model": self.src.model} if self.shared else models
         with explain_write_errors(VocabularyError, directory):
             make_folder(directory)
-            files = self._files()
-            for name, content in files.items():
-                write_file(directory / name, content)
             for stale in {*_FILES, _LINES} - files.keys():
                 (directory / stale).unlink(missing_ok=True)
+            if self.several_sentences is not None:
+                facts = {"several_sentences": self.several_sentences}
+                write_file(directory / _LINES, json.dumps(facts) + "\n")
+            for name, model in files.items():  # last, since with them a vocabulary is complete
+                write_file(directory / name, model)
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
@@ -192,16 +196,6 @@ class Vocabulary:
         """Returns whether the folder holds a complete vocabulary."""
         names = {path.name for path in directory.glob("*.model")}
         return "joint.model" in names or {"src.model", "tgt.model"} <= names
-
-    def _files(self) -> dict[str, bytes]:
-        """The content of each file; models are last, since with them a vocabulary is complete."""
-        files = {}
-        if self.several_sentences is not None:
-            facts = {"several_sentences": self.several_sentences}
-            files[_LINES] = json.dumps(facts).encode() + b"\n"
-        if self.shared:
-            return {**files, "joint.model": self.src.model}
-        return {**files, "src.model": self.src.model, "tgt.model": self.tgt.model}
 
 
 def _read_share(path: Path) -> float | None:
