@@ -10,7 +10,7 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.rules import validate
-from t2t.data import corpus_sources, hugging_face
+from t2t.data import corpus_sources, hugging_face, row_files
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.parts import list_parts
 from t2t.data.preparation import check_prepared, is_large
@@ -74,7 +74,7 @@ def test_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     first = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS))
     second = write_bytes(tmp_path / "b.tsv", to_tsv(PAIRS))
-    read = hugging_face.read_rows
+    read = row_files.read_rows
 
     def read_and_change(path: Path, names: Sequence[str]) -> Iterator[Row]:
         yield from read(path, names)
@@ -90,7 +90,7 @@ def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
-    read, first = hugging_face.read_rows, list[Corpus]()
+    read, first = row_files.read_rows, list[Corpus]()
 
     def read_beside_another(path: Path, names: Sequence[str]) -> Iterator[Row]:
         monkeypatch.undo()

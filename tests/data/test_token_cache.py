@@ -136,7 +136,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "longer": change("src.ids", lambda content: content + b"\x07\x00"),
     "zero": change("tgt.ends", lambda content: bytes(len(content) - 8) + content[-8:]),
     "no file": lambda folder: (folder / "src.ends").unlink(),
-    "no files": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "no files": lambda folder: [*map(Path.unlink, folder.iterdir())],
     "broken index": change("cache.json", lambda content: b"{"),
     "empty index": change("cache.json", lambda content: b"{}"),
     "strange index": change("cache.json", lambda content: content.replace(b"<u2", b"no type")),
