@@ -19,10 +19,10 @@ from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
 from t2t.data.corpus import Corpus, DataError, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.directions import list_directions, list_tags, tag_sources
+from t2t.data.directions import list_directions, list_tags
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.sentences import clean_sentence
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
@@ -135,7 +135,7 @@ def _describe_split(
     training: Mapping[str, Hashes],
 ) -> SplitReport:
     """Computes the figures of a split; `training` is empty for the training split itself."""
-    tokenized = _tokenize(data, corpus, vocabulary)
+    tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
     unknown, byte_pieces, lacking = {}, {}, {}
     for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
@@ -169,11 +169,6 @@ def _describe_split(
     )
 
 
-def _tokenize(data: DataConfig, corpus: Corpus, vocabulary: Vocabulary) -> TokenizedCorpus:
-    tagged = tag_sources(vocabulary, corpus.tag)
-    return tokenize_corpus(corpus, tagged, make_path(data.cache_directory))
-
-
 def _count_dropped(
     data: DataConfig, corpus: Corpus, vocabulary: Vocabulary
 ) -> tuple[dict[str, int], dict[str, list[Pair]]]:
@@ -186,7 +181,7 @@ def _count_dropped(
             for name in part.dropped:
                 found = examples.setdefault(name, [])
                 found += part.read_dropped(name, NUM_EXAMPLES - len(found))
-    tokenized = _tokenize(data, corpus, vocabulary)
+    tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
     for rule, indices in by_length.items():
         counts[rule] = len(indices)

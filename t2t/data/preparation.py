@@ -13,7 +13,7 @@ import jax
 from t2t.config.fields import Config, DataConfig
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
-from t2t.data.directions import list_tags, tag_sources
+from t2t.data.directions import list_tags
 from t2t.data.token_cache import (
     TokenizedCorpus,
     count_shards,
@@ -68,8 +68,7 @@ def make_vocabulary(
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Opens the tokens of a corpus; process 0 writes those that are missing."""
     directory = make_path(data.cache_directory)
-    tagged = tag_sources(vocabulary, corpus.tag)
-    return process_0_first(lambda: tokenize_corpus(corpus, tagged, directory))
+    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
 
 
 def tokenize_together(
@@ -80,7 +79,7 @@ def tokenize_together(
     processes, first = jax.process_count(), 0  # number of the corpus's first shard among all
     for corpus in corpora:
         share = (jax.process_index() - first) % processes, processes
-        tokenize_corpus(corpus, tag_sources(vocabulary, corpus.tag), directory, share=share)
+        tokenize_corpus(corpus, vocabulary, directory, share=share)
         first += count_shards(corpus)
     wait_for_all()
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
@@ -118,7 +117,5 @@ def is_prepared(config: Config, workdir: Path) -> bool:
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)
-    return all(
-        is_tokenized(corpus, tag_sources(vocabulary, corpus.tag), directory)
-        for corpus, _ in open_training(data)
-    )
+    corpora = [corpus for corpus, _ in open_training(data)]
+    return all(is_tokenized(corpus, vocabulary, directory) for corpus in corpora)

@@ -15,6 +15,7 @@ from jaxtyping import Int, Integer
 
 from t2t.data.cache_folders import remove_whole
 from t2t.data.corpus import Corpus, DataError
+from t2t.data.directions import tag_sources
 from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
@@ -87,6 +88,7 @@ def tokenize_corpus(
 ) -> TokenizedCorpus:
     """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
+    The sources get the tag of the corpus, unless the vocabulary has one.
     `share` is (number, count): only shards `number`, `number` + `count`, ... are meant.
 
     Raises:
@@ -94,7 +96,7 @@ def tokenize_corpus(
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    number, count = share
+    vocabulary, (number, count) = _tag(vocabulary, corpus), share
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
     total = sum(len(pairs) for _, pairs in shards)
     with (
@@ -130,9 +132,13 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
         remove_whole(path)
 
 
+def _tag(vocabulary: Vocabulary, corpus: Corpus) -> Vocabulary:
+    return vocabulary if vocabulary.src.tag_ids else tag_sources(vocabulary, corpus.tag)
+
+
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
+    key = f"{_FORMAT} {corpus.fingerprint()} {_tag(vocabulary, corpus).fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]
