@@ -175,7 +175,7 @@ def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
         for part in np.array_split(ids, len(ids) // 10_000_000 + 1):
             part[:] = np.arange(len(part)) % (VOCAB_SIZE - 4) + 4
         ids[ends - 1] = EOS_ID
-        sides.append(Side(ids, own.astype(np.int32)))
+        sides.append(Side(ids, ends))
     return TokenizedCorpus([Shard(*sides)])
 
 

@@ -53,8 +53,8 @@ def make_config(size: Size, dtype: str, positions: int) -> Config:
 
 def join_side(sentences: Sequence[np.ndarray]) -> Side:
     """Joins the sentences of one language as in the token cache."""
-    lengths = np.array([len(ids) for ids in sentences], np.int32)
-    return Side(np.concatenate(sentences).astype(np.uint16), lengths)
+    ends = np.cumsum([len(ids) for ids in sentences])
+    return Side(np.concatenate(sentences).astype(np.uint16), ends)
 
 
 def make_corpus(pairs: Sequence[Pair]) -> TokenizedCorpus:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 
 from t2t.config.fields import DataConfig
 from t2t.config.languages import fill_languages
@@ -18,9 +19,20 @@ FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filter
 
 def data_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the section breaks."""
-    problems = _source_problems(data)
+    sources = data.source.split("+")
+    return [
+        *_source_problems(data, sources),
+        *(_text_problems(data) if "text" in sources else ()),
+        *(_hf_problems(data) if "hf" in sources else ()),
+        *_weight_problems(data, sources),
+        *_direction_problems(data, sources),
+        *_batch_problems(data),
+    ]
+
+
+def _batch_problems(data: DataConfig) -> Iterator[str]:
     if data.max_length % data.length_multiple:
-        problems.append(
+        yield (
             f"data.max_length={data.max_length} is no multiple of "
             f"data.length_multiple={data.length_multiple}; raise it to "
             f"{-(-data.max_length // data.length_multiple) * data.length_multiple}"
@@ -28,164 +40,137 @@ def data_problems(data: DataConfig) -> list[str]:
     longest = "data.packed_length" if data.packed_length else "data.max_length"
     length = data.packed_length or data.max_length
     if data.batch_tokens < length * data.rows_multiple:
-        problems.append(
+        yield (
             f"data.batch_tokens={data.batch_tokens} cannot hold data.rows_multiple="
             f"{data.rows_multiple} rows of {longest}={length}; raise it to "
             f"{length * data.rows_multiple}, or lower one of the others"
         )
     if length < data.max_length:
-        problems.append(
+        yield (
             f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
             "raise it to that value, or lower data.max_length"
         )
-    unknown = [name for name in data.filters if name not in FILTERS]
-    if unknown or len(set(data.filters)) < len(data.filters):
-        problems.append(
+    if not set(data.filters) <= set(FILTERS) or len(set(data.filters)) < len(data.filters):
+        yield (
             f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
             "command line as --config.data.filters=duplicates --config.data.filters=script"
         )
     if data.subword_sampling and not data.packed_length:
-        problems.append(
+        yield (
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
-    return problems
 
 
-def _source_problems(data: DataConfig) -> list[str]:
-    sources = data.source.split("+")
-    problems = []
+def _source_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     if len(set(sources)) < len(sources):
-        problems.append(f"data.source={data.source!r} names a source twice; name each once")
-    if set(sources) <= set(CHOICES["data.source"]):  # a registered source may use any field
-        problems += [
-            f"data.{name}={getattr(data, name)!r} is not used by data.source={data.source!r}; "
-            f"choose data.source={source!r}, or leave it empty"
-            for source, names in _FIELDS_OF_SOURCE.items()
-            for name in names
-            if source not in sources and getattr(data, name)
-        ]
-    if "text" in sources:
-        problems += _text_problems(data)
-    if "hf" in sources:
-        problems += _hf_problems(data)
-    return problems + _weight_problems(data) + _direction_problems(data)
+        yield f"data.source={data.source!r} names a source twice; name each once"
+    if not set(sources) <= set(CHOICES["data.source"]):  # a registered source may use any field
+        return
+    for source, names in _FIELDS_OF_SOURCE.items():
+        for name in names:
+            if source not in sources and getattr(data, name):
+                yield (
+                    f"data.{name}={getattr(data, name)!r} is not used by "
+                    f"data.source={data.source!r}; choose data.source={source!r}, or leave it empty"
+                )
 
 
-def _direction_problems(data: DataConfig) -> list[str]:
+def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     directions = data.directions
-    problems = [
-        f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"
-        for direction in directions
-        if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction)
-    ]
+    for direction in directions:
+        if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction):
+            yield f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"
     if len(set(directions)) < len(directions):
-        problems.append(f"data.directions={directions} names a direction twice; name each once")
+        yield f"data.directions={directions} names a direction twice; name each once"
     if len(directions) < 2:
-        return problems
+        return
     columns = data.src_column, data.tgt_column  # an empty one is the language
-    sources = data.source.split("+")
-    if (
-        "hf" in sources
-        and all(columns)
-        and not _PLACEHOLDER.search("".join((*columns, *data.hf_files, data.hf_name)))
-    ):
-        problems.append(
+    names = "".join((*columns, *data.hf_files, data.hf_name))
+    if "hf" in sources and all(columns) and not _PLACEHOLDER.search(names):
+        yield (
             f"data.src_column={columns[0]!r} and data.tgt_column={columns[1]!r} are the same in "
             f"each of data.directions={directions}; write {{src}} and {{tgt}} for the languages, "
             "such as translation.{src}, or leave them empty"
         )
     if "text" not in sources:
-        return problems
-    files = {
-        "train": zip(data.train_src, data.train_tgt, strict=False),
-        "validation": [(data.validation_src, data.validation_tgt)],
-        "test": [(data.test_src, data.test_tgt)],
-    }
-    problems += [
-        f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} are the same files in each of "
-        f"data.directions={directions}; write {{src}} and {{tgt}} for the languages, such as "
-        f"{split}.{{src}}"
-        for split, pairs in files.items()
-        for src, tgt in pairs
-        if src and not _PLACEHOLDER.search(src + tgt)
+        return
+    files = [
+        *(("train", *pair) for pair in zip(data.train_src, data.train_tgt, strict=False)),
+        ("validation", data.validation_src, data.validation_tgt),
+        ("test", data.test_src, data.test_tgt),
     ]
-    return problems
+    for split, src, tgt in files:
+        if src and not _PLACEHOLDER.search(src + tgt):
+            yield (
+                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} are the same files in each "
+                f"of data.directions={directions}; write {{src}} and {{tgt}} for the languages, "
+                f"such as {split}.{{src}}"
+            )
 
 
-def _weight_problems(data: DataConfig) -> list[str]:
-    problems = []
-    weights, sources = data.train_weights, data.source.split("+")
+def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
+    weights = data.train_weights
     count = sum(len(data.train_src) if source == "text" else 1 for source in sources)
     count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
-        problems.append(
+        yield (
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
             "or none"
         )
     if not all(0 < weight < math.inf for weight in weights):
-        problems.append(
+        yield (
             f"data.train_weights={weights} must all be positive and finite; to skip a corpus, "
             "remove it"
         )
     if weights and data.temperature:
-        problems.append(
+        yield (
             f"data.train_weights={weights} and data.temperature={data.temperature} both say how "
             "often an epoch uses a corpus; give one of them"
         )
-    return problems
 
 
-def _text_problems(data: DataConfig) -> list[str]:
-    problems = []
+def _text_problems(data: DataConfig) -> Iterator[str]:
     if not data.train_src or len(data.train_src) != len(data.train_tgt):
-        problems.append(
+        yield (
             f"data.train_src has {len(data.train_src)} files and data.train_tgt "
             f"{len(data.train_tgt)}; data.source='text' needs equally many, at least one"
         )
     for split in ("validation", "test"):
         src, tgt = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
         if bool(src) != bool(tgt):
-            problems.append(
-                f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
-            )
-    return problems
+            yield f"data.{split}_src={src!r} and data.{split}_tgt={tgt!r} go together; give both"
 
 
-def _hf_problems(data: DataConfig) -> list[str]:
-    problems = []
+def _hf_problems(data: DataConfig) -> Iterator[str]:
     if bool(data.hf_name) == bool(data.hf_files):
-        problems.append(
+        yield (
             f"data.hf_name={data.hf_name!r} and data.hf_files={data.hf_files!r}: data.source='hf' "
             "needs one of them, a data set on the Hub or files"
         )
-    problems += [
-        f"data.hf_files has {entry!r}; write SPLIT=FILE, such as train=corpus.tsv"
-        for entry in data.hf_files
-        if not re.fullmatch(r"\w+=.+", entry)
-    ]
-    names = [each.partition("-")[::2] for each in data.directions]
+    for entry in data.hf_files:
+        if not re.fullmatch(r"\w+=.+", entry):
+            yield f"data.hf_files has {entry!r}; write SPLIT=FILE, such as train=corpus.tsv"
     filled = fill_languages(data)
+    names = [each.partition("-")[::2] for each in data.directions]
     for src, tgt in names or [(filled.src_language, filled.tgt_language)]:
-        if not (data.src_column or src) or not (data.tgt_column or tgt):
-            problems.append(
-                f"data.src_language={src!r} and data.tgt_language={tgt!r}: data.source='hf' finds "
-                "its columns by them; set both, or data.src_column and data.tgt_column"
-            )
-            continue
         columns = [
             (column or language).replace("{src}", src).replace("{tgt}", tgt)
             for column, language in ((data.src_column, src), (data.tgt_column, tgt))
         ]
-        if columns[0] == columns[1]:
-            problems.append(
+        if not all(columns):
+            yield (
+                f"data.src_language={src!r} and data.tgt_language={tgt!r}: data.source='hf' finds "
+                "its columns by them; set both, or data.src_column and data.tgt_column"
+            )
+        elif columns[0] == columns[1]:
+            yield (
                 f"data.src_column={data.src_column!r} and data.tgt_column={data.tgt_column!r} both "
                 f"mean the column {columns[0]!r} (an empty one is the language); name two columns"
             )
     splits = [entry.partition("=")[0] for entry in data.hf_files]
     if splits and "train" not in splits:
-        problems.append(
+        yield (
             f"data.hf_files has files for {', '.join(dict.fromkeys(splits))} only; name the "
             "training files as train=FILE"
         )
-    return problems

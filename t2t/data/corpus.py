@@ -15,10 +15,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
-from t2t.config.fields import DataConfig
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.open_text import (
     HEAD,
@@ -36,7 +37,6 @@ Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
-_STRIDE = 64  # lines between two whose places are kept
 
 
 class DataError(ValueError):
@@ -92,8 +92,8 @@ class TextFile:
         known = recall(facts, self.path) if facts else None
         if known is None:
             self._check_encoding()
-            sha256 = hashlib.sha256(self._index.text).hexdigest()
-            known = {"lines": self._index.num_lines, "sha256": sha256}
+            sha256 = hashlib.sha256(self._lines.text).hexdigest()
+            known = {"lines": len(self._lines.bounds) - 1, "sha256": sha256}
             if facts:
                 remember(facts, self.path, known, self._version)
         self._num_lines, self._sha256 = int(known["lines"]), str(known["sha256"])
@@ -105,11 +105,11 @@ class TextFile:
         """Lines [start, stop), without their line ends."""
         if start == stop:
             return []
-        first, begin, end = self._index.find(start, stop)
-        if not self._index.is_copied:
+        text, is_copied, bounds = self._lines
+        if not is_copied:
             self._check_version()
-        lines = self._index.text[begin:end].decode().split("\n")
-        return [line.removesuffix("\r") for line in lines[start - first : stop - first]]
+        lines = text[bounds[start] : bounds[stop]].decode().split("\n")
+        return [line.removesuffix("\r") for line in lines[: stop - start]]
 
     def fingerprint(self) -> str:
         """SHA-256 of the uncompressed text."""
@@ -127,48 +127,43 @@ class TextFile:
             )
 
     @functools.cached_property
-    def _index(self) -> "_LineIndex":
+    def _lines(self) -> "_Lines":
         text, is_copied = _map_text(self.path)
         self._check_version()  # the facts may be of an earlier version than the copy
-        return _LineIndex(text, is_copied)
+        return _Lines(text, is_copied, _find_bounds(text))
 
     def _check_encoding(self) -> None:
-        index = self._index
+        text, _, bounds = self._lines
         with _explain_read_errors(self.path):
-            check_encoding(index.text[:HEAD], str(self.path))
-        for start in range(0, index.num_lines, _LINES):
-            first, begin, end = index.find(start, min(start + _LINES, index.num_lines))
-            text = index.text[begin:end]
+            check_encoding(text[:HEAD], str(self.path))
+        for start in range(0, len(bounds) - 1, _LINES):
+            block = text[bounds[start] : bounds[min(start + _LINES, len(bounds) - 1)]]
             try:
-                text.decode()
+                block.decode()
             except UnicodeDecodeError as error:
-                line = first + text[: error.start].count(b"\n") + 1
+                line = start + block[: error.start].count(b"\n") + 1
                 raise DataError(
-                    f"{self.path}, line {line}: {describe_bad_bytes(text, error.start)}"
+                    f"{self.path}, line {line}: {describe_bad_bytes(block, error.start)}"
                 ) from None
 
 
-class _LineIndex:
-    """Where the lines of a text begin; of each `_STRIDE` lines only the first is kept."""
+class _Lines(NamedTuple):
+    """The text of a file, and where its lines are."""
 
-    def __init__(self, text: mmap.mmap, is_copied: bool):
-        """`is_copied`: the text is no longer that of the file, so it cannot change."""
-        self.text, self.is_copied = text, is_copied
-        codes = np.frombuffer(text, np.uint8)
-        starts = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
-        count = 0
-        for start in range(0, len(codes), _BLOCK):
-            ends = np.flatnonzero(codes[start : start + _BLOCK] == ord("\n")) + start
-            starts.append(ends[(-count - 1) % _STRIDE :: _STRIDE] + 1)
-            count += len(ends)
-        self.num_lines = count + int(codes[-1] != ord("\n"))
-        self._starts = np.concatenate(starts)
+    text: mmap.mmap
+    is_copied: bool  # the text is no longer that of the file, so it cannot change
+    bounds: Int[np.ndarray, "bounds"]  # where each line begins, and the end of the last one
 
-    def find(self, start: int, stop: int) -> tuple[int, int, int]:
-        """Finds the bytes of a few more lines than [start, stop): (first line, begin, end)."""
-        first, last = start // _STRIDE, -(-stop // _STRIDE)
-        end = self._starts[last] if last < len(self._starts) else len(self.text)
-        return first * _STRIDE, int(self._starts[first]), int(end)
+
+def _find_bounds(text: mmap.mmap) -> Int[np.ndarray, "bounds"]:
+    codes = np.frombuffer(text, np.uint8)
+    bounds = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
+    for start in range(0, len(codes), _BLOCK):
+        ends = np.flatnonzero(codes[start : start + _BLOCK] == ord("\n"))
+        bounds.append(ends + start + 1)
+    if codes[-1] != ord("\n"):
+        bounds.append(np.array([len(codes)]))
+    return np.concatenate(bounds)
 
 
 def _map_text(path: Path) -> tuple[mmap.mmap, bool]:
@@ -212,10 +207,14 @@ def _map_file(descriptor: int, path: Path) -> mmap.mmap:
 class TextCorpus(Corpus):
     """Two text files; line n of one is the translation of line n of the other."""
 
-    def __init__(self, src: str | Path, tgt: str | Path, facts: Path | None = None):
-        """Opens both files; `facts` as in `TextFile`."""
+    def __init__(
+        self, src: str | Path, tgt: str | Path, facts: Path | None = None, *, name: str = "",
+        fingerprint: str = "",
+    ):  # fmt: skip
+        """Opens both files; `facts` as in `TextFile`; without a name they name the corpus."""
         self._src, self._tgt = TextFile(src, facts), TextFile(tgt, facts)
-        self.name = f"{self._src.path} | {self._tgt.path}"
+        self.name = name or f"{self._src.path} | {self._tgt.path}"
+        self._fingerprint = fingerprint
         if len(self._src) != len(self._tgt):
             raise DataError(
                 f"{self._src.path} has {len(self._src)} lines, but {self._tgt.path} has "
@@ -230,8 +229,9 @@ class TextCorpus(Corpus):
         return list(zip(self._src.read(start, stop), self._tgt.read(start, stop), strict=True))
 
     def fingerprint(self) -> str:
-        """SHA-256 of both texts' fingerprints."""
-        return hash_strings("text", self._src.fingerprint(), self._tgt.fingerprint())
+        """SHA-256 of both texts' fingerprints, or the one that was given."""
+        own = self._src.fingerprint(), self._tgt.fingerprint()
+        return self._fingerprint or hash_strings("text", *own)
 
 
 class ListCorpus(Corpus):
@@ -276,46 +276,6 @@ class ConcatenatedCorpus(Corpus):
     def fingerprint(self) -> str:
         """A hash of the parts' fingerprints."""
         return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
-
-
-class DistantCorpus(Corpus):
-    """A corpus of which this host has no text, but perhaps the tokens."""
-
-    def __init__(self, directory: str, name: str, length: int, fingerprint: str):
-        """`directory`: where the text would be."""
-        self._directory, self._length, self._fingerprint = directory, length, fingerprint
-        self.name = name
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self, start: int, stop: int) -> list[Pair]:  # noqa: ARG002
-        """Raises `DataError`: the text is not here."""
-        raise DataError(
-            f"the text of {self.name} is not in {self._directory}; prepare it there with "
-            "`python -m t2t.prepare --config=...`, or name a folder that has it in data.directory. "
-            "Training needs it only if it was not prepared with --workdir, or for "
-            "training.bleu_every or data.subword_sampling"
-        )
-
-    def fingerprint(self) -> str:
-        """The fingerprint that the corpus has where its text is."""
-        return self._fingerprint
-
-
-def check_languages(data: DataConfig, known: tuple[str, ...]) -> None:
-    """Raises `DataError` unless a source knows both languages of the config, which differ."""
-    pair = data.src_language, data.tgt_language
-    if not set(pair) <= set(known) or pair[0] == pair[1]:
-        raise DataError(
-            f"data.src_language={pair[0]!r} and data.tgt_language={pair[1]!r}: "
-            f"data.source={data.source!r} translates between two of {', '.join(known)}"
-        )
-
-
-def facts_folder(data: DataConfig) -> Path:
-    """The folder of the facts about files of text (`file_facts`)."""
-    return make_path(data.cache_directory) / "files"
 
 
 def hash_strings(*strings: str) -> str:

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Num, UInt64
+from jaxtyping import Num, UInt64
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
 from t2t.data.corpus import Corpus, DataError, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.directions import list_directions, list_tags, tag_sources
+from t2t.data.directions import list_directions, list_tags
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.sentences import clean_sentence
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
@@ -67,9 +67,7 @@ class SplitReport:
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
     bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
-    lacking: dict[
-        str, dict[str, int]
-    ]  # these characters, the most frequent first, and their counts
+    lacking: dict[str, dict[str, int]]  # side -> these characters, most frequent first -> count
     equal_sides: int  # pairs whose target is their source
     not_nfc: dict[str, int]  # sentences with characters in parts, such as "a" and a diaeresis
     control: dict[str, int]  # sentences with control characters or line separators
@@ -93,53 +91,86 @@ def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
-    training: dict[str, Hashes] = {}
-    chosen = [
-        (data, split)
-        for data in list_directions(config.data)
-        for split in sorted(list_splits(data), key=lambda name: name != "train")
-    ]
-    for data, split in chosen:
-        corpus = open_split(data, split)
-        name = "/".join([split, *data.directions])
-        _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
-        tagged = tag_sources(vocabulary, corpus.tag)
-        tokenized = tokenize_corpus(corpus, tagged, make_path(data.cache_directory))
-        words, hashes, characters = _read_text(corpus)
-        if split == "train":
-            training = hashes
-        lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
-        unknown, byte_pieces = _measure_unknown(tokenized, vocabulary)
-        dropped: dict[str, int] = {}
-        examples: dict[str, list[Pair]] = {}
-        if split == "train":
-            dropped, examples = _count_dropped(data, tokenized, corpus)
-        splits[name] = SplitReport(
-            pairs=len(corpus),
-            words={side: make_histogram(words[side], LENGTH_EDGES) for side in SIDES},
-            subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
-            ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
-            repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
-            in_training={
-                key: int(np.isin(hashes[key], values).sum())
-                for key, values in training.items()
-                if split != "train"
-            },
-            unknown=unknown,
-            bytes=byte_pieces,
-            lacking=_find_lacking(characters.counts, vocabulary),
-            equal_sides=int((hashes["src"] == hashes["tgt"]).sum()),
-            not_nfc=characters.not_nfc,
-            control=characters.control,
-            dropped=dropped,
-            examples=examples,
-        )
+    for data in list_directions(config.data):
+        training: dict[str, Hashes] = {}
+        for split in sorted(list_splits(data), key=lambda name: name != "train"):
+            corpus = open_split(data, split)
+            name = "/".join([split, *data.directions])
+            _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
+            text = _Text(corpus)
+            splits[name] = _describe_split(data, corpus, text, vocabulary, training)
+            if split == "train":
+                training = text.hashes
+                dropped, examples = _count_dropped(data, corpus, vocabulary)
+                splits[name].dropped.update(dropped)
+                splits[name].examples.update(examples)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
     return DataReport(sizes, vocabulary.shared, splits)
 
 
+class _Text:
+    """Counts of the text of a split by side, from one pass over it."""
+
+    def __init__(self, corpus: Corpus):
+        self.words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}  # of each sentence
+        # 64 bits of each sentence, and of each pair
+        self.hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
+        self.characters = {side: Counter[str]() for side in SIDES}
+        self.not_nfc, self.control = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+        for index, pair in enumerate(corpus):
+            for side, sentence in zip(SIDES, pair, strict=True):
+                self.words[side][index] = len(clean_sentence(sentence).split())
+                self.hashes[side][index] = _hash_text(sentence)
+                self.characters[side].update(sentence)
+                self.not_nfc[side] += not unicodedata.is_normalized("NFC", sentence)
+                self.control[side] += CONTROL.search(sentence) is not None
+            self.hashes["pair"][index] = _hash_text("\0".join(pair))
+
+
+def _describe_split(
+    data: DataConfig,
+    corpus: Corpus,
+    text: _Text,
+    vocabulary: Vocabulary,
+    training: Mapping[str, Hashes],
+) -> SplitReport:
+    """Computes the figures of a split; `training` is empty for the training split itself."""
+    tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
+    lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
+    unknown, byte_pieces, lacking = {}, {}, {}
+    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
+        counts = tokenized.count_ids(side, tokenizer.vocab_size)
+        is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
+        unknown[side] = float(counts[UNK_ID] / counts.sum())
+        byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())
+        ordered = text.characters[side].most_common()
+        ids = tokenizer.encode_words([character for character, _ in ordered])
+        lacking[side] = {
+            character: count
+            for (character, count), row in zip(ordered, ids, strict=True)
+            if any(token == UNK_ID or tokenizer.is_byte(token) for token in row)
+        }
+    hashes = text.hashes
+    return SplitReport(
+        pairs=len(corpus),
+        words={side: make_histogram(text.words[side], LENGTH_EDGES) for side in SIDES},
+        subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
+        ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
+        repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
+        in_training={key: int(np.isin(hashes[key], own).sum()) for key, own in training.items()},
+        unknown=unknown,
+        bytes=byte_pieces,
+        lacking=lacking,
+        equal_sides=int((hashes["src"] == hashes["tgt"]).sum()),
+        not_nfc=text.not_nfc,
+        control=text.control,
+        dropped={},
+        examples={},
+    )
+
+
 def _count_dropped(
-    data: DataConfig, tokenized: TokenizedCorpus, corpus: Corpus
+    data: DataConfig, corpus: Corpus, vocabulary: Vocabulary
 ) -> tuple[dict[str, int], dict[str, list[Pair]]]:
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
@@ -150,6 +181,7 @@ def _count_dropped(
             for name in part.dropped:
                 found = examples.setdefault(name, [])
                 found += part.read_dropped(name, NUM_EXAMPLES - len(found))
+    tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
     for rule, indices in by_length.items():
         counts[rule] = len(indices)
@@ -172,66 +204,8 @@ def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Hi
     )
 
 
-@dataclasses.dataclass
-class Characters:
-    """Counts of the characters of a split, and of sentences with unusual ones, by side."""
-
-    counts: dict[str, Counter[str]]
-    not_nfc: dict[str, int]
-    control: dict[str, int]
-
-
-def _read_text(
-    corpus: Corpus,
-) -> tuple[dict[str, Int[np.ndarray, "n"]], dict[str, Hashes], Characters]:
-    """Returns the words of each sentence, 64-bit hashes of sentences and pairs, and characters."""
-    words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}
-    hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
-    found = Characters(
-        {side: Counter() for side in SIDES}, *(dict.fromkeys(SIDES, 0) for _ in "ab")
-    )
-    for index, pair in enumerate(corpus):
-        for side, text in zip(SIDES, pair, strict=True):
-            words[side][index] = len(clean_sentence(text).split())
-            hashes[side][index] = _hash_text(text)
-            found.counts[side].update(text)
-            found.not_nfc[side] += not unicodedata.is_normalized("NFC", text)
-            found.control[side] += CONTROL.search(text) is not None
-        hashes["pair"][index] = _hash_text("\0".join(pair))
-    return words, hashes, found
-
-
-def _find_lacking(
-    counts: Mapping[str, Counter[str]], vocabulary: Vocabulary
-) -> dict[str, dict[str, int]]:
-    """Returns the characters of each side that are unknown or spelt as bytes."""
-    found = {}
-    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
-        ordered = counts[side].most_common()
-        ids = tokenizer.encode_words([character for character, _ in ordered])
-        found[side] = {
-            character: count
-            for (character, count), row in zip(ordered, ids, strict=True)
-            if any(token == UNK_ID or tokenizer.is_byte(token) for token in row)
-        }
-    return found
-
-
 def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-
-
-def _measure_unknown(
-    corpus: TokenizedCorpus, vocabulary: Vocabulary
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the fractions of UNK and of byte pieces among the sub-words of each side."""
-    unknown, byte_pieces = {}, {}
-    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
-        counts = corpus.count_ids(side, tokenizer.vocab_size)
-        is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
-        unknown[side] = float(counts[UNK_ID] / counts.sum())
-        byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())
-    return unknown, byte_pieces
 
 
 def format_report(report: DataReport) -> str:

@@ -1,8 +1,9 @@
-"""Opens the corpora that a `DataConfig` names, each from its source."""
+"""Opens the corpora that a `DataConfig` names: config, parts, source, pairs."""
 
 import copy
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from t2t.config.fields import DataConfig
 from t2t.config.variants import call_variant
@@ -12,15 +13,16 @@ from t2t.data.corpus import (
     Corpus,
     DataError,
     TextCorpus,
-    facts_folder,
 )
 from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
+from t2t.data.parts import Part, list_parts
 from t2t.storage.atomic_files import (
     check_bucket,
     explain_write_errors,
 )
-from t2t.storage.paths import make_path
+from t2t.storage.open_text import PACKED_SUFFIXES
+from t2t.storage.paths import make_path, measure_size
 
 
 def check_paths(data: DataConfig) -> None:
@@ -30,26 +32,11 @@ def check_paths(data: DataConfig) -> None:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    for each in list_directions(data):
-        files = [*each.train_src, *each.train_tgt, each.validation_src, each.validation_tgt]
-        files += [entry.partition("=")[2] for entry in each.hf_files]
-        for path in (each.directory, *files, each.test_src, each.test_tgt):
-            make_path(path)
+    for part in list_parts(data):
+        make_path(part.folder)
     cache = make_path(data.cache_directory)
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
-
-
-def list_parts(data: DataConfig) -> list[DataConfig]:
-    """The config of each direction and source, direction by direction, without weights and filters.
-
-    data.source="multi30k+text" has two sources, in that order.
-    """
-    return [
-        dataclasses.replace(each, source=name, train_weights=(), temperature=0.0, filters=())
-        for each in list_directions(data)
-        for name in data.source.split("+")
-    ]
 
 
 def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
@@ -61,7 +48,7 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
         DataError: A corpus is missing or invalid.
     """
     corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
-    weights = list(data.train_weights) or [1.0] * len(corpora)
+    weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
     return list(zip(corpora, weights, strict=True))
@@ -69,13 +56,18 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
 
 def _open_direction(data: DataConfig) -> list[Corpus]:
     """Opens the training corpora of one direction, without the pairs that filters drop."""
-    corpora = filter_corpora(
-        [corpus for part in list_parts(data) for corpus in _open_part(part)],
+    corpora = []
+    for part in list_parts(data):
+        if part.weight is not None:
+            if (corpus := open_part(part, "train")) is None:
+                raise _unknown_split(part.config, "train")
+            corpora.append(corpus)
+    return filter_corpora(
+        corpora,
         data.filters,
         lambda: [open_split(data, split) for split in list_splits(data) if split != "train"],
         make_path(data.cache_directory),
     )
-    return [_tag(corpus, data) for corpus in corpora]
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -103,11 +95,11 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     """
     data = choose_direction(data)
     if split == "train":
-        corpora = [corpus for corpus, _ in open_training(data)]
+        corpora = _open_direction(data)
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
     for part in sorted(list_parts(data), key=lambda part: part.source != "text"):
-        if (corpus := _find_split(part, split)) is not None:
-            return _tag(corpus, part)
+        if (corpus := open_part(part, split)) is not None:
+            return corpus
     raise _unknown_split(data, split)
 
 
@@ -130,18 +122,8 @@ def check_test_files(data: DataConfig) -> None:
         DataError: A file is missing or invalid.
     """
     for part in list_parts(data):
-        if part.source == "text" or part.hf_files:
-            for split in set(_list_splits(part)) - {"train", "validation"}:
-                _find_split(part, split)
-
-
-def _tag(corpus: Corpus, data: DataConfig) -> Corpus:
-    """The corpus with the tag of its direction, if the config has directions."""
-    if not (tag := find_tag(data)):
-        return corpus
-    tagged = copy.copy(corpus)  # a plugin may return one corpus for several directions
-    tagged.tag, tagged.name = tag, f"{data.directions[0]}: {corpus.name}"
-    return tagged
+        for split in part.files.keys() - {"train", "validation"}:
+            open_part(part, split)
 
 
 def _unknown_split(data: DataConfig, split: str) -> DataError:
@@ -152,62 +134,84 @@ def _unknown_split(data: DataConfig, split: str) -> DataError:
     )
 
 
+class Source(NamedTuple):
+    """How the splits of a part are found and opened."""
+
+    list_splits: Callable[[Part], Iterable[str]]
+    open: Callable[[Part, str], Corpus | None]
+    prepare: Callable[[Part], object] = lambda part: None  # what must be done before it is opened
+    # the files of the training text, which need not exist; none for what is small
+    find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
+
+
+def _open_text(part: Part, split: str) -> Corpus:
+    src, tgt = part.files[split]
+    return TextCorpus(src, tgt, part.facts)
+
+
+SOURCES = {
+    "phrasebook": Source(lambda _: phrasebook.SPLITS, phrasebook.open_phrasebook),
+    "multi30k": Source(lambda _: multi30k.SPLITS, multi30k.open_multi30k),
+    "tfds": Source(
+        tfds_corpus.list_tfds_splits,
+        tfds_corpus.open_tfds,
+        tfds_corpus.prepare_tfds,
+        tfds_corpus.find_tfds_text,
+    ),
+    "hf": Source(
+        hugging_face.list_hf_splits,
+        hugging_face.open_hf,
+        hugging_face.prepare_hf,
+        hugging_face.find_hf_text,
+    ),
+    "text": Source(
+        lambda part: part.files,
+        _open_text,
+        find_text=lambda part: part.files["train"],
+    ),
+}
+
+
+def _find_source(part: Part) -> Source:
+    """The source of a part; a registered one lists only the splits that training asks for."""
+    if part.source in SOURCES:
+        return SOURCES[part.source]
+
+    def open_registered(part: Part, split: str) -> Corpus | None:
+        corpus: Corpus | None = call_variant(
+            "data.source", part.source, part.config, split,
+            is_valid=lambda value: value is None or isinstance(value, Corpus),
+        )  # fmt: skip
+        return corpus
+
+    common = ("train", "validation", "test")
+    return Source(
+        lambda part: [split for split in common if open_registered(part, split) is not None],
+        open_registered,
+    )
+
+
+def open_part(part: Part, split: str) -> Corpus | None:
+    """Opens a split of a part, with the tag of its direction; None if the source does not have it.
+
+    Raises:
+        ConfigError: the source is not known.
+        DataError: the split is invalid.
+    """
+    source = _find_source(part)
+    if part.source in SOURCES and split not in source.list_splits(part):
+        return None
+    corpus = source.open(part, split)
+    if corpus is not None and (tag := find_tag(part.config)):
+        corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
+        corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
+    return corpus
+
+
 def list_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits that `open_split` takes; a registered source may have more."""
-    return tuple(dict.fromkeys(name for part in list_parts(data) for name in _list_splits(part)))
-
-
-def _list_splits(data: DataConfig) -> tuple[str, ...]:
-    match data.source:
-        case "text":
-            held_out = {"validation": data.validation_src, "test": data.test_src}
-            return ("train", *(split for split, path in held_out.items() if path))
-        case "multi30k":
-            return multi30k.SPLITS
-        case "tfds":
-            return tfds_corpus.list_tfds_splits(data)
-        case "hf":
-            return hugging_face.list_hf_splits(data)
-        case "phrasebook":
-            return phrasebook.SPLITS
-        case _:
-            common = ("train", "validation", "test")
-            return tuple(split for split in common if _find_split(data, split) is not None)
-
-
-def _open_part(data: DataConfig) -> list[Corpus]:
-    """Opens the training corpora of one source."""
-    if data.source == "text":
-        known = facts_folder(data)
-        files = zip(data.train_src, data.train_tgt, strict=True)
-        return [TextCorpus(*pair, known) for pair in files]
-    if (corpus := _find_split(data, "train")) is None:
-        raise _unknown_split(data, "train")
-    return [corpus]
-
-
-def _find_split(data: DataConfig, split: str) -> Corpus | None:
-    """Opens a split of one source; None if the source does not have it."""
-    match data.source:
-        case "text" | "multi30k" | "tfds" | "hf" | "phrasebook" if split not in _list_splits(data):
-            return None
-        case "text":
-            files = getattr(data, f"{split}_src"), getattr(data, f"{split}_tgt")
-            return TextCorpus(*files, facts_folder(data))
-        case "multi30k":
-            return multi30k.open_multi30k(data, split)
-        case "tfds":
-            return tfds_corpus.open_tfds(data, split)
-        case "hf":
-            return hugging_face.open_hf(data, split)
-        case "phrasebook":
-            return phrasebook.open_phrasebook(data, split)
-        case other:
-            corpus: Corpus | None = call_variant(
-                "data.source", other, data, split,
-                is_valid=lambda value: value is None or isinstance(value, Corpus),
-            )  # fmt: skip
-            return corpus
+    found = (name for part in list_parts(data) for name in _find_source(part).list_splits(part))
+    return tuple(dict.fromkeys(found))
 
 
 def prepare(data: DataConfig) -> None:
@@ -217,10 +221,28 @@ def prepare(data: DataConfig) -> None:
         DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
     for part in list_parts(data):
-        match part.source:
-            case "multi30k":
-                multi30k.prepare_multi30k(part)
-            case "tfds":
-                tfds_corpus.prepare_tfds(part)
-            case "hf":
-                hugging_face.prepare_hf(part)
+        _find_source(part).prepare(part)
+
+
+def find_training_text(data: DataConfig) -> list[Path]:
+    """The files of text that training reads; those that are copied from a data set may be missing.
+
+    Raises:
+        DataError: a data set was not prepared.
+    """
+    parts = [part for part in list_parts(data) if part.weight is not None]
+    return [path for part in parts for path in _find_source(part).find_text(part)]
+
+
+def measure_training_text(data: DataConfig) -> int:
+    """Bytes of the training text, estimated where it is compressed or not yet copied."""
+    total = 0
+    for part in list_parts(data):
+        if part.weight is not None:
+            files = part.files.get("train") or _find_source(part).find_text(part)
+            size = sum(
+                measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
+                for path in files
+            )
+            total += size or (tfds_corpus.measure_tfds(part) if part.source == "tfds" else 0)
+    return total

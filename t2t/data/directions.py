@@ -7,13 +7,11 @@ nothing else does: training, validation, decoding and scoring tokenise with it.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
-from t2t.data.batch import UNK_ID
-from t2t.data.tokenizer import Tokenizer, Vocabulary, VocabularyError
+from t2t.data.tokenizer import Vocabulary
 
 # Fields in which {src}, {tgt} and {pair} stand for a direction's languages.
 _NAMES = """
@@ -86,29 +84,4 @@ def tag_sources(vocabulary: Vocabulary, tag: str) -> Vocabulary:
     Raises:
         VocabularyError: the vocabulary has no such tag.
     """
-    return dataclasses.replace(vocabulary, src=_Tagger(vocabulary.src, tag)) if tag else vocabulary
-
-
-class _Tagger(Tokenizer):
-    """A tokenizer that puts a tag in front of each sentence, except an empty one."""
-
-    def __init__(self, tokenizer: Tokenizer, tag: str):
-        super().__init__(tokenizer.model, "the vocabulary")
-        assert not tokenizer.tag_ids, "a sentence has one tag"
-        self._untagged = tokenizer
-        self.tag_ids = (int(self._processor.piece_to_id(tag)),)
-        if self.tag_ids == (UNK_ID,):
-            raise VocabularyError(
-                f"the vocabulary has no tag {tag}; a run keeps the data.directions with which its "
-                "vocabulary was trained"
-            )
-
-    @property
-    def identity(self) -> bytes:
-        """Tells apart tokenizers that may encode the same text differently."""
-        return self._untagged.identity + str(self.tag_ids).encode()
-
-    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, from the tag to EOS; an empty sentence is EOS alone."""
-        rows = self._untagged.encode(sentences)
-        return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
+    return dataclasses.replace(vocabulary, src=vocabulary.src.with_tag(tag)) if tag else vocabulary

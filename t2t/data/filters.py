@@ -9,11 +9,10 @@ import functools
 import hashlib
 import io
 import itertools
-import json
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from jaxtyping import Int, UInt8
 
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
-from t2t.storage.paths import measure_size
 
 _log = logging.getLogger(__name__)
 
@@ -120,9 +118,17 @@ def _count_scripts(text: str) -> Counter[str]:
 class FilteredCorpus(Corpus):
     """The pairs of a corpus that no filter drops."""
 
-    def __init__(self, corpus: Corpus, dropped: Mapping[str, int], path: Path, identity: str):
-        """`path`: the marks of the pairs; `dropped`: the number of pairs that each filter drops."""
-        self._corpus, self.dropped, self._path, self._identity = corpus, dropped, path, identity
+    def __init__(
+        self,
+        corpus: Corpus,
+        names: Sequence[str],
+        marks: UInt8[np.ndarray, "pairs"],
+        identity: str,
+    ):
+        """`marks`: 0 for a pair that is kept, n for one that the n-th of the filters drops."""
+        self._corpus, self._marks, self._identity = corpus, marks, identity
+        counts = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
+        self.dropped = dict(zip(names, counts, strict=True))
         self.name, self.tag = corpus.name, corpus.tag
 
     def __len__(self) -> int:
@@ -145,12 +151,6 @@ class FilteredCorpus(Corpus):
         """The first `count` pairs that a filter drops."""
         mark = 1 + list(self.dropped).index(name)
         return [self._corpus[i] for i in np.flatnonzero(self._marks == mark)[:count].tolist()]
-
-    @functools.cached_property
-    def _marks(self) -> UInt8[np.ndarray, "pairs"]:
-        """0 for a pair that is kept, n for one that the n-th filter drops."""
-        marks: np.ndarray = np.load(io.BytesIO(self._path.read_bytes()))
-        return marks
 
     @functools.cached_property
     def _kept(self) -> Int[np.ndarray, "kept"]:
@@ -180,28 +180,20 @@ def filter_corpora(
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
     version = max(_FORMATS.get(name, 1) for name in names)
     identity = hash_strings(str(version), *names, str(len(corpora)), *texts)
-    folder = cache / "filters"
-    summary = folder / f"{identity[:32]}.json"
-    paths = [summary.with_suffix(f".{number}.npy") for number in range(len(corpora))]
-    dropped = _read_counts(summary)
-    if dropped is None or any(
-        not path.exists() or measure_size(path) < len(corpus)  # a byte for each pair, and a head
-        for path, corpus in zip(paths, corpora, strict=True)
-    ):
-        dropped = []
-        all_marks = [*_mark(corpora, names, held_out)]
+    stem = cache / "filters" / identity[:32]
+    paths = [stem.with_suffix(f".{number}.npy") for number in range(len(corpora))]
+    known = [_read_marks(path, len(each)) for path, each in zip(paths, corpora, strict=True)]
+    marks = [each for each in known if each is not None]
+    if len(marks) < len(corpora):
+        marks = [*_mark(corpora, names, held_out)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
-            make_folder(folder)
-            for path, marks in zip(paths, all_marks, strict=True):
-                file = io.BytesIO()
-                np.save(file, marks)
+            make_folder(stem.parent)
+            for path, each in zip(paths, marks, strict=True):
+                np.save(file := io.BytesIO(), each)
                 write_file(path, file.getvalue())
-                found = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
-                dropped.append(dict(zip(names, found, strict=True)))
-            write_file(summary, json.dumps(dropped))
     filtered = [
-        FilteredCorpus(corpus, counts, path, identity)
-        for corpus, counts, path in zip(corpora, dropped, paths, strict=True)
+        FilteredCorpus(corpus, names, each, identity)
+        for corpus, each in zip(corpora, marks, strict=True)
     ]
     for corpus in filtered:
         if not len(corpus):
@@ -213,13 +205,13 @@ def filter_corpora(
     return [*filtered]
 
 
-def _read_counts(summary: Path) -> list[dict[str, int]] | None:
-    """The number of pairs that each filter drops from each corpus; None if that is not known."""
+def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
+    """The marks of a corpus's pairs; None if they are not in the cache, or damaged there."""
     try:
-        counts: list[dict[str, int]] = json.loads(summary.read_text("utf-8"))
-    except (OSError, ValueError):  # not there, or damaged
+        marks: np.ndarray = np.load(io.BytesIO(path.read_bytes()))
+    except (OSError, ValueError, EOFError):
         return None
-    return counts
+    return marks if marks.shape == (length,) else None
 
 
 def describe_dropped(corpora: Sequence[Corpus]) -> str:
@@ -237,12 +229,10 @@ def _mark(
     filters = [FILTERS[name](corpora, held_out) for name in names]
     total = sum(map(len, corpora))
     with tqdm.tqdm(desc="filtering", total=total, unit=" pairs", delay=2, disable=None) as bar:
-
-        def find(pairs: Iterable[Pair]) -> Iterator[int]:
-            for pair in pairs:
-                drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
-                yield next(drops, 0)
-                bar.update()
-
         for corpus in corpora:
-            yield np.fromiter(find(corpus), np.uint8, len(corpus))
+            marks = np.zeros(len(corpus), np.uint8)
+            for index, pair in enumerate(corpus):
+                drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
+                marks[index] = next(drops, 0)
+                bar.update()
+            yield marks

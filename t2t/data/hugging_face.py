@@ -1,130 +1,94 @@
 """Data sets of Hugging Face's Hub, and files of both sides (TSV, CSV, JSON lines, Parquet).
 
-Each split is read once, row by row, and its two columns are copied to the cache directory as two
-text files, which then serve as a `TextCorpus`: random access, and a fingerprint of the text. The
-copy appears when it is complete, so what a killed process leaves is never taken for whole. Of
-several processes that copy the same split the first one to finish wins.
+Each split is copied to the cache as text (`text_copies`).
 """
 
-import contextlib
-import errno
-import json
+import glob
+import importlib.util
+import logging
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
-import tqdm
-
-from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, DataError, TextCorpus, facts_folder, hash_strings
-from t2t.data.hugging_face_rows import (
-    explain_errors,
-    import_datasets,
-    open_rows,
-    read_name,
-    read_sides,
-)
-from t2t.storage.atomic_files import (
-    atomic_path,
-    explain_write_errors,
-    make_folder,
-    remove_incomplete,
-    write_file,
-)
+from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
+from t2t.data.parts import Part
+from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, read_rows
+from t2t.data.text_copies import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
-from t2t.storage.paths import (
-    find_version,
-    is_storage_error,
-    make_absolute,
-    make_path,
-    measure_size,
-)
+from t2t.storage.paths import find_version, measure_size
 
 # Increase one when rows are read differently: caches keep copies.
 _HUB_FORMAT, _FILE_FORMAT = 3, 4
+_BLOCK = 1000  # rows that are read together from columns
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def list_hf_splits(data: DataConfig) -> tuple[str, ...]:
+def list_hf_splits(part: Part) -> tuple[str, ...]:
     """Names of the splits, as data.hf_files gives them, or as `prepare_hf` found them on the Hub.
 
     Raises:
         DataError: the data set of the Hub was not prepared.
     """
-    if data.hf_files:
-        return tuple(dict.fromkeys(name.partition("=")[0] for name in data.hf_files))
-    try:
-        return tuple(json.loads(_find_splits(data).read_text("utf-8")))
-    except Exception as error:
-        if is_storage_error(error) or isinstance(error, ValueError):
-            raise _unprepared(data) from None
-        raise
+    if part.files:
+        return tuple(part.files)
+    if (splits := read_splits(_splits_path(part))) is None:
+        raise _unprepared(part)
+    return tuple(splits)
 
 
-def open_hf(data: DataConfig, split: str) -> Corpus:
-    """Opens a split; files are copied to the cache if they are not there, the Hub is not asked.
-
-    Raises:
-        DataError: a file or a row is invalid, or the data set of the Hub was not prepared.
-    """
-    copy = find_copy(data, split)
-    if not all(path.exists() for path in copy):
-        if data.hf_name:
-            raise _unprepared(data)
-        _copy(data, split)
-    corpus = TextCorpus(*copy, facts_folder(data))
-    corpus.name = f"{data.hf_name or ', '.join(map(str, list_files(data, split)))}, {split}"
-    return corpus
-
-
-def prepare_hf(data: DataConfig) -> None:
+def prepare_hf(part: Part) -> None:
     """Copies all splits that are not in the cache.
 
     Raises:
         DataError: the Hub cannot be reached, or the data set is invalid.
     """
-    if data.hf_name and not _find_splits(data).exists():
-        datasets = import_datasets()
-        with explain_errors(data.hf_name):
-            names = read_name(data.hf_name)
+    if part.dataset and not _splits_path(part).exists():
+        datasets, names = _import_datasets(), _read_name(part.dataset)
+        try:
             splits = datasets.get_dataset_split_names(names.pop("path"), names.pop("name"), **names)
-        path = _find_splits(data)
-        with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
-            make_folder(path.parent)
-            write_file(path, json.dumps(splits))
-    for split in list_hf_splits(data):
-        if not all(path.exists() for path in find_copy(data, split)):
-            _copy(data, split)
+        except Exception as error:
+            raise _explain(error, part.dataset) from None
+        write_splits(_splits_path(part), splits)
+    for split in list_hf_splits(part):
+        if not is_copied(copy := find_copy(part, split)):
+            copy_pairs(copy, _read_split(part, split))
 
 
-def list_files(data: DataConfig, split: str) -> list[Path]:
-    """The files of a split in data.hf_files."""
-    entries = (entry.partition("=") for entry in data.hf_files)
-    return [make_absolute(make_path(path)) for name, _, path in entries if name == split]
+def open_hf(part: Part, split: str) -> Corpus:
+    """Opens a split; files are copied to the cache if they are not there, the Hub is not asked.
+
+    Raises:
+        DataError: a file or a row is invalid, or the data set of the Hub was not prepared.
+    """
+    copy = find_copy(part, split)
+    if not is_copied(copy):
+        if part.dataset:
+            raise _unprepared(part)
+        copy_pairs(copy, _read_split(part, split))
+    files = ", ".join(map(str, part.files.get(split, ())))
+    return TextCorpus(*find_text(copy), part.facts, name=f"{part.dataset or files}, {split}")
 
 
-def find_copy(data: DataConfig, split: str) -> tuple[Path, Path]:
-    """The text files, source and target, to which a split is copied.
+def find_hf_text(part: Part) -> tuple[Path, Path]:
+    """The files of the training text; they need not exist."""
+    return find_text(find_copy(part, "train"))
 
-    Their folder is named by the data set, the columns, and the versions of the files that are read.
+
+def find_copy(part: Part, split: str) -> Path:
+    """The folder to which a split is copied.
+
+    It is named by the data set, the columns, and the versions of the files that are read.
 
     Raises:
         DataError: a file does not exist.
     """
-    versions = [f"{path} {_find_version(path)}" for path in list_files(data, split)]
-    columns = data.src_column, data.tgt_column, data.src_language, data.tgt_language
-    number = str(_HUB_FORMAT if data.hf_name else _FILE_FORMAT)
-    name = hash_strings("hf", number, data.hf_name, split, *columns, *versions)[:32]
-    folder = make_path(data.cache_directory) / "hf" / name
-    return folder / "src.txt", folder / "tgt.txt"
-
-
-def measure_text(data: DataConfig) -> int:
-    """Bytes of the training text, estimated for files that are compressed; 0: not known yet."""
-    return sum(
-        measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
-        for path in list_files(data, "train") or find_copy(data, "train")
-    )
+    versions = [f"{path} {_find_version(path)}" for path in part.files.get(split, ())]
+    number = str(_HUB_FORMAT if part.dataset else _FILE_FORMAT)
+    columns = *part.columns, *part.languages
+    name = hash_strings("hf", number, part.dataset, split, *columns, *versions)[:32]
+    return part.cache / "hf" / name
 
 
 def _find_version(path: Path) -> str:
@@ -137,59 +101,144 @@ def _find_version(path: Path) -> str:
         raise DataError(str(error)) from None
 
 
-def _find_splits(data: DataConfig) -> Path:
-    name = hash_strings("hf", data.hf_name)[:32]
-    return make_path(data.cache_directory) / "hf" / f"{name}-splits.json"
+def _splits_path(part: Part) -> Path:
+    return part.cache / "hf" / f"{hash_strings('hf', part.dataset)[:32]}-splits.json"
 
 
-def _unprepared(data: DataConfig) -> DataError:
+def _unprepared(part: Part) -> DataError:
     return DataError(
-        f"data.hf_name={data.hf_name!r} was not copied to data.cache_directory="
-        f"{data.cache_directory}; run `python -m t2t.prepare --config=...` with this config first"
+        f"data.hf_name={part.dataset!r} was not copied to data.cache_directory={part.cache}; "
+        "run `python -m t2t.prepare --config=...` with this config first"
     )
 
 
-def _copy(data: DataConfig, split: str) -> None:
-    """Copies a split into the cache: both columns, one line for each row."""
-    copy = find_copy(data, split)
-    folder, count = copy[0].parent, 0
-    with (
-        tempfile.TemporaryDirectory() as scratch,  # for locks that `datasets` leaves behind
-        explain_write_errors(DataError, folder, "data.cache_directory sets the folder"),
-        _let_others_win(copy),
-    ):
-        make_folder(folder.parent)
-        if not all(path.exists() for path in copy):
-            remove_incomplete(folder)  # a part of it was deleted
-        with contextlib.ExitStack() as stack:
-            draft = stack.enter_context(atomic_path(folder))
-            draft.mkdir()
-            files = [stack.enter_context((draft / path.name).open("wb")) for path in copy]
-            bar = stack.enter_context(_open_bar())
-            for rows in open_rows(data, split, list_files(data, split), scratch):
-                for sides in read_sides(rows, data):
-                    for file, lines in zip(files, sides, strict=True):
-                        file.write("".join(f"{line}\n" for line in lines).encode())
-                    bar.update(len(sides[0]))
-                    count += len(sides[0])
-            if not count:
-                raise DataError(f"{data.hf_name}, {split} holds no rows; choose another split")
-            if find_copy(data, split) != copy:
-                names = ", ".join(map(str, list_files(data, split)))
-                raise DataError(f"{names} changed while it was read; start again when it is whole")
+def _import_datasets() -> Any:
+    """Returns the package `datasets`, which is not installed with t2t; silences it."""
+    if importlib.util.find_spec("datasets") is None:
+        raise DataError("the Hub and Parquet need the package datasets; pip install -e '.[hf]'")
+    import datasets  # here because it is slow and only this source needs it
+
+    datasets.disable_progress_bars()
+    for library in ("datasets", "huggingface_hub"):  # they log errors that they raise as well
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    return datasets
 
 
-@contextlib.contextmanager
-def _let_others_win(copy: Sequence[Path]) -> Iterator[None]:
-    """Ignores that a copy cannot be put in its place if another process's whole copy is there."""
+def _read_name(name: str) -> dict[str, str | None]:
+    """Arguments of `load_dataset` from "OWNER/NAME:CONFIGURATION@REVISION"."""
+    rest, _, revision = name.partition("@")
+    path, _, configuration = rest.partition(":")
+    return {"path": path, "name": configuration or None, "revision": revision or None}
+
+
+def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
+    if part.dataset:
+        origin = f"{part.dataset}, {split}"
+        rows = _load_rows(origin, part.streaming, split=split, **_read_name(part.dataset))
+        yield from _read_pairs(part, origin, None, rows)
+        return
+    copy, files = find_copy(part, split), part.files[split]
+    for path in files:
+        yield from _read_pairs(part, str(path), path, _read_file(part, path))
+    if find_copy(part, split) != copy:
+        names = ", ".join(map(str, files))
+        raise DataError(f"{names} changed while it was read; start again when it is whole")
+
+
+def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[Row]:
+    """Yields the rows of what `datasets.load_dataset` opens with these options."""
+    datasets, number = _import_datasets(), 0
+    with tempfile.TemporaryDirectory() as scratch:  # for locks that `datasets` leaves behind
+        if streaming:
+            options["cache_dir"] = scratch
+        rows = datasets.load_dataset(**options, streaming=streaming)
+        for columns in rows.iter(batch_size=_BLOCK):
+            for cells in zip(*columns.values(), strict=True):
+                number += 1
+                yield Row(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
+
+
+def _read_file(part: Part, path: Path) -> Iterator[Row]:
+    if not measure_size(path):
+        raise DataError(f"{path} is empty; remove it from data.hf_files")
+    match find_suffix(path):
+        case ".parquet":
+            files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
+            return _load_rows(str(path), True, path="parquet", data_files=files, split="train")
+        case suffix if suffix in SUFFIXES:
+            names = zip(part.columns, part.languages, strict=True)
+            return read_rows(path, [column or language for column, language in names])
+        case _:
+            raise DataError(
+                f"{path}: data.hf_files takes .parquet and {', '.join(SUFFIXES)}, these also "
+                f"with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
+            )
+
+
+def _read_pairs(
+    part: Part, origin: str, path: Path | None, rows: Iterable[Row]
+) -> Iterator[tuple[str, str]]:
+    """Yields both sides of each row of a file, or of the data set `origin` without a path."""
+    columns: dict[str, None] = {}  # of all rows so far; one that lacks a key is a fault of the row
+    count = 0
     try:
-        yield
-    except OSError as error:
-        exists = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
-        if not (exists and all(path.exists() for path in copy)):
-            raise
+        for row in rows:
+            count += 1
+            columns |= dict.fromkeys(row.cells)
+            yield (
+                _read_side(part, "src", row, columns, origin, path),
+                _read_side(part, "tgt", row, columns, origin, path),
+            )
+    except DataError:
+        raise
+    except Exception as error:  # of pyarrow, decompressors and HTTP clients: without a common class
+        raise _explain(error, origin, path, count) from None
+    if not count:
+        remedy = "remove it from data.hf_files" if path else "choose another split"
+        raise DataError(f"{origin} has no rows; {remedy}")
 
 
-def _open_bar() -> "tqdm.tqdm[NoReturn]":
-    """A progress bar, shown on a terminal (`disable=None`) after two seconds."""
-    return tqdm.tqdm(desc="copying", unit=" pairs", unit_scale=True, delay=2, disable=None)
+def _read_side(
+    part: Part, side: str, row: Row, columns: Mapping[str, None], origin: str, path: Path | None
+) -> str:
+    number, field = ("src", "tgt").index(side), f"data.{side}_column"
+    column, language = part.columns[number], part.languages[number]
+    if not column:
+        column = f"translation.{language}" if "translation" in columns else language
+    name, *keys = [column] if column in columns else column.split(".")
+    if name not in columns:
+        found = describe_columns(path, list(columns))
+        raise DataError(f"{origin} has no column {name!r}; {found}; set {field}")
+    value, place = row.cells.get(name), f"{row.place}, column {column!r}"
+    for key in keys:
+        if not isinstance(value, Mapping | None):
+            raise DataError(f"{place}: {value!r} has no keys; set {field}")
+        value = value.get(key) if value else None
+    if value is None:
+        raise DataError(f"{place}: there is no value; correct the row or remove it")
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise DataError(f"{place}: {value!r} is no text but {kind}; set {field}")
+    if half := _SURROGATE.search(value):
+        raise DataError(
+            f"{place}: U+{ord(half[0]):04X} is half of a character (a lone surrogate), which "
+            "is not UTF-8; correct the row or remove it"
+        )
+    return value
+
+
+def _explain(error: Exception, origin: str, path: Path | None = None, count: int = 0) -> DataError:
+    """Describes whatever goes wrong in reading in one line: two of the message, which may be many.
+
+    The second line often says what to choose from.
+    """
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    reason = "; ".join(lines[:2])
+    if path:
+        place = f" after row {count}" if count else ""
+        return DataError(f"{origin} cannot be read{place}: {reason}")
+    return DataError(
+        f"{origin} cannot be read: {reason}; check the network, and data.hf_name: "
+        "OWNER/NAME:CONFIGURATION@REVISION"
+    )

@@ -41,8 +41,7 @@ class Loader:
             row_shards: the number of shards of the rows, and the shards of this process.
         """
         self.plan = plan
-        self._corpora = corpora
-        self._starts = np.cumsum([0, *map(len, corpora)])
+        self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
         self._row_multiple = row_multiple
         self._row_shards = row_shards
 
@@ -91,16 +90,7 @@ class Loader:
         tgt = np.full((num_rows, shape.tgt_length), PAD_ID, np.int32)
         src_offsets = _find_offsets(self.plan.src_lengths[indices], rows, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], rows, shape.tgt_length)
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
-        for number in np.unique(numbers):
-            (own,) = np.nonzero(numbers == number)
-            self._corpora[number].copy(
-                indices[own] - self._starts[number],
-                src_offsets[own],
-                tgt_offsets[own],
-                src.reshape(-1),
-                tgt.reshape(-1),
-            )
+        self._tokens.copy(indices, src_offsets, tgt_offsets, src.reshape(-1), tgt.reshape(-1))
         return src, tgt
 
 

@@ -11,8 +11,8 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, DataError, TextCorpus, check_languages, facts_folder
+from t2t.data.corpus import Corpus, DataError, TextCorpus
+from t2t.data.parts import Part, check_languages
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import make_path
 
@@ -33,38 +33,26 @@ CHECKSUMS = {  # SHA-256 of the text, because a .gz contains its time stamp
 }
 
 
-def open_multi30k(data: DataConfig, split: str) -> Corpus:
+def open_multi30k(part: Part, split: str) -> Corpus:
     """Opens a split; downloads its files if they are missing and `data.directory` is empty.
 
     Raises:
         DataError: a file is missing or invalid, or the languages are not Multi30k's.
     """
-    src, tgt = _find_files(data, split)
-    return TextCorpus(src, tgt, facts_folder(data))
-
-
-def prepare_multi30k(data: DataConfig) -> None:
-    """Downloads what is missing, unless `data.directory` is set."""
-    if not data.directory:
-        for split in SPLITS:
-            _find_files(data, split)
-
-
-def _find_files(data: DataConfig, split: str) -> list[Path]:
-    """The source and target files; downloads missing ones unless `data.directory` is set."""
-    check_languages(data, _LANGUAGES)
-    folder = make_path(data.directory or f"{data.cache_directory}/multi30k")
+    check_languages(part, _LANGUAGES)
+    folder = make_path(part.folder) if part.folder else part.cache / "multi30k"
     files = []
-    for language in (data.src_language, data.tgt_language):
+    for language in part.languages:
         name = f"{_STEMS[split]}.{language}"
         found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
-        if not found and data.directory:
+        if not found and part.folder:
             raise DataError(
-                f"data.directory={data.directory!r} holds neither {name} nor {name}.gz; name the "
+                f"data.directory={part.folder!r} holds neither {name} nor {name}.gz; name the "
                 "folder that does, or leave data.directory empty to download Multi30k"
             )
         files.append(found[0] if found else _download(name, folder))
-    return files
+    src, tgt = files
+    return TextCorpus(src, tgt, part.facts)
 
 
 def _download(name: str, folder: Path) -> Path:

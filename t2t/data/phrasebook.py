@@ -7,21 +7,21 @@ translation, and the alignment of its nouns and adjectives.
 import gzip
 import importlib.resources
 
-from t2t.config.fields import DataConfig
-from t2t.data.corpus import Corpus, ListCorpus, Pair, check_languages
+from t2t.data.corpus import Corpus, ListCorpus, Pair
+from t2t.data.parts import Part, check_languages
 
 SPLITS = ("train", "validation", "test", "long")
 
 
-def open_phrasebook(data: DataConfig, split: str) -> Corpus:
-    """Opens a split in the direction of the config.
+def open_phrasebook(part: Part, split: str) -> Corpus:
+    """Opens a split in the direction of the part.
 
     Raises:
         DataError: the languages are not English and German.
     """
-    check_languages(data, ("en", "de"))
+    check_languages(part, ("en", "de"))
     pairs = read_pairs(split)
-    if data.src_language == "de":
+    if part.src_language == "de":
         pairs = [(german, english) for english, german in pairs]
     return ListCorpus(f"phrasebook, {split}", pairs)
 

@@ -11,27 +11,23 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, DataConfig
-from t2t.data import hugging_face
-from t2t.data.corpus import Corpus, DataError, facts_folder, hash_strings
-from t2t.data.corpus_sources import list_parts, open_split, open_training
-from t2t.data.directions import list_tags, tag_sources
+from t2t.data.corpus import Corpus, DataError, hash_strings
+from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
+from t2t.data.directions import list_tags
 from t2t.data.token_cache import (
     TokenizedCorpus,
     count_shards,
     is_tokenized,
     tokenize_corpus,
-    tokenize_share,
 )
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
-from t2t.storage.open_text import PACKED_SUFFIXES
-from t2t.storage.paths import make_path, measure_size
+from t2t.storage.paths import make_path
 
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
-LARGE_CORPUS = 10_000_000  # pairs of a TFDS dataset
 
 _log = logging.getLogger(__name__)
 
@@ -72,8 +68,7 @@ def make_vocabulary(
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Opens the tokens of a corpus; process 0 writes those that are missing."""
     directory = make_path(data.cache_directory)
-    tagged = tag_sources(vocabulary, corpus.tag)
-    return process_0_first(lambda: tokenize_corpus(corpus, tagged, directory))
+    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
 
 
 def tokenize_together(
@@ -83,8 +78,8 @@ def tokenize_together(
     directory = make_path(data.cache_directory)
     processes, first = jax.process_count(), 0  # number of the corpus's first shard among all
     for corpus in corpora:
-        own = (jax.process_index() - first) % processes
-        tokenize_share(corpus, tag_sources(vocabulary, corpus.tag), directory, own, processes)
+        share = (jax.process_index() - first) % processes, processes
+        tokenize_corpus(corpus, vocabulary, directory, share=share)
         first += count_shards(corpus)
     wait_for_all()
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
@@ -105,24 +100,11 @@ def check_prepared(config: Config, workdir: Path) -> None:
 
 
 def is_large(data: DataConfig) -> bool:
-    """Returns whether preparing the training corpora takes more than some minutes."""
-    parts = list_parts(data)  # other sources are small; a registered one is read by its own rules
-    pairs = sum(len(open_split(part, "train")) for part in parts if part.source == "tfds")
-    return pairs > LARGE_CORPUS or sum(map(_measure_text, parts)) > LARGE_TEXT
+    """Returns whether preparing the training corpora takes more than some minutes.
 
-
-def _measure_text(data: DataConfig) -> int:
-    """Bytes of the training text of a source that is text; others count as none."""
-    match data.source:
-        case "text":
-            return sum(
-                measure_size(make_path(path)) * (3 if path.endswith(PACKED_SUFFIXES) else 1)
-                for path in (*data.train_src, *data.train_tgt)
-            )
-        case "hf":
-            return hugging_face.measure_text(data)
-        case _:
-            return 0
+    The text of sources that t2t does not know, and of those that are always small, counts as none.
+    """
+    return measure_training_text(data) > LARGE_TEXT
 
 
 def is_prepared(config: Config, workdir: Path) -> bool:
@@ -130,17 +112,10 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if not Vocabulary.is_saved(workdir / "vocab"):
         return False
     data = config.data
-    files: list[Path] = []
-    for part in list_parts(data):
-        if part.source == "text":
-            files += [make_path(path) for path in (*part.train_src, *part.train_tgt)]
-        elif part.source == "hf":
-            files += hugging_face.find_copy(part, "train")
-    if any(recall(facts_folder(data), path) is None for path in files):
+    facts = make_path(data.cache_directory) / "files"
+    if any(recall(facts, path) is None for path in find_training_text(data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
     directory = make_path(data.cache_directory)
-    return all(
-        is_tokenized(corpus, tag_sources(vocabulary, corpus.tag), directory)
-        for corpus, _ in open_training(data)
-    )
+    corpora = [corpus for corpus, _ in open_training(data)]
+    return all(is_tokenized(corpus, vocabulary, directory) for corpus in corpora)

@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -18,19 +18,17 @@ from t2t.storage.open_text import PACKED_SUFFIXES, TextError, describe_bad_bytes
 
 _log = logging.getLogger(__name__)
 
-BLOCK = 1000  # rows read at a time
 MANY_BREAKS = 10  # line breaks of a row, from which on a quote of it may not be closed
 _SEPARATORS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_SEPARATORS, ".jsonl", ".json")
 _NAME_WIDTH = 40  # characters shown of a column's name, which may be a sentence
 
 
-class Block(NamedTuple):
-    """Rows that follow each other, by column."""
+class Row(NamedTuple):
+    """A row: its place, for messages, and its cells by column."""
 
-    columns: Mapping[str, Sequence[Any]]
-    numbers: Sequence[int]  # of the rows, from 1
-    unit: str = "line"  # what `numbers` count: line | row
+    place: str  # such as "a.tsv, line 3"
+    cells: Mapping[str, Any]
 
 
 def find_suffix(path: Path) -> str:
@@ -41,7 +39,7 @@ def find_suffix(path: Path) -> str:
     return Path(stem).suffix
 
 
-def read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
+def read_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
     """Yields the rows of a file.
 
     `names` are those of the columns that are wanted; if all are numbers, a TSV or CSV file has no
@@ -84,27 +82,8 @@ def _read_lines(path: Path, file: IO[bytes]) -> Iterator[str]:
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 
-def _read_delimited(
-    path: Path, file: IO[bytes], separator: str, has_names: bool
-) -> Iterator[Block]:
+def _read_delimited(path: Path, file: IO[bytes], separator: str, has_names: bool) -> Iterator[Row]:
     """Rows of a TSV or CSV file; a blank line is a row of empty cells."""
-    rows = _parse_rows(path, file, separator)
-    _, row = first = next(rows, (0, [""]))
-    names = row if has_names else [str(number) for number in range(max(len(row), 1))]
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise DataError(f"{path} has several columns {_shorten(min(repeated))!r}; rename them")
-    rows = _check_widths(path, rows if has_names else itertools.chain([first], rows), names)
-    block = list(itertools.islice(rows, BLOCK))
-    while True:
-        cells = zip(*(row for _, row in block), strict=True) if block else ([] for _ in names)
-        yield Block(dict(zip(names, cells, strict=True)), [number for number, _ in block])
-        block = list(itertools.islice(rows, BLOCK))
-        if not block:
-            return
-
-
-def _parse_rows(path: Path, file: IO[bytes], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the line in which a row begins, and its cells; warns of rows of many lines."""
     reader = csv.reader(
         _read_lines(path, file),
         delimiter=separator,
@@ -112,13 +91,23 @@ def _parse_rows(path: Path, file: IO[bytes], separator: str) -> Iterator[tuple[i
         strict=True,
     )
     csv.field_size_limit(sys.maxsize)  # by default 128 KiB
-    long = []
-    start = 1
+    start = 1  # line in which the next row begins
+    long = []  # lines in which rows of many lines begin
     try:
+        names = _name_columns(path, next(reader, [])) if has_names else []
+        start = reader.line_num + 1
         for row in reader:
+            names = names or [str(number) for number in range(max(len(row), 1))]
+            if row and len(row) != len(names):
+                hint = _find_separator(names[0]) if len(names) == 1 else ""
+                raise DataError(
+                    f"{path}, line {start} has {len(row)} fields instead of {len(names)}; "
+                    + (hint or "correct the line or remove it")
+                )
             if reader.line_num - start >= MANY_BREAKS:
                 long.append(start)
-            yield start, row
+            cells = row or [""] * len(names)
+            yield Row(f"{path}, line {start}", dict(zip(names, cells, strict=True)))
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(_describe_csv_error(path, start, reader.line_num, str(error))) from None
@@ -130,17 +119,10 @@ def _parse_rows(path: Path, file: IO[bytes], separator: str) -> Iterator[tuple[i
         )  # fmt: skip
 
 
-def _check_widths(
-    path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequence[str]
-) -> Iterator[tuple[int, list[str]]]:
-    for start, row in rows:
-        if row and len(row) != len(names):
-            hint = _find_separator(names[0]) if len(names) == 1 else ""
-            raise DataError(
-                f"{path}, line {start} has {len(row)} fields instead of {len(names)}; "
-                + (hint or "correct the line or remove it")
-            )
-        yield start, row or [""] * len(names)
+def _name_columns(path: Path, names: list[str]) -> list[str]:
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise DataError(f"{path} has several columns {_shorten(min(repeated))!r}; rename them")
+    return names or [""]
 
 
 def _describe_csv_error(path: Path, start: int, line: int, error: str) -> str:
@@ -171,28 +153,29 @@ def _find_separator(line: str) -> str:
     return ""
 
 
-def _read_json(path: Path, file: IO[bytes]) -> Iterator[Block]:
+def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
     """Rows of a file of JSON lines, or of one list of objects."""
     lines = _read_lines(path, file)
     first = next(lines, "")
+    rows: Iterator[tuple[int, Any]]
     if first.lstrip().startswith("["):
-        text = first + "".join(lines)
-        try:
-            rows = json.loads(text, object_pairs_hook=_make_object)
-        except ValueError as error:
-            raise DataError(f"{path} is not JSON: {error}") from None
-        yield from _make_blocks(path, enumerate(rows, start=1), "row")
-        return
-    yield from _make_blocks(path, _parse_lines(path, itertools.chain([first], lines)), "line")
+        unit, rows = "row", enumerate(_parse_json(str(path), first + "".join(lines)), start=1)
+    else:
+        numbered = enumerate(itertools.chain([first], lines), start=1)
+        texts = ((number, text) for number, text in numbered if text.strip())
+        unit, rows = "line", ((n, _parse_json(f"{path}, line {n}", text)) for n, text in texts)
+    for number, row in rows:
+        place = f"{path}, {unit} {number}"
+        if not isinstance(row, dict):
+            raise DataError(f"{place} is no object but {type(row).__name__}; correct it")
+        yield Row(place, row)
 
 
-def _parse_lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line, object_pairs_hook=_make_object)
-            except ValueError as error:
-                raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+def _parse_json(place: str, text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_make_object)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON: {error}") from None
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -202,18 +185,6 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {repeated!r} occurs twice")
     return found
-
-
-def _make_blocks(path: Path, rows: Iterator[tuple[int, Any]], unit: str) -> Iterator[Block]:
-    """Blocks of objects; a key that one of them lacks is None there."""
-    while block := list(itertools.islice(rows, BLOCK)):
-        for number, row in block:
-            if not isinstance(row, dict):
-                kind = type(row).__name__
-                raise DataError(f"{path}, {unit} {number} is no object but {kind}; correct it")
-        names = dict.fromkeys(name for _, row in block for name in row)
-        columns = {name: [row.get(name) for _, row in block] for name in names}
-        yield Block(columns, [number for number, _ in block], unit)
 
 
 def _shorten(name: str) -> str:

@@ -22,7 +22,6 @@ from t2t.config.files import load_config
 from t2t.data.batch import HostBatch
 from t2t.data.corpus import Corpus, hash_strings
 from t2t.data.corpus_sources import open_training
-from t2t.data.directions import tag_sources
 from t2t.data.loader import Loader
 from t2t.data.subword_sampling import sample_vocabulary
 from t2t.data.token_cache import TokenizedCorpus, remove_tokens, tokenize_corpus
@@ -178,8 +177,7 @@ class SampledEpochs:
         if epoch >= 0:
             vocabulary = sample_vocabulary(self._vocabulary, self._config, epoch)
             for corpus in self._corpora:
-                tagged = tag_sources(vocabulary, corpus.tag)
-                remove_tokens(corpus, tagged, find_sampled_cache(self._config))
+                remove_tokens(corpus, vocabulary, find_sampled_cache(self._config))
 
 
 def tokenize_epoch(
@@ -192,7 +190,7 @@ def tokenize_epoch(
     """
     sampled = sample_vocabulary(vocabulary, config, epoch)
     folder = find_sampled_cache(config)
-    return [tokenize_corpus(corpus, tag_sources(sampled, corpus.tag), folder) for corpus in corpora]
+    return [tokenize_corpus(corpus, sampled, folder) for corpus in corpora]
 
 
 def find_sampled_cache(config: Config) -> Path:

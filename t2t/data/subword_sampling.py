@@ -51,7 +51,7 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
 
 
 class SampledTokenizer(Tokenizer):
-    """A tokenizer whose `encode` samples, with random numbers named by `stream` and the text.
+    """A tokenizer that samples, with random numbers named by `stream` and the text.
 
     A sentence is not sampled if it, or the sample, has more than `max_length` sub-words: so the
     same sentences are too long for training in every epoch. Nor is a sentence sampled that contains
@@ -67,21 +67,13 @@ class SampledTokenizer(Tokenizer):
     ):
         """`make_sampler` is called when the first sentences are encoded: it takes a moment."""
         super().__init__(plain.model, "the vocabulary")
-        self._plain, self._make_sampler, self._max_length = plain, make_sampler, max_length
-        self._stream = f"{stream} {max_length}".encode()
+        self._plain, self._max_length = plain, max_length
+        self._make_sampler = functools.cache(make_sampler)
+        self.stream = f"{stream} {max_length}".encode()
 
-    @functools.cached_property
-    def _sampler(self) -> "Sampler":
-        return self._make_sampler()
-
-    @property
-    def identity(self) -> bytes:
-        """Tells apart tokenizers that may encode the same text differently."""
-        return self.model + self._stream
-
-    def encode(self, sentences: Sequence[str]) -> Rows:
-        """Sampled ids of each sentence, ending in EOS; the same ones for the same list."""
-        digest = hashlib.sha256(self._stream)
+    def _segment(self, sentences: Sequence[str]) -> Rows:
+        """Samples the ids of each sentence, ending in EOS; the same ones for the same list."""
+        digest = hashlib.sha256(self.stream)
         for sentence in sentences:
             digest.update(sentence.encode(errors="surrogatepass") + b"\n")
         random = np.random.default_rng(np.frombuffer(digest.digest(), np.uint32))
@@ -91,7 +83,7 @@ class SampledTokenizer(Tokenizer):
             for place, (sentence, ids) in enumerate(zip(sentences, encoded, strict=True))
             if len(ids) <= self._max_length and SPACE not in sentence
         ]
-        sampled = self._sampler.sample([sentences[place] for place in chosen], random)
+        sampled = self._make_sampler().sample([sentences[place] for place in chosen], random)
         for place, ids in zip(chosen, sampled, strict=True):
             if len(ids) <= self._max_length:
                 encoded[place] = ids

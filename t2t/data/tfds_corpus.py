@@ -1,79 +1,58 @@
 """Translation datasets of TFDS (TensorFlow Datasets), prepared as array_record files.
 
-TensorFlow is not needed.
+TensorFlow is not needed. Each split is copied to the cache as text (`text_copies`), so hosts that
+share the cache need no dataset.
 """
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import DataConfig
-from t2t.data.corpus import (
-    Corpus,
-    DataError,
-    DistantCorpus,
-    Pair,
-    check_languages,
-    facts_folder,
-    hash_strings,
-)
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.data.corpus import Corpus, DataError, Pair, TextCorpus, hash_strings
+from t2t.data.parts import Part, check_languages
+from t2t.data.text_copies import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.storage.paths import make_local_path
 
-
-def _choose_dataset(data: DataConfig, split: str) -> tuple[str, str]:
-    """Returns (field, name) of the dataset that has this split."""
-    is_held_out = split != "train" and data.tfds_held_out_name
-    field = "tfds_held_out_name" if is_held_out else "tfds_name"
-    return f"data.{field}", getattr(data, field)
+_BLOCK = 1000  # records that are read together
 
 
-def _make_builder(data: DataConfig, split: str) -> Any:
-    """Creates the TFDS builder of the dataset that has this split, prepared or not."""
-    # Imported here because it is slow and only this source needs it. The second import registers
-    # the translation datasets, which the first does not.
-    import tensorflow_datasets as tfds
-    import tensorflow_datasets.translate
+def list_tfds_splits(part: Part) -> tuple[str, ...]:
+    """Names of the splits, on this host or as another one found them.
 
-    field, name = _choose_dataset(data, split)
-    remedy = (
-        "data.source='tfds' is read from local files only; name in data.directory a local or "
-        "shared folder, or data.source='text' with files in a bucket"
-    )
-    directory = make_local_path(data.directory, remedy) if data.directory else None
-    try:
-        return tfds.builder(name, data_dir=directory, file_format="array_record")
-    except ValueError as error:  # an unknown dataset, configuration or version
-        raise DataError(
-            f"{field}={name!r}: {str(error).splitlines()[0]}; "
-            "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
-            "the dataset in data.directory must be array_record files"
-        ) from None
+    With data.tfds_held_out_name one dataset has "train" alone, the other one all other splits.
+
+    Raises:
+        DataError: the dataset is unknown, or was not prepared.
+    """
+    splits = _find_fingerprints(part, _make_builder(part))
+    is_used = {True: part.weight is not None, False: part.held_out}
+    return tuple(split for split in splits if is_used[split == "train"])
 
 
-def list_tfds_splits(data: DataConfig) -> tuple[str, ...]:
-    """Names of the splits, on this host or as another one found them."""
-    if not data.tfds_held_out_name:
-        return _list_splits(data, "train")
-    held_out = (split for split in _list_splits(data, "validation") if split != "train")
-    return ("train", *held_out)
+def open_tfds(part: Part, split: str) -> Corpus:
+    """Opens a split of a dataset that is on this host, or was copied to the cache by another one.
+
+    Raises:
+        DataError: the dataset was not prepared, or lacks the languages.
+    """
+    builder = _make_builder(part)
+    fingerprint = _find_fingerprints(part, builder)[split]
+    copy = _find_copy(part, fingerprint)
+    if not is_copied(copy):
+        if not builder.info.splits:
+            raise _unprepared(part, builder)
+        copy_pairs(copy, _read_pairs(part, builder, split))
+    name = f"{builder.info.full_name}, {split}"
+    return TextCorpus(*find_text(copy), part.facts, name=name, fingerprint=fingerprint)
 
 
-def _list_splits(data: DataConfig, split: str) -> tuple[str, ...]:
-    """Names of all splits of the dataset that has this split."""
-    builder = _make_builder(data, split)
-    return tuple(builder.info.splits or _recall(data, split, builder))
+def prepare_tfds(part: Part) -> None:
+    """Downloads and prepares the dataset, and copies its splits, as far as they are missing.
 
-
-def prepare_tfds(data: DataConfig) -> None:
-    """Downloads and prepares what is missing, and notes its sizes in the cache."""
-    for split in ("train", "validation") if data.tfds_held_out_name else ("train",):
-        _prepare_dataset(data, split)
-
-
-def _prepare_dataset(data: DataConfig, split: str) -> None:
-    """Prepares the whole dataset that has this split."""
-    builder = _make_builder(data, split)
+    Raises:
+        DataError: it cannot be downloaded or prepared.
+    """
+    builder = _make_builder(part)
     # Imported here as TFDS is in `_make_builder`. These errors have no common class.
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
     from tensorflow_datasets.core.download.extractor import ExtractError
@@ -82,78 +61,88 @@ def _prepare_dataset(data: DataConfig, split: str) -> None:
     try:
         builder.download_and_prepare()
     except (OSError, DownloadError, ExtractError, NonMatchingChecksumError) as error:
-        field, name = _choose_dataset(data, split)
         raise DataError(
-            f"{field}={name!r} cannot be prepared in {builder.data_dir}: "
+            f"{part.field}={part.dataset!r} cannot be prepared in {builder.data_dir}: "
             f"{error}; preparing needs a network connection, a server that answers, and disk space"
         ) from None
-    _remember(data, builder)
+    write_splits(_splits_path(part, builder), _find_fingerprints(part, builder))
+    for split in list_tfds_splits(part):
+        open_tfds(part, split)
 
 
-def open_tfds(data: DataConfig, split: str) -> Corpus:
-    """Opens a split of a dataset that is on this host, or was prepared on another one."""
-    builder = _make_builder(data, split)
-    if builder.info.splits:
-        check_languages(data, tuple(builder.info.features))
-        return TfdsCorpus(builder, split, (data.src_language, data.tgt_language))
-    return DistantCorpus(str(builder.data_dir), **_recall(data, split, builder)[split])
+def find_tfds_text(part: Part) -> tuple[Path, Path]:
+    """The files of the training text; they need not exist."""
+    return find_text(_find_copy(part, _find_fingerprints(part, _make_builder(part))["train"]))
 
 
-def _remember(data: DataConfig, builder: Any) -> None:
-    """Writes to the cache directory what is known of each split, for hosts without the dataset."""
-    languages = data.src_language, data.tgt_language
-    splits = {split: TfdsCorpus(builder, split, languages) for split in builder.info.splits}
-    facts = {
-        split: {"name": corpus.name, "length": len(corpus), "fingerprint": corpus.fingerprint()}
-        for split, corpus in splits.items()
-    }
-    path = _facts_path(data, builder)
-    with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
-        make_folder(path.parent)
-        write_file(path, json.dumps(facts, indent=2))
+def measure_tfds(part: Part) -> int:
+    """Bytes of the training text as the dataset says, 0 if it is not on this host."""
+    splits = _make_builder(part).info.splits
+    return int(splits["train"].num_bytes) if splits else 0
 
 
-def _recall(data: DataConfig, split: str, builder: Any) -> dict[str, Any]:
-    """Returns what `_remember` wrote: the arguments of `DistantCorpus` of each split."""
+def _make_builder(part: Part) -> Any:
+    """Creates the TFDS builder of the dataset, prepared or not."""
+    # Imported here because it is slow and only this source needs it. The second import registers
+    # the translation datasets, which the first does not.
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate
+
+    remedy = (
+        "data.source='tfds' is read from local files only; name in data.directory a local or "
+        "shared folder, or data.source='text' with files in a bucket"
+    )
+    directory = make_local_path(part.folder, remedy) if part.folder else None
     try:
-        facts: dict[str, Any] = json.loads(_facts_path(data, builder).read_text("utf-8"))
-    except (OSError, ValueError):
-        field, name = _choose_dataset(data, split)
+        return tfds.builder(part.dataset, data_dir=directory, file_format="array_record")
+    except ValueError as error:  # an unknown dataset, configuration or version
         raise DataError(
-            f"{field}={name!r} is not prepared in {builder.data_dir}, nor in "
-            f"data.cache_directory={data.cache_directory}; "
-            "run `python -m t2t.prepare --config=...` with this config first"
+            f"{part.field}={part.dataset!r}: {str(error).splitlines()[0]}; "
+            "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
+            "the dataset in data.directory must be array_record files"
         ) from None
-    return facts
 
 
-def _facts_path(data: DataConfig, builder: Any) -> Path:
-    identity = hash_strings(builder.info.full_name, data.src_language, data.tgt_language)
-    return facts_folder(data) / f"tfds-{identity[:32]}.json"
+def _find_fingerprints(part: Part, builder: Any) -> dict[str, str]:
+    """Returns split -> fingerprint, from the dataset or as another host noted them.
+
+    Not hashes of the text, for which millions of records would be read: TFDS gives the same text
+    for the same version, languages, sizes and shards.
+    """
+    if not builder.info.splits:
+        known: dict[str, str] | None = read_splits(_splits_path(part, builder))
+        if known is None:
+            raise _unprepared(part, builder)
+        return known
+    check_languages(part, tuple(builder.info.features))
+    found = {}
+    for split, info in builder.info.splits.items():
+        sizes = map(str, (info.num_examples, int(info.num_bytes), info.shard_lengths))
+        identity = builder.info.full_name, split, *part.languages, *sizes
+        found[split] = hash_strings("tfds", *identity)
+    return found
 
 
-class TfdsCorpus(Corpus):
-    """A split of a TFDS translation dataset, prepared as array_record."""
+def _splits_path(part: Part, builder: Any) -> Path:
+    identity = hash_strings(builder.info.full_name, *part.languages)
+    return part.cache / "tfds" / f"{identity[:32]}-splits.json"
 
-    def __init__(self, builder: Any, split: str, languages: Pair):
-        self._languages = languages
-        self._records = builder.as_data_source(split=split)
-        info = builder.info.splits[split]
-        # Not a hash of millions of records, which would take too long: TFDS gives the same text for
-        # the same version, sizes and shards.
-        sizes = info.num_examples, int(info.num_bytes), info.shard_lengths
-        self._identity = [builder.info.full_name, split, *languages, *map(str, sizes)]
-        self.name = f"{builder.info.full_name}, {split}"
 
-    def __len__(self) -> int:
-        return len(self._records)
+def _find_copy(part: Part, fingerprint: str) -> Path:
+    return part.cache / "tfds" / fingerprint[:32]
 
-    def read(self, start: int, stop: int) -> list[Pair]:
-        """Records [start, stop), decoded."""
-        src, tgt = self._languages
-        records = self._records.__getitems__(range(start, stop))
-        return [(record[src].decode(), record[tgt].decode()) for record in records]
 
-    def fingerprint(self) -> str:
-        """A hash of the dataset's version, split, languages and sizes; not of its text."""
-        return hash_strings("tfds", *self._identity)
+def _unprepared(part: Part, builder: Any) -> DataError:
+    return DataError(
+        f"{part.field}={part.dataset!r} is not prepared in {builder.data_dir}, nor in "
+        f"data.cache_directory={part.cache}; "
+        "run `python -m t2t.prepare --config=...` with this config first"
+    )
+
+
+def _read_pairs(part: Part, builder: Any, split: str) -> Iterator[Pair]:
+    records = builder.as_data_source(split=split)
+    src, tgt = part.languages
+    for start in range(0, len(records), _BLOCK):
+        for record in records.__getitems__(range(start, min(start + _BLOCK, len(records)))):
+            yield record[src].decode(), record[tgt].decode()

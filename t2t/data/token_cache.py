@@ -8,27 +8,28 @@ are kept when the work was interrupted. No pair is dropped or cut here: the plan
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import tqdm
 from jaxtyping import Int, Integer
 
+from t2t.data.cache_folders import remove_whole
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.token_shards import Shard, is_built, open_or_build, remove
+from t2t.data.directions import tag_sources
+from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
 
 SHARD = 1 << 20  # pairs
-_FORMAT = 2  # increase it when the layout of the files or the tokenisation changes
+_FORMAT = 3  # increase it when the layout of the files or the tokenisation changes
 
 
 class TokenizedCorpus:
     """A tokenised corpus: pairs of source and target ids by index."""
 
     def __init__(self, shards: Sequence[Shard]):
-        self._shards = shards
-        self._ends = np.cumsum([len(shard.src.lengths) for shard in shards])
+        self.shards = shards
+        self._ends = np.cumsum([len(shard.src.ends) for shard in shards], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -36,24 +37,24 @@ class TokenizedCorpus:
     @property
     def src_lengths(self) -> Int[np.ndarray, "n"]:
         """Sub-words of each source sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.src.lengths for shard in self._shards])
+        return np.concatenate([shard.src.lengths for shard in self.shards])
 
     @property
     def tgt_lengths(self) -> Int[np.ndarray, "n"]:
         """Sub-words of each target sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.tgt.lengths for shard in self._shards])
+        return np.concatenate([shard.tgt.lengths for shard in self.shards])
 
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
         """Source and target ids of one pair, ending in EOS; read-only views of the files."""
         number = int(np.searchsorted(self._ends, index, side="right"))
-        shard = self._shards[number]
-        place = index - int(self._ends[number]) + len(shard.src.lengths)
+        shard = self.shards[number]
+        place = index - int(self._ends[number]) + len(shard.src.ends)
         return shard.src.row(place), shard.tgt.row(place)
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
         """How often each id below `size` occurs on a side, "src" or "tgt"."""
         counts = np.zeros(size, np.int64)
-        for shard in self._shards:
+        for shard in self.shards:
             ids = getattr(shard, side).ids
             for start in range(0, len(ids), SHARD):
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
@@ -70,33 +71,49 @@ class TokenizedCorpus:
         """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(numbers).tolist():
-            shard = self._shards[number]
+            shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
-            places = indices[own] - self._ends[number] + len(shard.src.lengths)
+            places = indices[own] - self._ends[number] + len(shard.src.ends)
             shard.src.copy(places, src_offsets[own], src)
             shard.tgt.copy(places, tgt_offsets[own], tgt)
 
 
 def tokenize_corpus(
-    corpus: Corpus, vocabulary: Vocabulary, directory: Path, *, progress: bool = True
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    directory: Path,
+    *,
+    share: tuple[int, int] = (0, 1),
+    progress: bool = True,
 ) -> TokenizedCorpus:
     """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
-    Raises:
-        DataError: The corpus is empty, or the cache cannot be written.
-    """
-    return TokenizedCorpus(_build(corpus, vocabulary, directory, 0, 1, progress))
-
-
-def tokenize_share(
-    corpus: Corpus, vocabulary: Vocabulary, directory: Path, number: int, count: int
-) -> None:
-    """Builds the missing ones of shards `number`, `number` + `count`, ...: a process's share.
+    The sources get the tag of the corpus, unless the vocabulary has one.
+    `share` is (number, count): only shards `number`, `number` + `count`, ... are meant.
 
     Raises:
         DataError: The corpus is empty, or the cache cannot be written.
     """
-    _build(corpus, vocabulary, directory, number, count, progress=True)
+    if not len(corpus):
+        raise DataError(f"{corpus.name} holds no sentence pair")
+    vocabulary, (number, count) = _tag(vocabulary, corpus), share
+    shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
+    total = sum(len(pairs) for _, pairs in shards)
+    with (
+        explain_write_errors(DataError, f"data.cache_directory={directory}"),
+        # Shown on a terminal (`disable=None`) after two seconds.
+        tqdm.tqdm(
+            desc="tokenising",
+            total=total,
+            unit=" pairs",
+            unit_scale=True,
+            delay=2,
+            disable=None if progress else True,
+        ) as bar,
+    ):
+        return TokenizedCorpus(
+            [open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards]
+        )
 
 
 def count_shards(corpus: Corpus) -> int:
@@ -112,32 +129,16 @@ def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> boo
 def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> None:
     """Removes the shards of a corpus from a local folder; who has them open keeps them."""
     for path in _list_shards(corpus, vocabulary, directory):
-        remove(path)
+        remove_whole(path)
 
 
-def _build(
-    corpus: Corpus,
-    vocabulary: Vocabulary,
-    directory: Path,
-    number: int,
-    count: int,
-    progress: bool,
-) -> list[Shard]:
-    if not len(corpus):
-        raise DataError(f"{corpus.name} holds no sentence pair")
-    shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
-    with (
-        explain_write_errors(DataError, f"data.cache_directory={directory}"),
-        _open_bar(sum(len(pairs) for _, pairs in shards), progress) as bar,
-    ):
-        return [
-            open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards
-        ]
+def _tag(vocabulary: Vocabulary, corpus: Corpus) -> Vocabulary:
+    return vocabulary if vocabulary.src.tag_ids else tag_sources(vocabulary, corpus.tag)
 
 
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.fingerprint()}"
+    key = f"{_FORMAT} {corpus.fingerprint()} {_tag(vocabulary, corpus).fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]
@@ -146,15 +147,3 @@ def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dic
     parts = [range(start, min(start + SHARD, len(corpus))) for start in starts]
     folder = directory.expanduser()
     return {folder / name: part for name, part in zip(names, parts, strict=True)}
-
-
-def _open_bar(pairs: int, progress: bool) -> "tqdm.tqdm[NoReturn]":
-    """A progress bar, shown on a terminal (`disable=None`) after two seconds."""
-    return tqdm.tqdm(
-        desc="tokenising",
-        total=pairs,
-        unit=" pairs",
-        unit_scale=True,
-        delay=2,
-        disable=None if progress else True,
-    )

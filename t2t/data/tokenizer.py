@@ -8,6 +8,7 @@ without a visible character is empty (`sentences`). With `tokenizer.lowercase` t
 model file itself holds the rules that lower-case text, so every reader of the file applies them.
 """
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -19,7 +20,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import sentencepiece
 
@@ -53,6 +54,7 @@ class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
     tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
+    stream: bytes = b""  # names the random numbers of one that samples (`subword_sampling`)
 
     def __init__(self, model: bytes, origin: str):
         try:
@@ -78,10 +80,26 @@ class Tokenizer:
         except OSError as error:
             raise VocabularyError(f"{path} cannot be read: {describe_error(error)}") from None
 
+    def with_tag(self, tag: str) -> Self:
+        """The tokenizer that puts a tag in front of each sentence, except an empty one.
+
+        Raises:
+            VocabularyError: the vocabulary has no such tag.
+        """
+        assert not self.tag_ids, "a sentence has one tag"
+        tagged = copy.copy(self)
+        tagged.tag_ids = (int(self._processor.piece_to_id(tag)),)
+        if tagged.tag_ids == (UNK_ID,):
+            raise VocabularyError(
+                f"the vocabulary has no tag {tag}; a run keeps the data.directions with which its "
+                "vocabulary was trained"
+            )
+        return tagged
+
     @property
     def identity(self) -> bytes:
         """Tells apart tokenizers that may encode the same text differently."""
-        return self.model
+        return self.model + self.stream + (str(self.tag_ids).encode() if self.tag_ids else b"")
 
     @property
     def vocab_size(self) -> int:
@@ -89,7 +107,11 @@ class Tokenizer:
         return int(self._processor.vocab_size())
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, ending in EOS; an empty sentence is EOS alone."""
+        """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone."""
+        rows = self._segment(sentences)
+        return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
+
+    def _segment(self, sentences: Sequence[str]) -> list[list[int]]:
         return self.encode_words([*map(clean_sentence, sentences)])
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
@@ -161,13 +183,17 @@ class Vocabulary:
         Raises:
             VocabularyError: The folder cannot be written.
         """
+        models = {"src.model": self.src.model, "tgt.model": self.tgt.model}
+        files = {"joint.model": self.src.model} if self.shared else models
         with explain_write_errors(VocabularyError, directory):
             make_folder(directory)
-            files = self._files()
-            for name, content in files.items():
-                write_file(directory / name, content)
             for stale in {*_FILES, _LINES} - files.keys():
                 (directory / stale).unlink(missing_ok=True)
+            if self.several_sentences is not None:
+                facts = {"several_sentences": self.several_sentences}
+                write_file(directory / _LINES, json.dumps(facts) + "\n")
+            for name, model in files.items():  # last, since with them a vocabulary is complete
+                write_file(directory / name, model)
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
@@ -192,16 +218,6 @@ class Vocabulary:
         """Returns whether the folder holds a complete vocabulary."""
         names = {path.name for path in directory.glob("*.model")}
         return "joint.model" in names or {"src.model", "tgt.model"} <= names
-
-    def _files(self) -> dict[str, bytes]:
-        """The content of each file; models are last, since with them a vocabulary is complete."""
-        files = {}
-        if self.several_sentences is not None:
-            facts = {"several_sentences": self.several_sentences}
-            files[_LINES] = json.dumps(facts).encode() + b"\n"
-        if self.shared:
-            return {**files, "joint.model": self.src.model}
-        return {**files, "src.model": self.src.model, "tgt.model": self.tgt.model}
 
 
 def _read_share(path: Path) -> float | None:

@@ -1,5 +1,6 @@
 import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,20 +56,26 @@ def test_bad_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
         TextFile(path)
 
 
-@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
-def test_empty_file_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="is empty"):
-        TextFile(write(tmp_path / name, ""))
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.en does not exist"):
-        TextFile(tmp_path / "nowhere.en")
-
-
-def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read: Is a directory"):
-        TextFile(tmp_path)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_bytes(b""), "a is empty; it needs at least one line"),
+        (lambda path: path.write_bytes(gzip.compress(b"")), "a is empty; it needs"),
+        (lambda path: None, "a does not exist"),
+        (Path.mkdir, "a cannot be read: Is a directory"),
+        (os.mkfifo, "a is a pipe .* write the text to a file"),
+        (
+            lambda path: path.write_bytes(b"a\nb \xed\xa0\xbd c\n"),
+            r"a, line 2: .*U\+D83D.* surrogate.* iconv -c",
+        ),
+    ],
+)
+def test_what_is_no_text_is_named(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    make(tmp_path / "a")
+    with pytest.raises(DataError, match=message):
+        TextFile(tmp_path / "a")
 
 
 @pytest.mark.parametrize("name", ["text.en", "text.en.gz", "text.GZ"])
@@ -85,18 +92,6 @@ def test_other_encoding_is_named_with_its_conversion(tmp_path: Path, encoding: s
     path.write_bytes(gzip.compress("ein Hund\nläuft\n".encode(encoding)))
     with pytest.raises(DataError, match=rf"(?i)iconv -f {encoding.replace('-le', 'le')[:6]}"):
         TextFile(path)
-
-
-def test_lone_surrogate_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.en", b"a\nb \xed\xa0\xbd c\n")
-    with pytest.raises(DataError, match=r"a\.en, line 2: .*U\+D83D.* surrogate.* iconv -c"):
-        TextFile(path)
-
-
-def test_pipe_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=r"pipe is a pipe .* write the text to a file"):
-        TextFile(tmp_path / "pipe")
 
 
 def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:

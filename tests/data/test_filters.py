@@ -1,5 +1,6 @@
 """Filters of training pairs: what each drops, how it is counted, and that text is read once."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -93,13 +94,12 @@ def test_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert again.fingerprint() == first.fingerprint()
 
 
-@pytest.mark.parametrize("name", ["*.npy", "*.json"])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")])
-def test_damaged_cache_is_made_again(
-    name: str, damage: Callable[[Path], object], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(b""), lambda path: os.truncate(path, 130)]
+)
+def test_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_path: Path) -> None:
     expected = [*apply(["identical"], tmp_path)[0]]
-    [path] = (tmp_path / "filters").glob(name)
+    [path] = (tmp_path / "filters").iterdir()
     damage(path)
     assert [*apply(["identical"], tmp_path)[0]] == expected
 

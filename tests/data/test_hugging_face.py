@@ -2,6 +2,7 @@ import dataclasses
 import gc
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.rules import validate
-from t2t.data import corpus_sources, hugging_face, hugging_face_rows
+from t2t.data import corpus_sources, hugging_face, row_files
 from t2t.data.corpus import Corpus, DataError
+from t2t.data.parts import list_parts
 from t2t.data.preparation import check_prepared, is_large
+from t2t.data.row_files import Row
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 from tests.full_disk import full_disk
 
@@ -47,7 +50,7 @@ def test_rows_are_copied_once_and_again_when_a_file_changes(
     path = write_bytes(tmp_path / "a.tsv", to_tsv([("a", "b")]))
     assert [*open_train(tmp_path, path)] == [("a", "b")]
     with monkeypatch.context() as patch:
-        patch.setattr("t2t.data.hugging_face.read_sides", None)
+        patch.setattr("t2t.data.hugging_face._read_pairs", None)
         assert [*open_train(tmp_path, path)] == [("a", "b")]
     write_bytes(path, to_tsv([("a", "b"), ("c", "d")]))
     assert [*open_train(tmp_path, path)] == [("a", "b"), ("c", "d")]
@@ -71,13 +74,13 @@ def test_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     first = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS))
     second = write_bytes(tmp_path / "b.tsv", to_tsv(PAIRS))
-    read = hugging_face_rows.read_sides
+    read = row_files.read_rows
 
-    def read_and_change(rows: Any, data: DataConfig) -> Any:
-        yield from read(rows, data)
+    def read_and_change(path: Path, names: Sequence[str]) -> Iterator[Row]:
+        yield from read(path, names)
         write_bytes(first, to_tsv([*PAIRS, ("more", "mehr")]))
 
-    monkeypatch.setattr("t2t.data.hugging_face.read_sides", read_and_change)
+    monkeypatch.setattr("t2t.data.hugging_face.read_rows", read_and_change)
     with pytest.raises(DataError, match=r"a\.tsv, .*b\.tsv changed while .* read; start again"):
         open_train(tmp_path, first, second)
     assert not [*(tmp_path / "cache").rglob("*.txt")]
@@ -87,14 +90,14 @@ def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
-    read, first = hugging_face_rows.read_sides, list[Corpus]()
+    read, first = row_files.read_rows, list[Corpus]()
 
-    def read_beside_another(rows: Any, data: DataConfig) -> Any:
+    def read_beside_another(path: Path, names: Sequence[str]) -> Iterator[Row]:
         monkeypatch.undo()
         first.append(corpus_sources.open_split(data, "train"))
-        yield from read(rows, data)
+        yield from read(path, names)
 
-    monkeypatch.setattr("t2t.data.hugging_face.read_sides", read_beside_another)
+    monkeypatch.setattr("t2t.data.hugging_face.read_rows", read_beside_another)
     second = corpus_sources.open_split(data, "train")
     assert [*first[0]] == [*second] == PAIRS
     assert not [*(tmp_path / "cache").rglob(".*")]
@@ -103,7 +106,8 @@ def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
 def test_copy_of_which_a_part_was_deleted_is_made_again(tmp_path: Path) -> None:
     data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
     corpus_sources.open_split(data, "train")
-    hugging_face.find_copy(data, "train")[1].unlink()
+    [part] = list_parts(data)
+    hugging_face.find_hf_text(part)[1].unlink()
     assert [*corpus_sources.open_split(data, "train")] == PAIRS
 
 
@@ -183,12 +187,13 @@ def test_killed_copy_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> N
     data = make_config(tmp_path, path)
     program = (
         "import os; from t2t.config import DataConfig; from t2t.data import hugging_face as hf\n"
-        "read = hf.read_sides\n"
-        "def read_and_die(rows, data):\n"
-        "    yield from read(rows, data)\n"
+        "from t2t.data.corpus_sources import open_split\n"
+        "read = hf.read_rows\n"
+        "def read_and_die(path, names):\n"
+        "    yield from read(path, names)\n"
         "    os.kill(os.getpid(), 9)\n"
-        "hf.read_sides = read_and_die\n"
-        f"hf.open_hf(DataConfig(**{dataclasses.asdict(data)!r}), 'train')"
+        "hf.read_rows = read_and_die\n"
+        f"open_split(DataConfig(**{dataclasses.asdict(data)!r}), 'train')"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True)

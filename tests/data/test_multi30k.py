@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import DataConfig
+from t2t.api import prepare_run
+from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources, multi30k
 from t2t.data.corpus import DataError
 
@@ -67,7 +68,7 @@ def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
 def test_multi30k_is_downloaded_once(
     tmp_path: Path, download: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus_sources.prepare(download)
+    prepare_run.prepare(Config(data=download), None)
     monkeypatch.setattr(multi30k, "URL", "file:///nowhere")
     assert corpus_sources.open_split(download, "test")[0] == (
         "test_2016_flickr.en 1",

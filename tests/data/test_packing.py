@@ -149,9 +149,3 @@ def test_epochs_have_the_same_rows_in_another_order() -> None:
     )
     assert first != second
     assert sorted(first) == sorted(second)
-
-
-def test_order_follows_the_seed() -> None:
-    one, again, other = (list_epoch(pack([draw()], seed), 0) for seed in (0, 0, 1))
-    assert one == again
-    assert one != other

@@ -1,8 +1,8 @@
 import errno
-import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from t2t.config.fields import TokenizerConfig
 from t2t.data import token_cache, token_shards
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
-from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus, tokenize_share
+from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS
 
@@ -93,11 +93,15 @@ def test_ids_beyond_sixteen_bits_are_kept(
     assert tgt.tolist() == [1 << 16, 2]
 
 
-def test_folder_has_the_permissions_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+def test_cache_has_the_permissions_of_other_folders_and_files(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path / "cache")
+    vocabulary.save(tmp_path / "vocab")
     (tmp_path / "other").mkdir()
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
+    (tmp_path / "other" / "file").write_text("")
+    modes = {(path.is_dir(), path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert len(modes) == 2
 
 
 def test_second_time_reads_no_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -119,66 +123,33 @@ def test_text_and_vocabulary_have_caches_of_their_own(
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def truncate(folder: Path) -> None:
-    os.truncate(folder / "src.ids", 10)
+def change(name: str, change_content: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(change_content((folder / name).read_bytes()))
+
+    return damage
 
 
-def empty(folder: Path) -> None:
-    os.truncate(folder / "tgt.lengths", 0)
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": change("src.ids", lambda content: content[:10]),
+    "empty": change("tgt.ends", lambda content: b""),
+    "longer": change("src.ids", lambda content: content + b"\x07\x00"),
+    "zero": change("tgt.ends", lambda content: bytes(len(content) - 8) + content[-8:]),
+    "no file": lambda folder: (folder / "src.ends").unlink(),
+    "no files": lambda folder: [*map(Path.unlink, folder.iterdir())],
+    "broken index": change("cache.json", lambda content: b"{"),
+    "empty index": change("cache.json", lambda content: b"{}"),
+    "strange index": change("cache.json", lambda content: content.replace(b"<u2", b"no type")),
+}
 
 
-def lengthen(folder: Path) -> None:
-    with (folder / "src.ids").open("ab") as file:
-        file.write(b"\x07\x00")
-
-
-def flip_a_bit(folder: Path) -> None:
-    content = bytearray((folder / "tgt.ids").read_bytes())
-    content[len(content) // 2] ^= 1
-    (folder / "tgt.ids").write_bytes(content)
-
-
-def remove(folder: Path) -> None:
-    (folder / "src.lengths").unlink()
-
-
-def garble_index(folder: Path) -> None:
-    (folder / "cache.json").write_text("{")
-
-
-def empty_index(folder: Path) -> None:
-    (folder / "cache.json").write_text("{}")
-
-
-def strange_index(folder: Path) -> None:
-    index = json.loads((folder / "cache.json").read_text())
-    index["src.ids"]["dtype"] = "no such type"
-    (folder / "cache.json").write_text(json.dumps(index))
-
-
-def remove_all(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        truncate,
-        empty,
-        lengthen,
-        flip_a_bit,
-        remove,
-        garble_index,
-        empty_index,
-        strange_index,
-        remove_all,
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_cache_is_built_again_with_a_warning(
-    tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture, damage: object
+    tmp_path: Path,
+    vocabulary: Vocabulary,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], object],
 ) -> None:
-    assert callable(damage)
     tokenize_corpus(CORPUS, vocabulary, tmp_path)
     (folder,) = tmp_path.iterdir()
     damage(folder)
@@ -203,6 +174,18 @@ def test_interrupted_work_leaves_nothing_behind(tmp_path: Path, vocabulary: Voca
     assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
 
 
+def test_ids_that_a_full_disk_or_a_crash_made_zero_are_noticed_when_they_are_read(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    change("tgt.ids", lambda content: bytes(len(content)))(folder)
+    tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
+    into = np.zeros((2, 100), np.int32)
+    with pytest.raises(DataError, match=rf"cache {folder} is damaged: .*EOS; remove this folder"):
+        tokenized.copy(np.array([7]), np.array([0]), np.array([0]), *into)
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_several_builders_at_once_all_get_a_whole_cache(
     tmp_path: Path, vocabulary: Vocabulary, damaged: bool
@@ -217,7 +200,7 @@ def test_several_builders_at_once_all_get_a_whole_cache(
 
     if damaged:
         tokenize_corpus(CORPUS, vocabulary, tmp_path)
-        flip_a_bit(next(tmp_path.iterdir()))
+        DAMAGE["zero"](next(tmp_path.iterdir()))
     corpus: Corpus = SlowCorpus("small", PAIRS)
     with ThreadPoolExecutor(workers) as pool:
         futures = [
@@ -288,11 +271,11 @@ def test_processes_build_shards_of_their_own_and_keep_those_that_are_there(
 ) -> None:
     monkeypatch.setattr(token_cache, "SHARD", 100)
     corpus = WatchedCorpus()
-    tokenize_share(corpus, vocabulary, tmp_path, 1, 2)
+    tokenize_corpus(corpus, vocabulary, tmp_path, share=(1, 2))
     assert not is_tokenized(corpus, vocabulary, tmp_path)
     first = corpus.pairs_read
     assert 0 < first < len(PAIRS)
-    tokenize_share(corpus, vocabulary, tmp_path, 0, 2)
+    tokenize_corpus(corpus, vocabulary, tmp_path, share=(0, 2))
     assert is_tokenized(corpus, vocabulary, tmp_path)
     assert corpus.pairs_read == len(PAIRS)
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
@@ -315,15 +298,3 @@ def test_interrupted_corpus_goes_on_behind_its_last_whole_shard(
     corpus = WatchedCorpus()
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
     assert corpus.pairs_read == len(PAIRS) - 200
-
-
-def test_checksums_are_computed_once(
-    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenize_corpus(CORPUS, vocabulary, tmp_path)
-    monkeypatch.setattr("t2t.data.token_shards.zlib.crc32", None)
-    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
-    (folder,) = tmp_path.iterdir()
-    os.utime(folder / "src.ids")  # a file that was touched is checked again
-    with pytest.raises(TypeError):
-        tokenize_corpus(CORPUS, vocabulary, tmp_path)

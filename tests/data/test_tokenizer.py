@@ -141,13 +141,6 @@ def test_folder_that_cannot_be_written_is_named(tmp_path: Path, vocabulary: Voca
         vocabulary.save(tmp_path / "file" / "vocab")
 
 
-def test_files_have_the_permissions_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    vocabulary.save(tmp_path)
-    (tmp_path / "other").write_text("")
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
-
-
 def test_training_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train_vocabulary([CORPUS], CONFIG, tmp_path)
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,37 @@
+"""Folders of the cache: written whole; of several processes the first to finish wins."""
+
+import contextlib
+import errno
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t.storage.atomic_files import atomic_path, make_folder
+
+
+@contextlib.contextmanager
+def create_folder(folder: Path) -> Iterator[Path]:
+    """Yields a local draft that becomes `folder` when the block ends.
+
+    Another process may have created the folder meanwhile: then its content stays.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    make_folder(folder.parent)
+    try:
+        with atomic_path(folder) as draft:
+            draft.mkdir()
+            yield draft
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not folder.is_dir():
+            raise
+
+
+def remove_whole(folder: Path) -> None:
+    """Removes a local folder; no process sees it with only some of its files."""
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    with contextlib.suppress(FileNotFoundError):  # another process moved it first
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
