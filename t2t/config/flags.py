@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +18,6 @@ from t2t.config.files import build_config
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
-
-# Flags that override fields of `config.decoding`, with their help.
-_SCORING = {
-    "alpha": "Exponent of the length penalty. Default: the config's.",
-    "length_penalty": "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by "
-    "nothing.",
-    "batch_size": "Sentences computed together. Default: the config's. Rounding depends on the "
-    "batch shape and may decide between hypotheses of nearly equal probability, mostly in "
-    "bfloat16.",
-}
-_SEARCH = {
-    "strategy": "Beam search, or sampling from the model.",
-    "beam_size": "Beam size; 1 is greedy. Default: the config's.",
-    "min_length": "Least number of sub-words of an output.",
-    "max_source_length": "Longer sources are translated in pieces of at most this many sub-words, "
-    "EOS included. Default: the config's, which is data.max_length if it is 0.",
-    "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
-    "line.",
-    "max_extra_length": "An output has at most source length + this many sub-words.",
-    "num_samples": "With --strategy=sampling: samples per sentence.",
-    "temperature": "With --strategy=sampling: divides the logits.",
-    "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
-    "top_p": "With --strategy=sampling: draw from the most probable sub-words that together have "
-    "this probability.",
-    "sampling_seed": "With --strategy=sampling: seed of the numbers.",
-    "mbr": "Minimum Bayes risk: of the samples or the beam, take the one with the highest "
-    "expected chrF or BLEU against all.",
-}
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
@@ -139,23 +111,65 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
 
 def define_scoring() -> None:
     """Adds flags that override the fields of `config.decoding` on which scores depend."""
-    _define_overrides(_SCORING)
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
+    flags.DEFINE_enum(
+        "length_penalty",
+        None,
+        CHOICES["decoding.length_penalty"],
+        "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by nothing.",
+    )
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Sentences computed together. Default: the config's. Rounding depends on the batch shape "
+        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
+    )
+    _show_decoding_in_help()
 
 
 def define_decoding() -> None:
     """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
-    _define_overrides(_SCORING | _SEARCH)
-
-
-def _define_overrides(helps: Mapping[str, str]) -> None:
-    for name, text in helps.items():
-        if choices := CHOICES.get(f"decoding.{name}"):
-            flags.DEFINE_enum(name, None, choices, text)
-        elif isinstance(getattr(DecodingConfig(), name), float):
-            flags.DEFINE_float(name, None, text)
-        else:
-            flags.DEFINE_integer(name, None, text)
-        show_in_help(name)
+    define_scoring()
+    flags.DEFINE_enum(
+        "strategy", None, CHOICES["decoding.strategy"], "Beam search, or sampling from the model."
+    )
+    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
+    flags.DEFINE_integer("min_length", None, "Least number of sub-words of an output.")
+    flags.DEFINE_integer(
+        "max_source_length",
+        None,
+        "Longer sources are translated in pieces of at most this many sub-words, EOS included. "
+        "Default: the config's, which is data.max_length if it is 0.",
+    )
+    flags.DEFINE_enum(
+        "split_sentences",
+        None,
+        CHOICES["decoding.split_sentences"],
+        "Translate each sentence of a line by itself; auto: if training had one a line.",
+    )
+    flags.DEFINE_integer(
+        "max_extra_length", None, "An output has at most source length + this many sub-words."
+    )
+    flags.DEFINE_integer("num_samples", None, "With --strategy=sampling: samples per sentence.")
+    flags.DEFINE_float("temperature", None, "With --strategy=sampling: divides the logits.")
+    flags.DEFINE_integer(
+        "top_k", None, "With --strategy=sampling: draw from this many most probable sub-words."
+    )
+    flags.DEFINE_float(
+        "top_p",
+        None,
+        "With --strategy=sampling: draw from the most probable sub-words that together have this "
+        "probability.",
+    )
+    flags.DEFINE_integer("sampling_seed", None, "With --strategy=sampling: seed of the numbers.")
+    flags.DEFINE_enum(
+        "mbr",
+        None,
+        CHOICES["decoding.mbr"],
+        "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
+        "chrF or BLEU against all.",
+    )
+    _show_decoding_in_help()
 
 
 def read_decoding() -> dict[str, Any]:
@@ -165,6 +179,12 @@ def read_decoding() -> dict[str, Any]:
         for field in dataclasses.fields(DecodingConfig)
         if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
     }
+
+
+def _show_decoding_in_help() -> None:
+    for field in dataclasses.fields(DecodingConfig):
+        if field.name in flags.FLAGS:
+            show_in_help(field.name)
 
 
 def show_in_help(name: str) -> None:
