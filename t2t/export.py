@@ -27,7 +27,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
         RunError: the checkpoint does not exist, or `output` cannot be written.
     """
     from t2t.data.tokenizer import Vocabulary
-    from t2t.decoding.choose_engine import require_ctranslate2
+    from t2t.evaluation.load_models import require_ctranslate2
     from t2t.training.checkpoint import restore_params
     from t2t.training.run_directory import RunError
 

@@ -10,7 +10,8 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measures import choose_measure
 from t2t.evaluation.checkpoint_watcher import make_label
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator, override_decoding
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.load_models import override_decoding
 from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.saved_evaluations import Evaluation, report_reuse
 from t2t.evaluation.scores import format_interval, make_measure

@@ -14,27 +14,24 @@ from typing import Any
 
 import jax
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import override, overrides
+from t2t.config.fields import Config, ConfigError
+from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
 from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.sentences import count_empty_references
-from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
-    describe_models,
+    RunModel,
     hash_params,
     identify_code,
-    restore_models,
+    override_decoding,
 )
-from t2t.evaluation.minimum_bayes_risk import translate_by_utility
-from t2t.evaluation.reference_scores import ReferenceScorer
+from t2t.evaluation.perplexity import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationKey,
@@ -47,7 +44,6 @@ from t2t.evaluation.scores import Score, have_spaces, make_measure, score_corpus
 from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import find_name, make_path
 from t2t.training.provenance import (
@@ -58,15 +54,13 @@ from t2t.training.provenance import (
     summarize_ledger,
 )
 from t2t.training.run_directory import RunError
-from t2t.training.validation import NatsAndTokens
 
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
     "t2t/data/token_cache.py",
     "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
-    "t2t/evaluation/reference_scores.py", "t2t/evaluation/scores.py",
-    "t2t/evaluation/significance.py", "t2t/training/loss.py", "t2t/training/validation.py",
+    "t2t/evaluation/perplexity.py", "t2t/evaluation/significance.py", "t2t/training/loss.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -116,8 +110,8 @@ class Evaluator:
         Raises:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
-        config, self._vocabulary, self._members = describe_models(request.models)
-        self.config = override_decoding(config, request.decoding)
+        self._model = RunModel(request.models, request.decoding)
+        self.config = self._model.config
         count = self.config.decoding.num_samples
         if count > 1 and self.config.decoding.mbr == "none":
             raise ConfigError(
@@ -132,13 +126,10 @@ class Evaluator:
         self.tgt_language = request.tgt_language or self.config.data.tgt_language
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
-        self._translator = make_translator(
-            request.backend, request.compute_type, self.config, self._vocabulary, self._members
-        )
+        self._translator = self._model.make_translator(request.backend, request.compute_type)
         self.split, self._corpus = open_corpus(self.config, request)
         self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
         self._measures = self._choose_measures(request.measures)
-        self._mesh = make_mesh(MeshConfig())
 
     def restore(self) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
@@ -146,16 +137,16 @@ class Evaluator:
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        params, labels = restore_models(self._request.models, self._members)
+        params, labels = self._model.restore()
         if len(labels) == 1:
             return params, labels[0]
         members = [
             {"workdir": find_name(workdir), "checkpoint": label, "weight": weight}
             for (workdir, _), label, weight in zip(
-                self._request.models.members, labels, self._members.weights, strict=True
+                self._request.models.members, labels, self._model.members.weights, strict=True
             )
         ]
-        self._ensemble = {"members": members, "mean": self._members.mean}
+        self._ensemble = {"members": members, "mean": self._model.members.mean}
         digest = hashlib.sha256(json.dumps(self._ensemble).encode()).hexdigest()
         return params, f"ensemble{len(members)}-x{digest[:8]}"
 
@@ -175,10 +166,10 @@ class Evaluator:
         outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         identity = {"parameters": hash_params(params)}
         keys = [self._make_key(label, config) for config in configs]
-        with jax.set_mesh(self._mesh):
-            params = self._translator.place(params)
+        params = self._model.place(params)
+        with jax.set_mesh(self._model.mesh):
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            reference_scores = self._reference_scorer.measure(params)
+            reference_scores = self._perplexity.measure(params)
         return [
             self._save(key, config, translations, reference_scores, {**identity, **timing}, output)
             for key, config, translations, output in zip(keys, configs, found, outputs, strict=True)
@@ -283,10 +274,10 @@ class Evaluator:
             ],
             model={
                 f"{number}.{name}": value
-                for number, model in enumerate(self._members.configs)
+                for number, model in enumerate(self._model.members.configs)
                 for name, value in overrides(Config(model=model)).items()
             },
-            vocabulary=self._vocabulary.fingerprint(),
+            vocabulary=self._model.vocabulary.fingerprint(),
             decoding=dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
             # The number of threads changes nothing.
             backend={name: value for name, value in engine if name != "threads"},
@@ -304,8 +295,10 @@ class Evaluator:
         if self.config.decoding.mbr == "none":
             found = translator.translate_with_alphas(params, sentences, alphas, progress)
         elif len(alphas) == 1:
-            language = self.tgt_language
-            found = [translate_by_utility(translator, params, sentences, language, progress)]
+            chosen = self._model.translate(
+                translator, params, sentences, progress=progress, tgt_language=self.tgt_language
+            )
+            found = [[best for [best] in chosen]]
         else:
             raise ConfigError(
                 "--alphas ranks hypotheses, but decoding.mbr chooses by utility; leave one out"
@@ -326,11 +319,8 @@ class Evaluator:
         }
 
     @functools.cached_property
-    def _reference_scorer(self) -> ReferenceScorer:
-        return ReferenceScorer(
-            self.config, self._members, self._vocabulary, self._corpus, self._mesh,
-            find_limit(self.config, self._members.position_limit),
-        )  # fmt: skip
+    def _perplexity(self) -> ReferencePerplexity:
+        return ReferencePerplexity(self._model, self._corpus)
 
     def _save(
         self,
@@ -401,12 +391,6 @@ class Evaluator:
             with explain_write_errors(RunError, output):
                 save_evaluation(output, result, texts)
         return Evaluation(output, result)
-
-
-def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
-    """Returns the config with new values of `config.decoding`; None keeps the config's value."""
-    given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
-    return override(config, given)
 
 
 def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:

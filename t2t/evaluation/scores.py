@@ -150,6 +150,18 @@ def make_measure(name: str, tgt_language: str) -> Measure:
             raise ValueError(f"measure {name!r} is unknown; use one of {', '.join(MEASURES)}")
 
 
+def make_utility(name: str, tgt_language: str) -> Metric:
+    """Returns sacreBLEU's chrF, or its BLEU with the effective order, as meant for sentences.
+
+    Raises:
+        MeasureError: as in `make_measure`.
+    """
+    metric = make_measure(name, tgt_language).metric
+    if isinstance(metric, BLEU):
+        metric.effective_order = True
+    return metric
+
+
 def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],

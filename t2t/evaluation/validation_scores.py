@@ -12,9 +12,9 @@ from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.evaluation.perplexity import CorpusLoss, CorpusScorer
 from t2t.evaluation.scores import have_spaces, make_measure, score_bleu
 from t2t.model.interface import Params
-from t2t.training.validation import CorpusLoss, CorpusScorer
 
 _log = logging.getLogger(__name__)
 
