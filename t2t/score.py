@@ -25,7 +25,7 @@ def main() -> None:
     """Prints the scores that the flags ask for."""
     from t2t.api.text_scorer import TextScorer, check_list, format_scores, rerank
     from t2t.data.corpus import TextCorpus, TextFile
-    from t2t.decoding.n_best_list import format_lines
+    from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest, RunModel
     from t2t.runtime.compilation_cache import enable_compilation_cache
 

@@ -10,7 +10,7 @@ import pytest
 import t2t
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.text_scorer import TextScorer, rerank
-from t2t.decoding.n_best_list import format_lines
+from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import ModelRequest, RunModel
 from tests import programs
 from tests.tiny_run import PAIRS, make_run

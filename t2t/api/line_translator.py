@@ -12,8 +12,7 @@ from t2t.analysis.word_alignments import WordAligner, format_links
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
-from t2t.decoding.n_best_list import format_lines
-from t2t.decoding.translation import Translation
+from t2t.decoding.translation import Translation, format_lines
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     TRANSLATING_PACKAGES,

@@ -2,18 +2,18 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from t2t.config.fields import ConfigError
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.likelihood import find_limit, warn_of_long_pairs
-from t2t.decoding.n_best_list import order_by_number, read_list
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
 from t2t.evaluation.load_models import RunModel
 
@@ -105,3 +105,38 @@ def check_list(sources: TextFile, listed: TextFile) -> None:
     """Raises `ConfigError` for a wrong line of the list, before any device work."""
     for _ in read_list(listed.read(0, len(listed)), len(sources)):
         pass
+
+
+def order_by_number(entries: Iterable[tuple[int, float, str]]) -> list[int]:
+    """Returns the places of a list's entries by source line, as in a list that is not joined.
+
+    Lists of one source may have been concatenated.
+    """
+    numbers = [number for number, _, _ in entries]
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, float, str]]:
+    """Yields number, score and text of each line of a list with numbers and scores.
+
+    Raises:
+        ConfigError: a line has another form, or its number is not that of a source line.
+    """
+    for place, line in enumerate(lines, start=1):
+        number, score, text = [*line.split("\t", 2), "", ""][:3]
+        try:
+            value = float(score)
+        except ValueError:
+            value = None
+        if value is None or not number.isdecimal() or line.count("\t") != 2:
+            raise ConfigError(
+                f"--n_best_list, line {place}: {line[:40]!r} is not a number, a score and a text "
+                "with tabs between; make the list with t2t.translate --n_best=N --scores, without "
+                "--alignments"
+            )
+        if not 1 <= int(number) <= num_sources:
+            raise ConfigError(
+                f"--n_best_list, line {place}: there is no line {number} in --src, which has "
+                f"{num_sources}; give the source of this list"
+            )
+        yield int(number), value, text

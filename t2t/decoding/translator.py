@@ -13,11 +13,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import Hypotheses
-from t2t.decoding.constraints import Constraints
+from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.length_penalty import LengthPenalty
-from t2t.decoding.long_sources import cut
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import (
@@ -25,6 +22,7 @@ from t2t.decoding.translation import (
     Piece,
     Translation,
     clean_line,
+    cut,
     drop_repeated,
     join_pieces,
 )

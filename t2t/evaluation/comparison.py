@@ -16,14 +16,15 @@ from t2t.evaluation.scores import (
     make_measure,
     sacrebleu_score,
 )
-from t2t.evaluation.scores_by_length import Bucket, score_by_length
 from t2t.evaluation.significance import (
     MIN_SENTENCES,
     NATS,
+    Bucket,
     Judgement,
     SystemScore,
     judge,
     mean_nats,
+    score_by_length,
 )
 from t2t.evaluation.systems import (
     System,

@@ -59,7 +59,7 @@ from t2t.training.run_directory import RunError
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
     "t2t/data/token_cache.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
+    "t2t/evaluation/evaluator.py", "t2t/evaluation/scores.py",
     "t2t/evaluation/perplexity.py", "t2t/evaluation/significance.py", "t2t/training/loss.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")

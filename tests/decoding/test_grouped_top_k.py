@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.decoding.grouped_top_k import BANNED_TOKENS, grouped_top_k
+from t2t.decoding.beam_search import grouped_top_k
+from t2t.decoding.sampling import BANNED_TOKENS
 
 
 @pytest.mark.parametrize("size", [9, 256, 2000, 2003])

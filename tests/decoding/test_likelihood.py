@@ -7,7 +7,7 @@ import pytest
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.likelihood import PairScorer
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources

@@ -14,8 +14,7 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
 from t2t.data.sentences import find_sentence_ends
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.long_sources import cut, join_translations
-from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translation import Piece, Translation, cut, join_translations
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import make_translator
 from t2t.model.build import init_model

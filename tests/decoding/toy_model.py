@@ -9,8 +9,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from t2t.data.batch import PAD_ID
-from t2t.decoding.beam_search import Hypotheses
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import Hypotheses, LengthPenalty
 from tests.decoding.reference_search import NextLogProbs
 
 BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
