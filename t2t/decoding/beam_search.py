@@ -22,7 +22,6 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
 from t2t.runtime.mesh import reshard, spec
 
-
 # Candidates for the number of groups; the one that pads V least is taken (benchmarks/LOG.md).
 _GROUP_COUNTS = range(192, 384)
 

@@ -58,9 +58,8 @@ from t2t.training.run_directory import RunError
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
-    "t2t/data/token_cache.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/scores.py",
-    "t2t/evaluation/perplexity.py", "t2t/evaluation/significance.py", "t2t/training/loss.py",
+    "t2t/data/token_cache.py", "t2t/evaluation/evaluator.py", "t2t/evaluation/perplexity.py",
+    "t2t/evaluation/significance.py", "t2t/training/loss.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -95,10 +94,6 @@ class EvaluationRequest:
         """The models; the evaluation is kept in the run directory of the first one."""
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
-
-    def measuring(self, measure: str) -> "EvaluationRequest":
-        """Returns this request with one more measure."""
-        return dataclasses.replace(self, measures=(*self.measures, measure))
 
 
 class Evaluator:
