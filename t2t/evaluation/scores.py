@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics.base import Metric, Score, Signature
+from sacrebleu.metrics import base as sacrebleu_base
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -39,7 +40,7 @@ from t2t.evaluation.significance import (
 _log = logging.getLogger(__name__)
 
 
-class ExactMatchSignature(Signature):
+class ExactMatchSignature(sacrebleu_base.Signature):
     """The signature of `ExactMatch`."""
 
     def __init__(self, args: dict[str, Any]):
@@ -67,12 +68,12 @@ class ExactMatch(Metric):
         """Returns [1 if the hypothesis matches else 0, 1 sentence]."""
         return [int(hypothesis in ref_kwargs["references"]), 1]
 
-    def _aggregate_and_compute(self, stats: list[list[int]]) -> Score:
+    def _aggregate_and_compute(self, stats: list[list[int]]) -> sacrebleu_base.Score:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
-    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> Score:
+    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> sacrebleu_base.Score:
         matches, sentences = stats
-        return Score("exact match", float(100 * matches / sentences))
+        return sacrebleu_base.Score("exact match", float(100 * matches / sentences))
 
 
 class MeasureError(RuntimeError):
