@@ -23,7 +23,7 @@ from t2t.storage.paths import make_path
 
 def main() -> None:
     """Prints the scores that the flags ask for."""
-    from t2t.api.text_scorer import TextScorer, check_list, format_scores, rerank
+    from t2t.api.text_scorer import TextScorer, format_scores, read_list, rerank
     from t2t.data.corpus import TextCorpus, TextFile
     from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest, RunModel
@@ -43,7 +43,7 @@ def main() -> None:
     model = RunModel(request, read_decoding())  # reports errors before the texts are read
     if values.n_best_list:
         listed = make_path(values.n_best_list)
-        check_list(TextFile(src), TextFile(listed))
+        read_list(listed, len(TextFile(src)))  # reports errors before any device work
         scorer = TextScorer(model)
         for number, found in rerank(scorer, src, listed, values.share, values.reverse):
             sys.stdout.write(format_lines(number, found, numbered=True, scored=True))

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -70,59 +70,16 @@ def format_scores(scores: Scores, ids: Sequence[int], vocabulary: Vocabulary | N
     return f"{total}\t{' '.join(f'{score:.6f}' for score in scores)}\t{' '.join(pieces)}\n"
 
 
-def rerank(
-    scorer: TextScorer, src: Path, n_best_list: Path, share: float, reverse: bool
-) -> Iterator[tuple[int, list[Translation]]]:
-    """Yields the number of each source line in the list, and its translations, best first.
-
-    The list may be several lists of the same source, one after the other: all entries of a source
-    line come together. A text that it has several times is yielded once, with its best score.
-    """
-    sources, listed = TextFile(src), TextFile(n_best_list)
-    order = order_by_number(read_list(listed.read(0, len(listed)), len(sources)))
-    lines = (listed.read(place, place + 1)[0] for place in order)
-    entries, scored = itertools.tee(read_list(lines, len(sources)))
-
-    def make_pairs() -> Iterator[tuple[str, str]]:
-        for number, _, text in scored:
-            [source] = sources.read(number - 1, number)
-            yield (text, source) if reverse else (source, text)
-
-    found = zip(entries, scorer.score(make_pairs()), strict=True)
-    for number, group in itertools.groupby(found, key=lambda each: each[0][0]):
-        translations = []
-        for (_, old, text), (_, ids, scores) in group:
-            log_prob = float(np.sum(scores, dtype=np.float64))
-            new = log_prob / float(scorer.penalty(len(ids)))
-            # A sentence without a translation has the score -inf, and 0 * -inf is NaN.
-            score = sum(part * each for part, each in ((1 - share, old), (share, new)) if part)
-            translations.append(Translation(text, score, log_prob, len(ids)))
-        ranked = sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
-        yield number, drop_repeated(ranked)
-
-
-def check_list(sources: TextFile, listed: TextFile) -> None:
-    """Raises `ConfigError` for a wrong line of the list, before any device work."""
-    for _ in read_list(listed.read(0, len(listed)), len(sources)):
-        pass
-
-
-def order_by_number(entries: Iterable[tuple[int, float, str]]) -> list[int]:
-    """Returns the places of a list's entries by source line, as in a list that is not joined.
+def read_list(n_best_list: Path, num_sources: int) -> list[tuple[int, float, str]]:
+    """Returns number, score and text of each line of a list, by the number of the source line.
 
     Lists of one source may have been concatenated.
-    """
-    numbers = [number for number, _, _ in entries]
-    return sorted(range(len(numbers)), key=numbers.__getitem__)
-
-
-def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, float, str]]:
-    """Yields number, score and text of each line of a list with numbers and scores.
 
     Raises:
         ConfigError: a line has another form, or its number is not that of a source line.
     """
-    for place, line in enumerate(lines, start=1):
+    listed, entries = TextFile(n_best_list), []
+    for place, line in enumerate(listed.read(0, len(listed)), start=1):
         number, score, text = [*line.split("\t", 2), "", ""][:3]
         try:
             value = float(score)
@@ -139,4 +96,36 @@ def read_list(lines: Iterable[str], num_sources: int) -> Iterator[tuple[int, flo
                 f"--n_best_list, line {place}: there is no line {number} in --src, which has "
                 f"{num_sources}; give the source of this list"
             )
-        yield int(number), value, text
+        entries.append((int(number), value, text))
+    return sorted(entries, key=lambda entry: entry[0])
+
+
+def rerank(
+    scorer: TextScorer, src: Path, n_best_list: Path, share: float, reverse: bool
+) -> Iterator[tuple[int, list[Translation]]]:
+    """Yields the number of each source line in the list, and its translations, best first.
+
+    A text that the list has several times for a line is yielded once, with its best score.
+
+    Raises:
+        ConfigError: as in `read_list`.
+    """
+    sources = TextFile(src)
+    entries = read_list(n_best_list, len(sources))
+
+    def make_pairs() -> Iterator[tuple[str, str]]:
+        for number, _, text in entries:
+            [source] = sources.read(number - 1, number)
+            yield (text, source) if reverse else (source, text)
+
+    found = zip(entries, scorer.score(make_pairs()), strict=True)
+    for number, group in itertools.groupby(found, key=lambda each: each[0][0]):
+        translations = []
+        for (_, old, text), (_, ids, scores) in group:
+            log_prob = float(np.sum(scores, dtype=np.float64))
+            new = log_prob / float(scorer.penalty(len(ids)))
+            # A sentence without a translation has the score -inf, and 0 * -inf is NaN.
+            score = sum(part * each for part, each in ((1 - share, old), (share, new)) if part)
+            translations.append(Translation(text, score, log_prob, len(ids)))
+        ranked = sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
+        yield number, drop_repeated(ranked)

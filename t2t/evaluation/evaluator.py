@@ -34,7 +34,6 @@ from t2t.evaluation.load_models import (
 from t2t.evaluation.perplexity import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    EvaluationKey,
     list_evaluations,
     name_texts,
     save_evaluation,
@@ -235,7 +234,7 @@ class Evaluator:
         config = override_decoding(self.config, {"alpha": alpha})
         chosen = make_measure(measure, self.tgt_language)
         definition = chosen.score(["a"], ["a"]).definition
-        make_key = functools.cache(lambda label: self._make_key(label, config).to_json())
+        make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
@@ -249,36 +248,45 @@ class Evaluator:
         saved = list_evaluations(self._request.workdir)
         return {each.result["checkpoint"]: each for each in saved if is_current(each)}
 
-    def _make_key(self, label: str, config: Config) -> EvaluationKey:
-        """Returns the key of an evaluation of the checkpoint with this label."""
+    def _make_key(self, label: str, config: Config) -> dict[str, Any]:
+        """Returns all that the scores of the checkpoint with this label depend on.
+
+        A saved evaluation is used again only if its key is the one that a new one would have.
+        """
         if self._ensemble:
             labels = [member["checkpoint"] for member in self._ensemble["members"]]
         else:
             labels = [label]
         workdirs = [workdir for workdir, _ in self._request.models.members]
         engine = self._translator.describe().items()
-        return EvaluationKey(
-            split=self.split,
-            corpus=self._corpus.fingerprint(),
-            direction="-".join(filter(None, (config.data.src_language, config.data.tgt_language))),
-            tgt_language=self.tgt_language,
-            checkpoint=label,
-            trained=[
+        key = {
+            "split": self.split,
+            "corpus": self._corpus.fingerprint(),  # SHA-256 of the texts
+            "direction": "-".join(
+                filter(None, (config.data.src_language, config.data.tgt_language))
+            ),
+            "tgt_language": self.tgt_language,  # by which measures choose their tokenisers
+            "checkpoint": label,
+            "trained": [  # date of the start of training that wrote it, for each model
                 find_start(workdir, int(each.rpartition("-")[-1]))
                 for workdir, each in zip(workdirs, labels, strict=True)
             ],
-            model={
+            "model": {
                 f"{number}.{name}": value
                 for number, model in enumerate(self._model.members.configs)
                 for name, value in overrides(Config(model=model)).items()
             },
-            vocabulary=self._model.vocabulary.fingerprint(),
-            decoding=dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
+            "vocabulary": self._model.vocabulary.fingerprint(),
+            # Batch size and devices affect rounding, which may decide between two hypotheses of
+            # nearly equal probability, mostly in bfloat16.
+            "decoding": dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
             # The number of threads changes nothing.
-            backend={name: value for name, value in engine if name != "threads"},
-            devices=[device.device_kind for device in jax.devices()],
+            "backend": {name: value for name, value in engine if name != "threads"},
+            "devices": [device.device_kind for device in jax.devices()],
             **identify_code(config.plugins, SCORING_CODE, PACKAGES),
-        )
+        }
+        found: dict[str, Any] = json.loads(json.dumps(key))  # as it is read from a file
+        return found
 
     def _translate(
         self, params: Params, alphas: Sequence[float]
@@ -319,7 +327,7 @@ class Evaluator:
 
     def _save(
         self,
-        key: EvaluationKey,
+        key: Mapping[str, Any],
         config: Config,
         translations: Sequence[Translation],
         reference_scores: tuple[Mapping[str, Score], NatsAndTokens],
@@ -363,18 +371,18 @@ class Evaluator:
             "workdir": find_name(workdir),
             "run": summarize_ledger(workdir),
             "config": overrides(config),
-            "checkpoint": key.checkpoint,
+            "checkpoint": key["checkpoint"],
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
-            "direction": key.direction,
+            "direction": key["direction"],
             "tgt_language": self.tgt_language,
-            "corpus": key.corpus,
-            "texts": name_texts(output, self.split, key.corpus),
+            "corpus": key["corpus"],
+            "texts": name_texts(output, self.split, key["corpus"]),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
             **find_revision(config.plugins),
             "versions": find_versions(PACKAGES),
-            "key": key.to_json(),
+            "key": key,
         }
         if is_first():
             texts = {

@@ -38,36 +38,6 @@ class EvaluationError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationKey:
-    """All that the scores of an evaluation depend on: equal keys mean equal scores.
-
-    A saved evaluation is used again only if its key is the one that a new evaluation would have.
-    """
-
-    split: str
-    corpus: str  # SHA-256 of the test set's texts
-    direction: str  # en-de
-    tgt_language: str  # of the references, by which measures choose their tokenisers
-    checkpoint: str  # label, such as best-300 or avg5-300
-    trained: Sequence[str]  # date of the start of training that wrote it, for each model
-    model: Mapping[str, Any]  # fields of the config's models that are not default
-    vocabulary: str  # SHA-256
-    # Batch size and devices affect rounding, which may decide between two hypotheses of nearly
-    # equal probability, mostly in bfloat16.
-    decoding: Mapping[str, Any]  # fields of config.decoding
-    backend: Mapping[str, Any]  # engine and number formats
-    devices: Sequence[str]
-    code: str  # SHA-256 of the files that translate and score
-    plugins: str  # SHA-256 of the plugins' source
-    versions: Mapping[str, str]  # of packages
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the key as it is read from a file."""
-        fields: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return fields
-
-
-@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """A saved evaluation."""
 
