@@ -229,25 +229,24 @@ def find_compilation_cache() -> Finding:
         return Finding("compilation cache", f"off; {remedy}")
     if not is_first():
         return Finding("compilation cache", f"{folder}, which process 0 writes")
-    events = Counter[str]()
+    number, events = secrets.randbits(20), list[str]()  # a program that is not in the cache yet
 
-    def count(event: str, **_: str | int) -> None:
-        events[event] += 1
+    def listen(event: str, **_: str | int) -> None:
+        events.append(event)
 
-    number = secrets.randbits(20)  # a program that is not in the cache yet
     options = (
         "jax_persistent_cache_min_compile_time_secs",
         "jax_persistent_cache_min_entry_size_bytes",
     )
     before = {name: jax.config.values[name] for name in options}
-    jax.monitoring.register_event_listener(count)
+    jax.monitoring.register_event_listener(listen)
     for name in options:
         jax.config.update(name, 0)
     for _ in range(2):  # a new function each time, so that JAX compiles the same program again
         jax.jit(lambda x: x + number)(jnp.zeros(()))
     for name, value in before.items():
         jax.config.update(name, value)
-    jax.monitoring.unregister_event_listener(count)
+    jax.monitoring.unregister_event_listener(listen)
     problem = f"a compiled program was not found again in {folder}: is it writable?"
     is_found = "/jax/compilation_cache/cache_hits" in events
     return Finding("compilation cache", folder, "" if is_found else problem)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,25 +18,9 @@ from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.likelihood import DTYPE, warn_of_long_pairs
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
 from t2t.model.build import merge
 from t2t.model.interface import Params
-from t2t.runtime.jax_settings import check_precision
-
-
-def open_run(
-    workdirs: tuple[Path, ...],
-    checkpoint: str,
-    weights: tuple[float, ...],
-    mean: str,
-    direction: str = "",
-) -> "Run":
-    """Reads run directories; see `t2t.load`."""
-    check_precision(jax.config.jax_enable_x64)
-    if mean not in ("probabilities", "log_probs"):
-        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
-    request = ModelRequest(workdirs, checkpoint, weights, mean, direction)
-    return Run(RunModel(request))
 
 
 class Run:
