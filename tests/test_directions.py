@@ -167,7 +167,7 @@ def test_prepare_and_inspection_cover_each_direction(
 ) -> None:
     fresh = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert not is_prepared(fresh, tmp_path / "run")
-    prepare_run.prepare(fresh, tmp_path / "run")
+    prepare_run.prepare(fresh, tmp_path / "run", print)
     assert is_prepared(fresh, tmp_path / "run")
     printed = capsys.readouterr().out
     assert "train: 280 pairs (en-de: " in printed
