@@ -22,20 +22,15 @@ from t2t.analysis.head_importance import (
 from t2t.analysis.head_page import HeadPage, HeadView, StackView, render_heads
 from t2t.analysis.head_roles import Profile
 from t2t.analysis.head_weights import Head, HeadWeights
-from t2t.config.fields import ConfigError, MeshConfig
-from t2t.config.files import load_config
+from t2t.config.fields import ConfigError
 from t2t.data.batch import BOS_ID
 from t2t.data.corpus import Pair
-from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.significance import RESAMPLES
-from t2t.model.interface import Params
-from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import find_name, make_path
 from t2t.training.checkpoint import restore_params
-from t2t.training.plugin_sources import check_plugins
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -69,15 +64,13 @@ def show_attention(request: HeadRequest) -> Path:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
-    config = load_config(request.workdir / "config.json")
-    check_plugins(request.workdir, config.plugins)
+    model = RunModel(ModelRequest((request.workdir,), direction=request.direction))
+    config, vocabulary = model.config, model.vocabulary
     if config.model.kind != "transformer":
         raise ConfigError(
             f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"
         )
-    config = dataclasses.replace(config, data=choose_direction(config.data, request.direction))
-    vocabulary = tag_sources(Vocabulary.load(request.workdir / "vocab"), find_tag(config.data))
-    translator = Translator(config, vocabulary)
+    translator = model.make_translator()
     limit = min(MAX_LENGTH, translator.max_source_length)
     check_sentence(request.sentence, vocabulary, limit)
     sample = read_sample(config, vocabulary, request.importance, limit, request.seed)
@@ -85,7 +78,9 @@ def show_attention(request: HeadRequest) -> Path:
     if sample:
         _log.info("measuring heads on %s", name_sample(sample))
     params, label = restore_params(request.workdir, request.checkpoint)
-    shown = (request.sentence, translate(translator, params, request.sentence))
+    with jax.set_mesh(model.mesh):
+        [best] = translator.translate(model.place(params), [request.sentence])
+    shown = (request.sentence, best.text)
     importance = (
         measure_importance(config, translator, params, sample, request.measure) if sample else None
     )
@@ -155,14 +150,6 @@ def describe_importance(importance: Importance | None, sample: Sample | None) ->
         f"95% interval from a paired bootstrap over these sentences ({RESAMPLES} resamples), for "
         "each head alone. It covers the choice of the sentences, not the seed of the training"
     )
-
-
-def translate(translator: Translator, params: Params, sentence: str) -> str:
-    """Translates the sentence with the model, on all devices."""
-    mesh = make_mesh(MeshConfig())
-    with jax.set_mesh(mesh):
-        [found] = translator.translate(translator.place(params), [sentence])
-    return found.text
 
 
 def make_stacks(
