@@ -20,8 +20,8 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.measures import make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.evaluation.scores import make_utility
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.tiny_run import PAIRS, make_run

@@ -27,8 +27,8 @@ from t2t.data.loader import make_batch
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.evaluation.measures import collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.perplexity import CorpusScorer
-from t2t.evaluation.scores import collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
 from t2t.model.build import merge
 from t2t.model.interface import Params

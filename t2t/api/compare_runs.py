@@ -6,14 +6,14 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
-from t2t.evaluation.plots import check_format, plot_by_length
-from t2t.evaluation.scores import (
+from t2t.evaluation.measures import (
     collect_statistics,
     format_interval,
     have_spaces,
     make_measure,
     sacrebleu_score,
 )
+from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.significance import (
     MIN_SENTENCES,
     Bucket,

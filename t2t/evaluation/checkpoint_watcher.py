@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from t2t.config.files import load_config
+from t2t.evaluation.measures import format_interval, make_measure
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (

@@ -31,6 +31,7 @@ from t2t.evaluation.load_models import (
     identify_code,
     override_decoding,
 )
+from t2t.evaluation.measures import Score, have_spaces, make_measure, score_corpus
 from t2t.evaluation.perplexity import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -39,7 +40,6 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.scores import Score, have_spaces, make_measure, score_corpus
 from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first

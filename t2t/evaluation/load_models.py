@@ -19,7 +19,7 @@ from t2t.decoding.likelihood import PairScorer
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator, place_params
-from t2t.evaluation.scores import make_utility
+from t2t.evaluation.measures import make_utility
 from t2t.model.ensemble import Members
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
@@ -32,7 +32,7 @@ from t2t.training.provenance import find_versions, hash_code
 TRANSLATING_CODE = (
     "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/directions.py",
     "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
-    "t2t/evaluation/scores.py", "t2t/interop/ctranslate2_export.py",
+    "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
 )  # fmt: skip
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
 

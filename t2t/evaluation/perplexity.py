@@ -21,7 +21,7 @@ from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.likelihood import DTYPE, find_limit, warn_of_long_pairs
 from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.scores import Score
+from t2t.evaluation.measures import Score
 from t2t.model.build import describe_model
 from t2t.model.interface import Params
 from t2t.training.step import make_eval_step

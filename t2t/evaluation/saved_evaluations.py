@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.evaluation.scores import format_interval
+from t2t.evaluation.measures import format_interval
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 

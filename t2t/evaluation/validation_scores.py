@@ -12,8 +12,8 @@ from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.evaluation.measures import have_spaces, make_measure, score_bleu
 from t2t.evaluation.perplexity import CorpusLoss, CorpusScorer
-from t2t.evaluation.scores import have_spaces, make_measure, score_bleu
 from t2t.model.interface import Params
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import pytest
 
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
-from t2t.evaluation.scores import make_utility
+from t2t.evaluation.measures import make_utility
 
 TEXTS = [
     "Ein Mädchen klettert.", "Ein Mädchen klettert auf ein Haus.", "Das Mädchen klettert!", "",

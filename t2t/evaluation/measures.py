@@ -1,4 +1,4 @@
-"""Corpus scores of translations: BLEU, chrF, TER and exact match, each with its definition.
+"""Measures of translations: BLEU, chrF, TER and exact match, each with its definition.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
 standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the

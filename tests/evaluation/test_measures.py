@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.measures import MEASURES
-from t2t.evaluation.scores import (
+from t2t.evaluation.measures import (
     MeasureError,
     have_spaces,
     make_measure,
