@@ -16,7 +16,7 @@ from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
-from t2t.evaluation.measures import format_interval, make_measure
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -186,12 +186,8 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     plot_by_setting(found, measure, "checkpoints averaged", plot)
     rows = [
-        [
-            count,
-            f"{_value(evaluation, measure):.2f}",
-            format_interval(evaluation.result["measures"][measure]["interval"]),
-        ]
-        for count, evaluation in found.items()
+        [count, f"{each.value(measure):.2f}", each.interval(measure)]
+        for count, each in found.items()
     ]
     table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
     return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
@@ -239,13 +235,9 @@ def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     sign = 1 if make_measure(measure, tgt_language).scale.higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
-        [int(size), *(f"{_value(found[int(size), alpha], measure):.2f}" for alpha in alphas)]
+        [int(size), *(f"{found[int(size), alpha].value(measure):.2f}" for alpha in alphas)]
         for size in sizes
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
-    best = max(sorted(found), key=lambda place: sign * _value(found[place], measure))
+    best = max(sorted(found), key=lambda place: sign * found[place].value(measure))
     return f"{format_table(rows, header, align='r' * len(header))}\nbest: {found[best].path}"
-
-
-def _value(evaluation: Evaluation, measure: str) -> float:
-    return float(evaluation.result["measures"][measure]["value"])

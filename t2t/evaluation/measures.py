@@ -249,24 +249,6 @@ def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
     return False
 
 
-def score_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tgt_language: str,
-    *,
-    lowercase: bool = False,
-) -> dict[str, Score]:
-    """Scores a corpus by bleu and chrf, which are fast enough for validation during training.
-
-    With `lowercase` they are of lower-cased text.
-    """
-    suffix = "_lowercase" if lowercase else ""
-    return {
-        name: make_measure(name + suffix, tgt_language).score(hypotheses, references)
-        for name in ("bleu", "chrf")
-    }
-
-
 def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
     """BLEU with sacreBLEU's tokeniser for the language."""
     try:
