@@ -1,6 +1,6 @@
 """Evaluations of a run: one, of each checkpoint that training writes, or over several settings.
 
-Saved evaluations that are still valid are used again, but by `evaluate`.
+`evaluate` always scores anew; the others use saved evaluations that are still valid.
 """
 
 import dataclasses

@@ -111,32 +111,6 @@ class Search(NamedTuple):
 Ranked = TypeVar("Ranked", Beam, Hypotheses)
 
 
-def beam_search(
-    decode_step: DecodeStep,
-    cache: Any,
-    *,
-    max_lengths: Int[Array, "B"],
-    max_length: int,
-    beam_size: int,
-    penalties: Sequence[LengthPenalty],
-    n_best: int | None = None,
-) -> tuple[Hypotheses, ...]:
-    """Runs a whole search; returns the hypotheses ranked by each length penalty.
-
-    For the arguments see `start_search` and `continue_search`. `max_lengths` are limited to
-    `max_length`, the cache's capacity; n_best=None means `beam_size`.
-    """
-    search = start_search(
-        cache,
-        max_lengths=jnp.minimum(max_lengths, max_length),
-        capacity=max_length,
-        beam_size=beam_size,
-        n_best=n_best or beam_size,
-        num_penalties=len(penalties),
-    )
-    return continue_search(decode_step, search, penalties).finished
-
-
 def start_search(
     cache: Any,
     *,

@@ -16,8 +16,6 @@ from t2t.decoding.beam_search import LengthPenalty
 _log = logging.getLogger(__name__)
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and line separators
-
-
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 _CLAUSE_MARKS = ",;:\u060c\u061b\u1363\u1364\u1365"  # with a space after them
 _UNSPACED_CLAUSE_MARKS = "、，；：､"  # noqa: RUF001

@@ -15,7 +15,7 @@ import pytest
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, LengthPenalty, beam_search
+from t2t.decoding.beam_search import Hypotheses, LengthPenalty
 from t2t.interop.ctranslate2_export import write_model
 from t2t.model.build import init_model, merge
 from t2t.model.interface import Params

@@ -14,7 +14,6 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
     Hypotheses,
     Search,
-    beam_search,
     continue_search,
     extend_search,
     is_unfinished,
@@ -23,7 +22,15 @@ from t2t.decoding.beam_search import (
 )
 from t2t.model.build import init_model, merge
 from tests.decoding.reference_search import search_all, search_beam
-from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, gnmt, tokens_of
+from tests.decoding.toy_model import (
+    BATCH,
+    LENGTH,
+    VOCABULARY,
+    ToyModel,
+    beam_search,
+    gnmt,
+    tokens_of,
+)
 
 
 @functools.partial(jax.jit, static_argnames=("beam_size", "n_best"))
