@@ -157,19 +157,19 @@ class Run:
             DataError: as in `score`.
         """
         texts = read_pairs(pairs)
-        pairs = self._scorer.encode(texts) if texts else []
-        for sides, encoded in zip(texts, pairs, strict=True):
-            for sentence, ids in zip(sides, encoded, strict=True):
+        encoded = self._scorer.encode(texts)
+        for sides, both in zip(texts, encoded, strict=True):
+            for sentence, ids in zip(sides, both, strict=True):
                 if len(ids) > self._scorer.limit:
                     raise DataError(
                         f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
                         f"has model.max_positions={self._scorer.limit}; split the sentence"
                     )
         longest = self.config.data.max_length
-        longer = sum(max(map(len, pair)) > longest for pair in pairs)
-        warn_of_long_pairs(longer, len(pairs), longest)
+        longer = sum(max(map(len, both)) > longest for both in encoded)
+        warn_of_long_pairs(longer, len(texts), longest)
         with jax.set_mesh(self._model.mesh):
-            return self._scorer.score(self._placed, pairs)
+            return self._scorer.score(self._placed, encoded)
 
     def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
         """Computes the model's logits in float32, without dropout, on the default device.

@@ -68,9 +68,10 @@ class PairScorer:
 
     def encode(self, texts: Iterable[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """Returns the ids of pairs (source, target), each side ending in EOS."""
-        src, tgt = zip(*texts, strict=True)
-        encoded = self._vocabulary.src.encode(src), self._vocabulary.tgt.encode(tgt)
-        return list(zip(*encoded, strict=True))
+        pairs = list(texts)
+        src = self._vocabulary.src.encode([src for src, _ in pairs])
+        tgt = self._vocabulary.tgt.encode([tgt for _, tgt in pairs])
+        return list(zip(src, tgt, strict=True))
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]

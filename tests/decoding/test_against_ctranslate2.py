@@ -19,6 +19,7 @@ from t2t.decoding.beam_search import Hypotheses, LengthPenalty
 from t2t.interop.ctranslate2_export import write_model
 from t2t.model.build import init_model, merge
 from t2t.model.interface import Params
+from tests.decoding.toy_model import beam_search
 
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)
