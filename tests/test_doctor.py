@@ -195,7 +195,7 @@ def test_clocks_of_one_process_agree() -> None:
     [([100, 350], "0.2", True), ([100, 9100, 100], "9.0", False), ([5, 2**30 - 1000], "1.0", True)],
 )
 def test_clocks_that_differ_are_noticed(times: list[int], apart: str, good: bool) -> None:
-    finding = checks.judge_clocks(times)
+    finding = checks.find_clocks(times)
     assert finding.value == f"{apart} s apart"
     assert ("NTP" in finding.problem) != good
 

@@ -52,14 +52,18 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
 
     Without a config the disk has to hold the checkpoints of the recipe base.
     """
-    yield find_versions()
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    yield Finding("versions", f"Python {platform.python_version()}, {versions}")
     yield find_untested_versions()
     yield find_process()
     yield find_devices()
     yield find_shares(jax.devices())
     yield find_slices(jax.devices())
     yield find_cores()
-    yield find_memory()
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
+    yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
     yield find_flags()
     yield find_collective()
     yield find_clocks()
@@ -70,21 +74,15 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
         yield find_bandwidth(workdir, config or read_recipe("base"))
 
 
-def find_versions() -> Finding:
-    """Lists the packages that decide what is computed."""
-    listed = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    return Finding("versions", f"Python {platform.python_version()}, {listed}")
-
-
 def find_untested_versions() -> Finding:
     """Lists packages that the tests did not run with; requirements.txt allows them."""
     title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
         return Finding(title, "unknown: launch/constraints/ exists only in the checkout")
+    text = "\n".join(path.read_text("utf-8") for path in CONSTRAINTS.glob(f"{python}*.txt"))
     tested: dict[str, set[str]] = {}
-    for path in CONSTRAINTS.glob(f"{python}*.txt"):
-        for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text("utf-8"), re.MULTILINE):
-            tested.setdefault(name, set()).add(version)
+    for name, version in re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE):
+        tested.setdefault(name, set()).add(version)
     if not tested:
         return Finding(title, f"all: launch/constraints/ has no file for {python}")
     untested = []
@@ -168,14 +166,6 @@ def find_cores(available: int | None = None) -> Finding:
     return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
 
 
-def find_memory() -> Finding:
-    """Describes the memory of the first local device, if its backend reports it, and the host's."""
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    stats = jax.local_devices()[0].memory_stats() or {}
-    device = f"{stats['bytes_limit'] / 1e9:.1f} GB per device, " if "bytes_limit" in stats else ""
-    return Finding("memory", f"{device}{host / 1e9:.1f} GB and {os.cpu_count()} cores on the host")
-
-
 def find_flags(environment: Mapping[str, str] = os.environ) -> Finding:
     """Lists the variables that change what the runtime, NCCL and libtpu do."""
     names = r"XLA_FLAGS|LIBTPU_INIT_ARGS|GLIBC_TUNABLES|JAX_LOCAL_DEVICE_IDS|(NCCL|MEGASCALE)_.*"
@@ -205,16 +195,13 @@ def find_collective() -> Finding:
     return Finding("collective", value, problem)
 
 
-def find_clocks() -> Finding:
-    """Compares the clocks of all processes; saved scores and logs compare times."""
-    multihost_utils.sync_global_devices("clocks")
-    # Milliseconds without the days, which fit into the 32 bits that JAX sends.
-    now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)
-    return judge_clocks(np.asarray(multihost_utils.process_allgather(now)).ravel().tolist())
-
-
-def judge_clocks(milliseconds: Sequence[int]) -> Finding:
-    """Compares clocks that were read at the same time."""
+def find_clocks(milliseconds: Sequence[int] = ()) -> Finding:
+    """Compares the clocks of all processes, or what they showed at one time, in milliseconds."""
+    if not milliseconds:
+        multihost_utils.sync_global_devices("clocks")
+        # Without the days: they fit into the 32 bits that JAX sends.
+        now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)
+        milliseconds = np.asarray(multihost_utils.process_allgather(now)).ravel().tolist()
     differences = [(one - milliseconds[0] + 2**29) % 2**30 - 2**29 for one in milliseconds]
     skew = (max(differences) - min(differences)) / 1000
     problem = "" if skew < _SKEW else "the clocks differ: switch on NTP or chrony on all machines"

@@ -163,9 +163,9 @@ class Evaluator:
         params = self._model.place(params)
         with jax.set_mesh(self._model.mesh):
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            reference_scores = self._perplexity.measure(params)
+            reference_losses = self._perplexity.measure(params)
         return [
-            self._save(key, config, translations, reference_scores, {**identity, **timing}, output)
+            self._save(key, config, translations, reference_losses, {**identity, **timing}, output)
             for key, config, translations, output in zip(keys, configs, found, outputs, strict=True)
         ]
 
@@ -330,7 +330,7 @@ class Evaluator:
         key: Mapping[str, Any],
         config: Config,
         translations: Sequence[Translation],
-        reference_scores: tuple[Mapping[str, Score], NatsAndTokens],
+        reference_losses: tuple[Mapping[str, Score], NatsAndTokens],
         facts: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
@@ -339,7 +339,7 @@ class Evaluator:
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
-        perplexities, losses = reference_scores
+        perplexities, losses = reference_losses
         scores = score_corpus(
             hypotheses, references, self.tgt_language, self._measures, with_intervals=True
         )
