@@ -18,7 +18,7 @@ from t2t.storage.paths import make_path
 
 def main(operands: Sequence[str]) -> None:
     """Prints the comparison, and the path of the plot if one was drawn."""
-    from t2t.evaluation.comparison import compare
+    from t2t.api.compare_runs import compare
 
     values = flags.FLAGS
     plot = make_path(values.plot) if values.plot else None

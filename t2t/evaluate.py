@@ -76,8 +76,7 @@ def main() -> int:
     """Evaluates as the flags say and prints a summary; returns the exit status."""
     import jax
 
-    from t2t.api.evaluate_run import describe, evaluate, watch
-    from t2t.evaluation.decoding_grid import scan_averages, scan_search
+    from t2t.api.evaluate_run import describe, evaluate, scan_averages, scan_search, watch
     from t2t.evaluation.evaluator import EvaluationRequest
     from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import is_first, join
@@ -105,7 +104,9 @@ def main() -> int:
     if values["watch"]:
         counts = read_counts(request.checkpoint)
         limits = values["patience"], values["watch_timeout"]
-        return 0 if watch(request, counts, measure, *limits) else program.TIMED_OUT
+        finished, table = watch(request, counts, measure, *limits)
+        print(table, end="\n" * bool(table))
+        return 0 if finished else program.TIMED_OUT
     if values["average"]:
         print(scan_averages(request, read_numbers("average", values["average"], int), measure))
     elif beam_sizes or alphas:

@@ -8,6 +8,8 @@ tokenising. Training then starts in seconds; it prepares small corpora itself.
 Without --workdir it only downloads the data, and prints the size of each split.
 """
 
+import functools
+
 from absl import flags
 
 from t2t.config.flags import define_config, read_config, read_recipe, show_in_help
@@ -33,7 +35,7 @@ def main() -> None:
 
     jax.config.update("jax_platforms", "cpu")  # leave the accelerators to others
     join(**program.read_hosts())
-    prepare(config, workdir)
+    prepare(config, workdir, functools.partial(print, flush=True))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from t2t.storage.paths import make_path
 
 def main() -> None:
     """Prints the scores that the flags ask for."""
-    from t2t.api.text_scorer import TextScorer, check_list, format_scores, rerank
+    from t2t.api.text_scorer import TextScorer, format_scores, read_list, rerank
     from t2t.data.corpus import TextCorpus, TextFile
-    from t2t.decoding.n_best_list import format_lines
-    from t2t.evaluation.load_models import ModelRequest, describe_models
+    from t2t.decoding.translation import format_lines
+    from t2t.evaluation.load_models import ModelRequest, RunModel
     from t2t.runtime.compilation_cache import enable_compilation_cache
 
     values = flags.FLAGS
@@ -40,16 +40,16 @@ def main() -> None:
         raise ConfigError("--tokens is not for --n_best_list")
     request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
     src = make_path(values.src)
-    describe_models(request)  # reports errors before the texts are read
+    model = RunModel(request, read_decoding())  # reports errors before the texts are read
     if values.n_best_list:
         listed = make_path(values.n_best_list)
-        check_list(TextFile(src), TextFile(listed))
-        scorer = TextScorer(request, read_decoding())
+        read_list(listed, len(TextFile(src)))  # reports errors before any device work
+        scorer = TextScorer(model)
         for number, found in rerank(scorer, src, listed, values.share, values.reverse):
             sys.stdout.write(format_lines(number, found, numbered=True, scored=True))
         return
     corpus = TextCorpus(src, values.tgt)
-    scorer = TextScorer(request, read_decoding())
+    scorer = TextScorer(model)
     for _, ids, scores in scorer.score(iter(corpus)):
         spelled = scorer.vocabulary if values.tokens else None
         sys.stdout.write(format_scores(scores, ids, spelled))

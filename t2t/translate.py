@@ -65,7 +65,7 @@ def read_files() -> tuple[dict[Path, Path], Part]:
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
     from t2t.api.line_translator import LineOptions, LineTranslator, translate_bulk, translate_lines
-    from t2t.decoding.n_best_list import format_lines
+    from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest
     from t2t.runtime.compilation_cache import enable_compilation_cache
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from t2t.api.compare_runs import compare
 from t2t.config.fields import ConfigError
-from t2t.evaluation.comparison import compare
 from t2t.evaluation.saved_evaluations import EvaluationError
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 

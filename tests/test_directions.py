@@ -19,7 +19,7 @@ from t2t.data.directions import tag_sources
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.evaluator import EvaluationRequest
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.saved_evaluations import list_evaluations
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
@@ -153,9 +153,11 @@ def test_programs_agree_on_the_tag(run: Path) -> None:
             assert all(int(source) < len(sentence.split()) for source, _ in links)
         assert texts[direction][-1] == ""
         pairs = [(sentence, "ein Haus") for sentence in sentences[:4]]
-        scored = [float(scores.sum()) for _, _, scores in TextScorer(request).score(iter(pairs))]
+        scored = [
+            float(scores.sum()) for _, _, scores in TextScorer(RunModel(request)).score(iter(pairs))
+        ]
         np.testing.assert_allclose(scored, [s.sum() for s in loaded.score(pairs)], rtol=1e-5)
-    for use in (t2t.load, lambda path: TextScorer(ModelRequest((path,), "last"))):
+    for use in (t2t.load, lambda path: RunModel(ModelRequest((path,), "last"))):
         with pytest.raises(ConfigError, match="name one with --direction"):
             use(run)
 
@@ -165,7 +167,7 @@ def test_prepare_and_inspection_cover_each_direction(
 ) -> None:
     fresh = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert not is_prepared(fresh, tmp_path / "run")
-    prepare_run.prepare(fresh, tmp_path / "run")
+    prepare_run.prepare(fresh, tmp_path / "run", print)
     assert is_prepared(fresh, tmp_path / "run")
     printed = capsys.readouterr().out
     assert "train: 280 pairs (en-de: " in printed

@@ -17,9 +17,10 @@ from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measures import list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest
-from t2t.evaluation.minimum_bayes_risk import choose, make_utility
+from t2t.evaluation.measures import make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -282,7 +283,7 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     loaded = t2t.load(run, "best")
     found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
     metric = make_utility(decoding["mbr"], "de")
-    chosen = [choose(each, metric, "strategy" in decoding).text for each in found]
+    chosen = [choose_by_utility(each, metric, "strategy" in decoding).text for each in found]
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
     lines = [f"{src}\n".encode() for src, _ in PAIRS]

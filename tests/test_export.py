@@ -9,13 +9,13 @@ import ctranslate2
 import pytest
 import sentencepiece
 
+from t2t.api.export_run import export
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import VocabularyError
 from t2t.decoding.translation import clean_line
 from t2t.evaluation.load_models import ModelRequest
-from t2t.export import export
 from t2t.training.run_directory import RunError
 from tests import programs
 from tests.tiny_run import make_run

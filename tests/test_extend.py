@@ -11,7 +11,7 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import request_stop
 from t2t.training.provenance import read_ledger
@@ -201,7 +201,7 @@ def test_moving_average_is_evaluated_alone_and_in_an_ensemble(extended: Path) ->
     last, _ = restore_params(extended, "last")
     assert params.keys() == last.keys()
     request = ModelRequest((extended,), "ema,last")
-    _, labels = restore_models(request, describe_models(request).members)
+    _, labels = RunModel(request).restore()
     assert labels == [label, f"{STEPS + MORE}"]
 
 

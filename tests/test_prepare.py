@@ -37,7 +37,7 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
     with pytest.raises(DataError, match=r"python -m t2t\.prepare"):
         corpus_sources.open_split(data, "test")
     for _ in range(2):  # the second call does nothing
-        prepare_run.prepare(Config(data=data), None)
+        prepare_run.prepare(Config(data=data), None, print)
         assert (
             "test: 4 pairs (tiny_translation/1.0.0, test)" in capsys.readouterr().out.splitlines()
         )
@@ -63,7 +63,7 @@ def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (tmp_path / f"a.{language}").write_text("1\n2\n3\n")
     files = str(tmp_path / "a.en"), str(tmp_path / "a.de")
     data = DataConfig("text", train_src=files[:1], train_tgt=files[1:])
-    prepare_run.prepare(Config(data=data), None)
+    prepare_run.prepare(Config(data=data), None, print)
     assert capsys.readouterr().out == f"train: 3 pairs ({files[0]} | {files[1]})\n"
     (tmp_path / "a.de").write_text("1\n2\n")
     with pytest.raises(DataError, match="has 3 lines"):
@@ -75,7 +75,7 @@ def test_prepared_run_has_vocabulary_and_tokens(
 ) -> None:
     config = make_config(tmp_path)
     assert not is_prepared(config, tmp_path / "run")
-    prepare_run.prepare(config, tmp_path / "run")
+    prepare_run.prepare(config, tmp_path / "run", print)
     printed = capsys.readouterr().out
     assert "train: 280 pairs" in printed
     assert "vocabulary: 400 sub-words" in printed

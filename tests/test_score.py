@@ -10,8 +10,8 @@ import pytest
 import t2t
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.api.text_scorer import TextScorer, rerank
-from t2t.decoding.n_best_list import format_lines
-from t2t.evaluation.load_models import ModelRequest
+from t2t.decoding.translation import format_lines
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
@@ -55,7 +55,7 @@ def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path) -> No
 
 
 def test_new_scores_are_those_of_search_for_the_text(run: Path, list_path: Path) -> None:
-    scorer, loaded = TextScorer(ModelRequest((run,)), BEAM), t2t.load(run, "best")
+    scorer, loaded = TextScorer(RunModel(ModelRequest((run,)), BEAM)), t2t.load(run, "best")
     sources = (run / "in.txt").read_text("utf-8").splitlines()
     [*found] = rerank(scorer, run / "in.txt", list_path, share=1.0, reverse=False)
     assert [(number, len(each)) for number, each in found] == [(1, 3), (2, 3), (3, 3), (4, 3)]
@@ -72,7 +72,7 @@ def test_new_scores_are_those_of_search_for_the_text(run: Path, list_path: Path)
 def test_share_mixes_scores_and_another_direction_scores_the_source(
     run: Path, list_path: Path
 ) -> None:
-    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     old = {
         (int(number), text): float(value)
         for number, value, text in (
@@ -99,7 +99,7 @@ def test_concatenated_lists_are_joined_by_number(
     lines = list_path.read_text("utf-8").splitlines(keepends=True)
     both = tmp_path / "both"
     both.write_text("".join([*lines[::2], *lines[1::2], *lines[:1]]), "utf-8")
-    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     expected, found = (
         [*rerank(scorer, run / "in.txt", path, 1.0, reverse=False)] for path in (list_path, both)
     )
@@ -117,7 +117,7 @@ def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
     number, _, text = first.split("\t")
     incomplete = tmp_path / "list"
     incomplete.write_text(f"{number}\t-inf\t{text}{second}", "utf-8")
-    scorer = TextScorer(ModelRequest((run,)), BEAM)
+    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     [(_, found)] = rerank(scorer, run / "in.txt", incomplete, share, reverse=False)
     scores = [translation.score for translation in found]
     assert not np.isnan(scores).any()

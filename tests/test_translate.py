@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
-from t2t.decoding.n_best_list import format_lines
-from t2t.decoding.translation import Translation
+from t2t.decoding.translation import Translation, format_lines
 from t2t.evaluation.load_models import ModelRequest
 from tests import programs
 from tests.programs import ROOT, make_environment

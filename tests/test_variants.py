@@ -247,7 +247,7 @@ def test_registered_source_is_prepared_and_inspected(
 ) -> None:
     register_json_lines()
     config = make_small_config(tmp_path, write_json_lines(tmp_path))
-    prepare_run.prepare(config, None)
+    prepare_run.prepare(config, None, print)
     assert capsys.readouterr().out.splitlines() == [
         f"{split}: {count} pairs ({tmp_path}/{split}.jsonl)"
         for split, count in (("train", 300), ("validation", 8))

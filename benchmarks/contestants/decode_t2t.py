@@ -20,7 +20,7 @@ from benchmarks.workload import (
 )
 from t2t.config.fields import Config, DataConfig, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Piece
 from t2t.decoding.translator import Translator
 from t2t.model.interface import Params

@@ -29,11 +29,11 @@ from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.measures import Measure, collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.perplexity import CorpusScorer
 from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
-from t2t.training.validation import CorpusScorer
 
 _BATCH_SIZE = 8  # sentences whose weights are computed together
 # The output projections W^O of each stack, by layer.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from t2t.analysis import head_roles
@@ -22,23 +23,18 @@ from t2t.analysis.head_importance import (
     measure_importance,
     profile_heads,
     read_sample,
-    run_on_mesh,
 )
 from t2t.analysis.head_roles import Profile
 from t2t.config.fields import ConfigError
-from t2t.config.files import load_config
 from t2t.data.batch import BOS_ID
 from t2t.data.corpus import Pair
-from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights
-from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.significance import RESAMPLES
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import find_name, make_path
-from t2t.training.checkpoint import restore_params
-from t2t.training.plugin_sources import check_plugins
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -91,15 +87,15 @@ def show_attention(request: HeadRequest) -> Path:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
-    config = load_config(request.workdir / "config.json")
-    check_plugins(request.workdir, config.plugins)
+    model = RunModel(
+        ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
+    )
+    config, vocabulary = model.config, model.vocabulary
     if config.model.kind != "transformer":
         raise ConfigError(
             f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"
         )
-    config = dataclasses.replace(config, data=choose_direction(config.data, request.direction))
-    vocabulary = tag_sources(Vocabulary.load(request.workdir / "vocab"), find_tag(config.data))
-    translator = Translator(config, vocabulary)
+    translator = model.make_translator()
     limit = min(MAX_LENGTH, translator.max_source_length)
     [ids] = vocabulary.src.encode([request.sentence])
     if not 1 < len(ids) <= limit:
@@ -110,10 +106,9 @@ def show_attention(request: HeadRequest) -> Path:
     output = find_output(request)
     if sample:
         _log.info("measuring heads on %s", sample)
-    params, label = restore_params(request.workdir, request.checkpoint)
-    [found] = run_on_mesh(
-        translator, params, lambda placed: translator.translate(placed, [request.sentence])
-    )
+    params, [label] = model.restore()
+    with jax.set_mesh(model.mesh):
+        [found] = translator.translate(model.place(params), [request.sentence])
     shown = request.sentence, found.text
     importance = (
         measure_importance(config, translator, params, sample, request.measure) if sample else None

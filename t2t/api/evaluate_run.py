@@ -1,4 +1,7 @@
-"""`evaluate` and `watch`: one evaluation of a run, and one of each checkpoint that it writes."""
+"""Evaluations of a run: one, of each checkpoint that training writes, or over several settings.
+
+`evaluate` always scores anew; the others use saved evaluations that are still valid.
+"""
 
 import dataclasses
 import logging
@@ -10,14 +13,23 @@ from typing import Any
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measures import CASED_MEASURES, choose_measure
-from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.saved_evaluations import describe_search, format_measures
+from t2t.evaluation.load_models import override_decoding
+from t2t.evaluation.measures import make_measure
+from t2t.evaluation.plots import plot_by_setting
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    describe_search,
+    format_measures,
+    report_reuse,
+)
 from t2t.evaluation.significance import MIN_SENTENCES
 from t2t.model.interface import Params
+from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import save_params
+from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -92,24 +104,25 @@ def watch(
     measure: str | None,
     patience: int,
     timeout: float,
-) -> bool:
-    """Scores checkpoints as training writes them, and prints their table.
+) -> tuple[bool, str]:
+    """Scores checkpoints as training writes them.
 
-    An empty `measure` means the one of `choose_measure`.
+    For each checkpoint, n in `counts` is the mean of the last n. No `measure` means the one of
+    `choose_measure`. Training is told to stop after `patience` checkpoints without a better score;
+    0: never.
 
     Returns:
-        Whether the last step was scored; if not, no checkpoint came for `timeout` seconds.
+        Whether the last step was scored; if not, no checkpoint came for `timeout` seconds. And the
+        table of the scores, empty if there are none.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
     """
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
-        return False
-    lowercase = load_config(request.workdir / "config.json").tokenizer.lowercase
-    measure = choose_measure(measure, lowercase=lowercase)
-    request = dataclasses.replace(request.measuring(measure), checkpoint="last")
-    evaluator = Evaluator(request)
+        return False, ""
+    request = dataclasses.replace(request, checkpoint="last")
+    measure, [evaluator] = open_evaluators(request, measure, [{}])
     keeping = evaluator.config.checkpoints
     if max(counts) > keeping.keep_last and keeping.keep_every != keeping.every:
         raise ConfigError(
@@ -121,7 +134,110 @@ def watch(
     folder = output.with_name(f"{output.stem}-{measure}")
     following = Watch(request.workdir, folder, counts, measure, evaluator.tgt_language, patience)
     finished = following.follow(evaluator, timeout)
-    print(following.describe())
     if not finished:
         _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
-    return finished
+    return finished, following.describe()
+
+
+Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
+
+
+def open_evaluators(
+    request: EvaluationRequest, measure: str | None, settings: Sequence[Mapping[str, float]]
+) -> tuple[str, list[Evaluator]]:
+    """Opens an evaluator for each of the settings of `config.decoding`.
+
+    Returns the measure by which they choose, by default that of `choose_measure`, and them.
+    """
+    config = load_config(request.workdir / "config.json")
+    measure = choose_measure(measure, lowercase=config.tokenizer.lowercase)
+    request = dataclasses.replace(request, measures=(*request.measures, measure))
+    return measure, [
+        Evaluator(dataclasses.replace(request, decoding={**request.decoding, **each}))
+        for each in settings
+    ]
+
+
+def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
+    """Scores the mean of the last n checkpoints for each n in `counts`.
+
+    No `measure` means the one of `choose_measure`.
+
+    Returns:
+        A table, and the path of the plot that is drawn in the folder of the scores.
+
+    Raises:
+        ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
+            `Evaluator`.
+    """
+    measure, [evaluator] = open_evaluators(request, measure, [{}])
+    most = max(counts)
+    steps = find_average_steps(request.workdir, most)
+    saved = evaluator.list_saved(measure)
+    found = {}
+    for count in sorted(set(counts)):
+        label = make_label(steps[-1], count)
+        if label in saved:
+            report_reuse(saved[label])
+        else:
+            params = average_params(request.workdir, steps[-count:])
+            [saved[label]] = evaluator.evaluate(params, label)
+        found[count] = saved[label]
+    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
+    plot_by_setting(found, measure, "checkpoints averaged", plot)
+    rows = [
+        [count, f"{each.value(measure):.2f}", each.interval(measure)]
+        for count, each in found.items()
+    ]
+    table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
+    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
+
+
+def scan_search(
+    request: EvaluationRequest,
+    beam_sizes: Sequence[int],
+    alphas: Sequence[float],
+    measure: str | None,
+) -> str:
+    """Scores a checkpoint with every beam size and alpha, in one search per beam size.
+
+    No `beam_sizes` or `alphas` means the config's value, no `measure` the one of `choose_measure`.
+
+    Returns:
+        A table.
+
+    Raises:
+        ConfigError, RunError: as in `Evaluator`, before the first search.
+    """
+    config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    if config.decoding.strategy != "beam":
+        raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
+    alphas = sorted(set(alphas)) or [config.decoding.alpha]
+    sizes = sorted(set(beam_sizes)) or [config.decoding.beam_size]
+    settings = [{"beam_size": size} for size in sizes]
+    measure, evaluators = open_evaluators(request, measure, settings)
+    params, label = restore_params(request.workdir, request.checkpoint)
+    found: dict[tuple[int, float], Evaluation] = {}
+    for size, evaluator in zip(sizes, evaluators, strict=True):
+        saved = {alpha: evaluator.list_saved(measure, alpha).get(label) for alpha in alphas}
+        for evaluation in filter(None, saved.values()):
+            report_reuse(evaluation)
+        missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]
+        new = evaluator.evaluate(params, label, missing) if missing else []
+        scored = saved | dict(zip(missing, new, strict=True))
+        found |= {(size, alpha): each for alpha, each in scored.items() if each}
+    title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
+    return f"{title}\n{_format_grid(found, measure, evaluators[0].tgt_language)}"
+
+
+def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
+    """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
+    sign = 1 if make_measure(measure, tgt_language).scale.higher_is_better else -1
+    sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
+    rows = [
+        [int(size), *(f"{found[int(size), alpha].value(measure):.2f}" for alpha in alphas)]
+        for size in sizes
+    ]
+    header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
+    best = max(sorted(found), key=lambda place: sign * found[place].value(measure))
+    return f"{format_table(rows, header, align='r' * len(header))}\nbest: {found[best].path}"

@@ -8,26 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from t2t.config.fields import ConfigError, MeshConfig
+from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
-from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.n_best_list import format_lines
-from t2t.decoding.translation import Translation
+from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.word_alignments import WordAligner, format_links
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
-    describe_models,
+    RunModel,
     hash_params,
     identify_code,
-    restore_models,
 )
-from t2t.evaluation.minimum_bayes_risk import translate_by_utility
-from t2t.runtime.mesh import make_mesh
 from t2t.storage.paths import find_name
 
 _log = logging.getLogger(__name__)
@@ -53,7 +46,8 @@ class LineTranslator:
         Raises:
             ConfigError, RunError, VocabularyError: something is missing or inconsistent.
         """
-        config, vocabulary, members = describe_models(request, options.decoding)
+        self._model = model = RunModel(request, options.decoding)
+        config, members = model.config, model.members
         decoding, self._count = config.decoding, options.n_best
         if options.n_best > 1 and decoding.mbr != "none":
             raise ConfigError(f"--mbr={decoding.mbr} chooses one; leave out --n_best")
@@ -73,23 +67,18 @@ class LineTranslator:
         if options.alignment_layer is not None:
             if len(members.configs) > 1:
                 raise ConfigError("--alignments need one model; give one run and checkpoint")
-            self._aligner = WordAligner(config, vocabulary, options.alignment_layer or None)
-        self._translator = make_translator(
-            options.backend, options.compute_type, config, vocabulary, members
-        )
+            self._aligner = WordAligner(config, model.vocabulary, options.alignment_layer or None)
+        self._translator = model.make_translator(options.backend, options.compute_type)
         self._translator.logs_lengths = False  # `log_lengths` does it once for all lines
-        self._restored, labels = restore_models(request, members)
-        self._mesh = make_mesh(MeshConfig())
-        with jax.set_mesh(self._mesh):
-            self._params = self._translator.place(self._restored)
-        self._config = config
+        self._restored, labels = model.restore()
+        self._params = model.place(self._restored)
         self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
         self._settings: dict[str, Any] = {
             "runs": [find_name(workdir) for workdir, _ in request.members],
             "checkpoints": labels,
             "weights": members.weights,
             "mean": members.mean,
-            "vocabulary": vocabulary.fingerprint(),
+            "vocabulary": model.vocabulary.fingerprint(),
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
             **self._translator.describe_pieces(),
@@ -116,7 +105,7 @@ class LineTranslator:
     @property
     def is_numbered(self) -> bool:
         """True if a line may have several translations, which then begin with its number."""
-        return self._count > 1 and self._config.decoding.mbr == "none"
+        return self._count > 1 and self._model.config.decoding.mbr == "none"
 
     def translate(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 0
@@ -126,17 +115,9 @@ class LineTranslator:
         Raises:
             ConfigError: a prefix is too long.
         """
-        translator, language = self._translator, self._config.data.tgt_language
-        with jax.set_mesh(self._mesh):
-            if self._config.decoding.mbr != "none":
-                chosen = translate_by_utility(
-                    translator, self._params, sentences, language, prefixes=prefixes, first=first
-                )
-                found = [[each] for each in chosen]
-            else:
-                found = translator.translate_n_best(
-                    self._params, sentences, self._count, prefixes=prefixes, first=first
-                )
+        found = self._model.translate(
+            self._translator, self._params, sentences, self._count, prefixes=prefixes, first=first
+        )
         if self._aligner is None:
             return found
         pairs = [

@@ -36,9 +36,18 @@ def load(
         ConfigError, VocabularyError, RunError: a run or checkpoint does not exist, or config,
             vocabulary and parameters do not fit together.
     """
-    from t2t.api.run import open_run
+    import jax
+
+    from t2t.api.run import Run
+    from t2t.config.fields import ConfigError
+    from t2t.evaluation.load_models import ModelRequest, RunModel
+    from t2t.runtime.jax_settings import check_precision
     from t2t.storage.paths import make_run_path
 
     given = [workdir] if isinstance(workdir, str | PathLike) else workdir
     workdirs = tuple(map(make_run_path, given))
-    return open_run(workdirs, str(checkpoint), tuple(weights), mean, direction)
+    check_precision(jax.config.jax_enable_x64)
+    if mean not in ("probabilities", "log_probs"):
+        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
+    request = ModelRequest(workdirs, str(checkpoint), tuple(weights), mean, direction)
+    return Run(RunModel(request))

@@ -1,4 +1,4 @@
-"""`examine`: checks of devices, packages, network and disk."""
+"""The checks of `t2t.doctor`: packages, processes, devices, network and disk."""
 
 import contextlib
 import importlib.metadata
@@ -10,8 +10,10 @@ import runpy
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +25,8 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE, RECIPES
 from t2t.model.flops import count_parameters
 from t2t.runtime.accelerators import has_gpu, has_tpu
-from t2t.runtime.cluster_checks import (
-    Finding,
-    find_clocks,
-    find_cores,
-    find_process,
-    find_shares,
-    find_slices,
-    list_settings,
-)
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
-from t2t.runtime.mesh import make_mesh
+from t2t.runtime.mesh import make_mesh, split_into_slices
 from t2t.runtime.units import show_bytes
 from t2t.storage.atomic_files import (
     check_writable,
@@ -47,20 +40,37 @@ from t2t.training.disk_space import count_bytes_per_parameter, measure_space
 from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
-_SLOW = 10  # MB/s of one process
 CONSTRAINTS = PACKAGE.parent / "scripts" / "constraints"  # tested package versions
+_CORES = 4  # per process with an accelerator: the input pipeline, the compiler, checkpoints
+_SKEW = 5  # seconds
+_SLOW = 10  # MB/s of one process
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    name: str
+    value: str
+    problem: str = ""  # with its remedy; empty: none
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one."""
-    yield find_versions()
+    """Runs the checks of this process one by one.
+
+    Without a config the disk has to hold the checkpoints of the recipe base.
+    """
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    yield Finding("versions", f"Python {platform.python_version()}, {versions}")
     yield find_untested_versions()
     yield find_process()
     yield find_devices()
     yield find_shares(jax.devices())
     yield find_slices(jax.devices())
     yield find_cores()
-    yield find_memory()
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
+    yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
     yield find_flags()
     yield find_collective()
     yield find_clocks()
@@ -71,25 +81,15 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
         yield find_bandwidth(workdir, config or read_recipe("base"))
 
 
-def find_versions() -> Finding:
-    """The versions of Python and of the packages that decide what is computed."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return Finding("versions", f"Python {platform.python_version()}, {listed}")
-
-
 def find_untested_versions() -> Finding:
-    """Installed packages in a version that the tests did not run with on this Python.
-
-    They are not a problem in themselves: requirements.txt allows ranges.
-    """
+    """Lists packages that the tests did not run with; requirements.txt allows them."""
     title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
         return Finding(title, "unknown: scripts/constraints/ exists only in the checkout")
+    text = "\n".join(path.read_text("utf-8") for path in CONSTRAINTS.glob(f"{python}*.txt"))
     tested: dict[str, set[str]] = {}
-    for path in CONSTRAINTS.glob(f"{python}*.txt"):
-        for name, version in re.findall(r"^(\S+)==(\S+)", path.read_text("utf-8"), re.MULTILINE):
-            tested.setdefault(name, set()).add(version)
+    for name, version in re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE):
+        tested.setdefault(name, set()).add(version)
     if not tested:
         return Finding(title, f"all: scripts/constraints/ has no file for {python}")
     untested = []
@@ -97,70 +97,122 @@ def find_untested_versions() -> Finding:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if (installed := importlib.metadata.version(name)) not in versions:
                 untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
-    if not untested:
-        return Finding(title, "none")
     remedy = f"pip install -r requirements.txt -c scripts/constraints/{python}.txt"
-    return Finding(title, f"{', '.join(untested)}; to install tested ones: {remedy}")
+    value = f"{', '.join(untested)}; to install tested ones: {remedy}" if untested else "none"
+    return Finding(title, value)
+
+
+def find_process(environment: Mapping[str, str] = os.environ) -> Finding:
+    """Checks that the processes of one launcher know of each other."""
+    value = f"{jax.process_index()} of {jax.process_count()}, {platform.node()}"
+    started = {
+        "SLURM": environment.get("SLURM_NTASKS", "") if "SLURM_PROCID" in environment else "",
+        "Open MPI": environment.get("OMPI_COMM_WORLD_SIZE", ""),
+        "Cloud TPU": str(len(environment.get("TPU_WORKER_HOSTNAMES", "").split(","))),
+    }
+    for launcher, count in started.items():
+        if count.isdigit() and int(count) > 1 and jax.process_count() == 1:
+            problem = f"{launcher} started {count} processes, and each works alone"
+            return Finding("process", value, f"{problem}: add --distributed")
+    return Finding("process", value)
 
 
 def find_devices() -> Finding:
-    """The devices of this process and of all processes, and the default mesh."""
+    """Describes the devices and the default mesh; notices an accelerator that JAX does not use."""
     local, everywhere = jax.local_devices(), jax.devices()
-    kinds = sorted({device.device_kind for device in everywhere})
+    kinds, problem = sorted({device.device_kind for device in everywhere}), ""
+    if len(kinds) > 1:
+        problem = "several kinds of devices: the slowest sets the pace"
+    elif local[0].platform == "cpu" and os.environ.get("JAX_PLATFORMS") != "cpu":
+        if has_gpu():
+            problem = (
+                "this host has an NVIDIA driver, but JAX has no CUDA: pip install -e '.[cuda]'"
+            )
+        elif has_tpu():
+            problem = "this host has a TPU, but JAX has no libtpu: pip install -e '.[tpu]'"
     mesh = dict(make_mesh(MeshConfig()).shape)
     value = f"{len(local)} here, {len(everywhere)} in all, {' and '.join(kinds)}, mesh {mesh}"
-    if len(kinds) > 1:
-        return Finding("devices", value, "several kinds of devices: the slowest sets the pace")
-    if local[0].platform == "cpu" and (hidden := find_hidden_accelerator()):
-        return Finding("devices", value, hidden)
-    return Finding("devices", value)
+    return Finding("devices", value, problem)
 
 
-def find_hidden_accelerator() -> str:
-    """Describes an accelerator that JAX does not use; empty if there is none."""
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        return ""
-    if has_gpu():
-        return "this host has an NVIDIA driver, but JAX has no CUDA: pip install -e '.[cuda]'"
-    if has_tpu():
-        return "this host has a TPU, but JAX has no libtpu: pip install -e '.[tpu]'"
-    return ""
+def find_shares(devices: Sequence[jax.Device]) -> Finding:
+    """Checks that all processes have equally many devices."""
+    counts = Counter(device.process_index for device in devices)
+    most, fewest = max(counts.values()), min(counts.values())
+    value = str(most) if most == fewest else f"{fewest} to {most}"
+    if has_gpu() and (installed := len(list(Path("/dev").glob("nvidia[0-9]*")))):
+        value += f", {installed} GPUs in this machine"
+    problem = "the processes with fewest set the pace: give all equally many"
+    return Finding("devices per process", value, problem if most > fewest else "")
 
 
-def find_memory() -> Finding:
-    """The memory of the first local device, if its backend reports it, and of the host."""
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    stats = jax.local_devices()[0].memory_stats() or {}
-    device = f"{stats['bytes_limit'] / 1e9:.1f} GB per device, " if "bytes_limit" in stats else ""
-    return Finding("memory", f"{device}{host / 1e9:.1f} GB and {os.cpu_count()} cores on the host")
+def find_slices(
+    devices: Sequence[jax.Device], environment: Mapping[str, str] = os.environ
+) -> Finding:
+    """Compares the number of TPU slices that JAX sees with the one that the launcher states."""
+    found, stated = str(len(split_into_slices(devices))), environment.get("MEGASCALE_NUM_SLICES")
+    problem = (
+        f"MEGASCALE_NUM_SLICES={stated}: the slices do not know of each other; start the program "
+        "on all hosts of all slices with --distributed"
+    )
+    return Finding("slices", found, "" if stated in (None, found) else problem)
 
 
-def find_flags() -> Finding:
-    """The runtime flags that are set in the environment (README, "Flags of the runtime")."""
-    given = list_settings()
-    if jax.default_backend() == "cpu" and "hugetlb" not in os.environ.get("GLIBC_TUNABLES", ""):
+def find_cores(available: int | None = None) -> Finding:
+    """Counts the cores of this process: its affinity, and the limit of its container."""
+    cores = float(len(os.sched_getaffinity(0)) if available is None else available)
+    limit = Path("/sys/fs/cgroup/cpu.max")
+    if available is None and limit.is_file():
+        quota, _, period = limit.read_text("utf-8").partition(" ")
+        cores = min(cores, int(quota) / int(period)) if quota.isdigit() else cores
+    needed = 1 if jax.default_backend() == "cpu" else _CORES
+    problem = (
+        f"too few beside an accelerator: give each process {_CORES} or more "
+        "(sbatch --cpus-per-task=8; Kubernetes: resources.requests.cpu)"
+    )
+    return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
+
+
+def find_flags(environment: Mapping[str, str] = os.environ) -> Finding:
+    """Lists the variables that change what the runtime, NCCL and libtpu do."""
+    names = r"XLA_FLAGS|LIBTPU_INIT_ARGS|GLIBC_TUNABLES|JAX_LOCAL_DEVICE_IDS|(NCCL|MEGASCALE)_.*"
+    given = [
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if value and re.fullmatch(names, name)
+    ]
+    if jax.default_backend() == "cpu" and "hugetlb" not in environment.get("GLIBC_TUNABLES", ""):
         given.append("with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 training is faster under Linux")
     return Finding("runtime flags", ", ".join(given) or "none")
 
 
 def find_collective() -> Finding:
-    """Sums one number per device over all devices; checks the sum and measures the time.
-
-    The time does not include compilation.
-    """
+    """Sums one number per device over all devices; the time does not include compilation."""
     mesh = make_mesh(MeshConfig())
-    count = mesh.size
     with jax.set_mesh(mesh):
-        numbers = jax.device_put(np.arange(1, count + 1), PartitionSpec("data"))
+        numbers = jax.device_put(np.arange(1, mesh.size + 1), PartitionSpec("data"))
         add = jax.jit(jnp.sum).lower(numbers).compile()
         add(numbers).block_until_ready()
         started = time.perf_counter()
         total = int(add(numbers))
         seconds = time.perf_counter() - started
-    expected = count * (count + 1) // 2
-    value = f"a sum over {count} devices in {1000 * seconds:.2f} ms"
+    expected = mesh.size * (mesh.size + 1) // 2
+    value = f"a sum over {mesh.size} devices in {1000 * seconds:.2f} ms"
     problem = "" if total == expected else f"the sum is {total} instead of {expected}"
     return Finding("collective", value, problem)
+
+
+def find_clocks(milliseconds: Sequence[int] = ()) -> Finding:
+    """Compares the clocks of all processes, or what they showed at one time, in milliseconds."""
+    if not milliseconds:
+        multihost_utils.sync_global_devices("clocks")
+        # Without the days: they fit into the 32 bits that JAX sends.
+        now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)
+        milliseconds = np.asarray(multihost_utils.process_allgather(now)).ravel().tolist()
+    differences = [(one - milliseconds[0] + 2**29) % 2**30 - 2**29 for one in milliseconds]
+    skew = (max(differences) - min(differences)) / 1000
+    problem = "" if skew < _SKEW else "the clocks differ: switch on NTP or chrony on all machines"
+    return Finding("clocks", f"{skew:.1f} s apart", problem)
 
 
 def find_compilation_cache() -> Finding:
@@ -171,28 +223,27 @@ def find_compilation_cache() -> Finding:
         return Finding("compilation cache", f"off; {remedy}")
     if not is_first():
         return Finding("compilation cache", f"{folder}, which process 0 writes")
-    hits = 0
+    number, events = secrets.randbits(20), list[str]()  # a program that is not in the cache yet
 
-    def count(event: str, **_: str | int) -> None:
-        nonlocal hits
-        hits += event == "/jax/compilation_cache/cache_hits"
+    def listen(event: str, **_: str | int) -> None:
+        events.append(event)
 
-    number = secrets.randbits(20)  # a program that is not in the cache yet
-    jax.monitoring.register_event_listener(count)
-    options = {
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
+    options = (
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
     before = {name: jax.config.values[name] for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
+    jax.monitoring.register_event_listener(listen)
+    for name in options:
+        jax.config.update(name, 0)
     for _ in range(2):  # a new function each time, so that JAX compiles the same program again
         jax.jit(lambda x: x + number)(jnp.zeros(()))
     for name, value in before.items():
         jax.config.update(name, value)
-    jax.monitoring.unregister_event_listener(count)
-    problem = "" if hits else f"a compiled program was not found again in {folder}: is it writable?"
-    return Finding("compilation cache", folder, problem)
+    jax.monitoring.unregister_event_listener(listen)
+    problem = f"a compiled program was not found again in {folder}: is it writable?"
+    is_found = "/jax/compilation_cache/cache_hits" in events
+    return Finding("compilation cache", folder, "" if is_found else problem)
 
 
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
@@ -206,14 +257,8 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
             check_writable(workdir)
     except RunError as error:
         return Finding("disk", str(workdir), str(error))
-    names = (
-        {"--config": config} if config else {name: read_recipe(name) for name in ("base", "big")}
-    )
-    spaces = {}
-    for name, recipe in names.items():
-        vocab_size = recipe.tokenizer.vocab_size
-        size = count_parameters(recipe.model, vocab_size, vocab_size)
-        spaces[name] = measure_space(workdir, recipe, size)
+    recipes = {"--config": config} if config else {n: read_recipe(n) for n in ("base", "big")}
+    spaces = {n: measure_space(workdir, each, _count(each)) for n, each in recipes.items()}
     first = next(iter(spaces.values()))
     free = (
         "a bucket has no limit" if first.free == math.inf else f"{show_bytes(first.free, 3)} free"
@@ -228,48 +273,6 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
         "choose another --workdir; training stops when the disk is full"
     )
     return Finding("disk", "; ".join(values), problem if first.missing else "")
-
-
-def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
-    """Writes and reads a file in the run directory, in all processes at once, as checkpoints are.
-
-    What was written is dropped from the page cache before it is read, where the system can do so.
-    """
-    path = workdir / f".doctor-{jax.process_index()}"
-    content = secrets.token_bytes(size)
-    multihost_utils.sync_global_devices("bandwidth")
-    started = time.perf_counter()
-    try:
-        write_file(path, content)
-        drop_from_page_cache(path)
-        written = time.perf_counter()
-        same = path.read_bytes() == content
-        read = time.perf_counter()
-        path.unlink()
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
-        return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
-    rates = [size / 1e6 / max(took, 1e-6) for took in (written - started, read - written)]
-    vocab_size = config.tokenizer.vocab_size
-    size = count_parameters(config.model, vocab_size, vocab_size)
-    needed = count_bytes_per_parameter(config) * size
-    seconds = needed / 1e6 / rates[0] / jax.process_count()
-    value = (
-        f"writes {rates[0]:.0f} MB/s, reads {rates[1]:.0f} MB/s in each process: a checkpoint of "
-        f"{show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes on"
-    )
-    problem = "" if same else "what was read is not what was written: the file system is broken"
-    if same and rates[0] < _SLOW:
-        problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
-    return Finding("bandwidth", value, problem)
-
-
-def read_recipe(name: str) -> Config:
-    """Reads a recipe that comes with t2t."""
-    config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
-    assert isinstance(config, Config)
-    return config
 
 
 def find_shared_directory(workdir: Path) -> Finding:
@@ -290,7 +293,52 @@ def find_shared_directory(workdir: Path) -> Finding:
         path.unlink()
     if not broadcast_from_process_0(bool(found)):
         return Finding("run directory", "not written by process 0, so not compared")
-    problem = (
-        "" if found == str(word) else f"process 0 has another {workdir}: use a shared file system"
+    if found == str(word):
+        return Finding("run directory", "shared by all processes")
+    problem = f"process 0 has another {workdir}: use a shared file system"
+    return Finding("run directory", "", problem)
+
+
+def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
+    """Writes and reads a file in the run directory, in all processes at once, as checkpoints are.
+
+    What was written is dropped from the page cache before it is read, where the system can do so.
+    """
+    path, content = workdir / f".doctor-{jax.process_index()}", secrets.token_bytes(size)
+    multihost_utils.sync_global_devices("bandwidth")
+    started = time.perf_counter()
+    try:
+        write_file(path, content)
+        drop_from_page_cache(path)
+        written = time.perf_counter()
+        same = path.read_bytes() == content
+        read = time.perf_counter()
+        path.unlink()
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
+        return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
+    writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
+    needed = count_bytes_per_parameter(config) * _count(config)
+    seconds = needed / 1e6 / writing / jax.process_count()
+    value = (
+        f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process: a checkpoint of "
+        f"{show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes on"
     )
-    return Finding("run directory", "shared by all processes" if not problem else "", problem)
+    problem = "" if same else "what was read is not what was written: the file system is broken"
+    if same and writing < _SLOW:
+        problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
+    return Finding("bandwidth", value, problem)
+
+
+def read_recipe(name: str) -> Config:
+    """Reads a recipe that comes with t2t."""
+    config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
+    assert isinstance(config, Config)
+    return config
+
+
+def _count(config: Config) -> int:
+    """Counts the parameters of a recipe's model."""
+    vocab_size = config.tokenizer.vocab_size
+    return count_parameters(config.model, vocab_size, vocab_size)

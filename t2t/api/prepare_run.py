@@ -1,5 +1,6 @@
 """`prepare`: downloads data, and makes the vocabulary and the tokens of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from t2t.config.fields import Config, DataConfig
@@ -15,27 +16,31 @@ from t2t.training.resume import check_corpora, open_run
 from t2t.training.run_directory import lock_run
 
 
-def prepare(config: Config, workdir: Path | None) -> None:
-    """Prepares the data, and a run's vocabulary and tokens; prints what there is."""
+def prepare(
+    config: Config, workdir: Path | None, report: Callable[[str], object] = lambda line: None
+) -> None:
+    """Prepares the data, and a run's vocabulary and tokens; process 0 reports what there is."""
     corpus_sources.check_paths(config.data)
     process_0_first(lambda: corpus_sources.prepare(config.data))
-    process_0_first(lambda: describe_splits(config.data))  # process 0 reads large files first
+    process_0_first(
+        lambda: describe_splits(config.data, report)
+    )  # process 0 reads large files first
     if workdir is not None:
         with lock_run(workdir):
-            prepare_run(config, workdir)
+            prepare_run(config, workdir, report)
 
 
-def describe_splits(data: DataConfig) -> None:
-    """Opens each split, and prints its size in process 0."""
+def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
+    """Opens each split, and reports its size in process 0."""
     for each in list_directions(data):
         for split in corpus_sources.list_splits(each):
             corpus = corpus_sources.open_split(each, split)
             if is_first():
-                print(f"{split}: {len(corpus):,} pairs ({corpus.name})", flush=True)
+                report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
 
-def prepare_run(config: Config, workdir: Path) -> None:
-    """Makes the vocabulary and the tokens of a run, and prints their sizes in process 0."""
+def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
+    """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
     corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
     check_corpora(workdir, {"train": corpora}, ())
@@ -52,7 +57,7 @@ def prepare_run(config: Config, workdir: Path) -> None:
     lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
     plan = make_plan(lengths, data, config.seed, weights)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
-    print(
+    report(
         f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"
         f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
         f"{data.cache_directory}\n"

@@ -1,8 +1,7 @@
 """`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -11,37 +10,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override
 from t2t.data.batch import PAD_ID
 from t2t.data.corpus import DataError
-from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.decoding.scoring import DTYPE, PairScorer, warn_of_long_pairs
+from t2t.data.tokenizer import Tokenizer
+from t2t.decoding.likelihood import DTYPE, warn_of_long_pairs
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
-from t2t.evaluation.minimum_bayes_risk import translate_by_utility
+from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params, merge
-from t2t.ops.build_model import Members
-from t2t.runtime.jax_settings import check_precision
-from t2t.runtime.mesh import make_mesh
-
-
-def open_run(
-    workdirs: tuple[Path, ...],
-    checkpoint: str,
-    weights: tuple[float, ...],
-    mean: str,
-    direction: str = "",
-) -> "Run":
-    """Reads run directories; see `t2t.load`."""
-    check_precision(jax.config.jax_enable_x64)
-    if mean not in ("probabilities", "log_probs"):
-        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
-    request = ModelRequest(workdirs, checkpoint, weights, mean, direction)
-    config, vocabulary, members = describe_models(request)
-    params, labels = restore_models(request, members)
-    return Run(workdirs[0], ",".join(labels), config, vocabulary, params, members)
 
 
 class Run:
@@ -59,30 +37,22 @@ class Run:
             {"models": {0: ..., 1: ...}}.
     """
 
-    def __init__(
-        self,
-        workdir: Path,
-        checkpoint: str,
-        config: Config,
-        vocabulary: Vocabulary,
-        params: Params,
-        members: Members | None = None,
-    ):
-        """Places a copy of the parameters on the mesh of all devices.
+    def __init__(self, model: RunModel):
+        """Restores the parameters, and places a copy of them on the mesh of all devices.
 
         Raises:
-            ConfigError: the parameters do not fit the config and vocabulary.
+            ConfigError, RunError: a checkpoint does not exist, or does not fit config and
+                vocabulary.
         """
-        self.workdir, self.checkpoint = workdir, checkpoint
-        self.config, self.vocabulary, self.params = config, vocabulary, params
-        self._members = members = members or Members((config.model,))
+        self._model, self.workdir = model, model.request.workdirs[0]
+        self.config, self.vocabulary = model.config, model.vocabulary
+        self.params, labels = model.restore()
+        self.checkpoint = ",".join(labels)
+        self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
-        self._mesh = make_mesh(MeshConfig())
-        with jax.set_mesh(self._mesh):
-            self._placed = self._find_translator(config).place(params)
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = members.with_dtype(DTYPE).describe(*sizes)
-        self._scorer = PairScorer(members, vocabulary, config.decoding.batch_size)
+        sizes = self.vocabulary.src.vocab_size, self.vocabulary.tgt.vocab_size
+        structure, _ = model.members.with_dtype(DTYPE).describe(*sizes)
+        self._scorer = model.make_scorer()
 
         def compute_logits(
             params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
@@ -128,15 +98,8 @@ class Run:
                 f"num_samples={count}, but one translation is returned; use translate_n_best, or "
                 "mbr to choose one"
             )
-        with jax.set_mesh(self._mesh):
-            if translator.config.mbr == "none":
-                found = translator.translate_n_best(self._placed, texts, 1, prefixes=starts)
-                return [best.text for best, *_ in found]
-            language = self.config.data.tgt_language
-            chosen = translate_by_utility(
-                translator, self._placed, texts, language, prefixes=starts
-            )
-        return [translation.text for translation in chosen]
+        found = self._model.translate(translator, self._placed, texts, prefixes=starts)
+        return [best.text for best, *_ in found]
 
     def translate_n_best(
         self,
@@ -154,8 +117,7 @@ class Run:
         texts, starts, translator = self._prepare(sentences, prefixes, decoding)
         if (mbr := translator.config.mbr) != "none":
             raise ConfigError(f"mbr={mbr!r} chooses one translation; use translate, or mbr='none'")
-        with jax.set_mesh(self._mesh):
-            return translator.translate_n_best(self._placed, texts, n_best, prefixes=starts)
+        return self._model.translate(translator, self._placed, texts, n_best, prefixes=starts)
 
     def _prepare(
         self,
@@ -194,13 +156,19 @@ class Run:
             DataError: as in `score`.
         """
         texts = read_pairs(pairs)
-        src = self._encode(self.vocabulary.src, [src for src, _ in texts])
-        tgt = self._encode(self.vocabulary.tgt, [tgt for _, tgt in texts])
+        encoded = self._scorer.encode(texts)
+        for sides, both in zip(texts, encoded, strict=True):
+            for sentence, ids in zip(sides, both, strict=True):
+                if len(ids) > self._scorer.limit:
+                    raise DataError(
+                        f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
+                        f"has model.max_positions={self._scorer.limit}; split the sentence"
+                    )
         longest = self.config.data.max_length
-        longer = sum(max(map(len, pair)) > longest for pair in zip(src, tgt, strict=True))
+        longer = sum(max(map(len, both)) > longest for both in encoded)
         warn_of_long_pairs(longer, len(texts), longest)
-        with jax.set_mesh(self._mesh):
-            return self._scorer.score(self._placed, list(zip(src, tgt, strict=True)))
+        with jax.set_mesh(self._model.mesh):
+            return self._scorer.score(self._placed, encoded)
 
     def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
         """Computes the model's logits in float32, without dropout, on the default device.
@@ -226,19 +194,8 @@ class Run:
     def _find_translator(self, config: Config) -> Translator:
         key = dataclasses.astuple(config.decoding)
         if key not in self._translators:
-            self._translators[key] = Translator(config, self.vocabulary, self._members)
+            self._translators[key] = Translator(config, self.vocabulary, self._model.members)
         return self._translators[key]
-
-    def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, ending in EOS."""
-        found = tokenizer.encode(sentences)
-        for sentence, ids in zip(sentences, found, strict=True):
-            if len(ids) > self._scorer.limit:
-                raise DataError(
-                    f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
-                    f"model.max_positions={self._scorer.limit}; split the sentence"
-                )
-        return found
 
     def _check_ids(self, name: str, ids: ArrayLike, tokenizer: Tokenizer) -> Int[np.ndarray, "B T"]:
         try:

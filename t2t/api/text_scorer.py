@@ -2,22 +2,20 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import MeshConfig
+from t2t.config.fields import ConfigError
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.length_penalty import LengthPenalty
-from t2t.decoding.n_best_list import order_by_number, read_list
-from t2t.decoding.scoring import PairScorer, find_limit, warn_of_long_pairs
+from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.likelihood import find_limit, warn_of_long_pairs
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
-from t2t.evaluation.load_models import ModelRequest, describe_models, restore_models
-from t2t.runtime.mesh import make_mesh
+from t2t.evaluation.load_models import RunModel
 
 _log = logging.getLogger(__name__)
 
@@ -26,24 +24,19 @@ CHUNK = 1024  # pairs scored together
 
 
 class TextScorer:
-    """Computes log-probabilities of pairs of text with the models of a request."""
+    """Computes log-probabilities of pairs of text with a run's model."""
 
-    def __init__(self, request: ModelRequest, decoding: Mapping[str, float | str] | None = None):
-        """Loads the models.
+    def __init__(self, model: RunModel):
+        """Restores and places the model's parameters.
 
         Raises:
-            ConfigError, RunError, VocabularyError: something is missing or inconsistent.
+            RunError: a checkpoint does not exist or cannot be read.
         """
-        config, self.vocabulary, members = describe_models(request, decoding)
+        config, self.vocabulary = model.config, model.vocabulary
         self.penalty = LengthPenalty(config.decoding.length_penalty, config.decoding.alpha)
-        size = config.decoding.batch_size
-        limit = find_limit(config, members.position_limit)
-        self._scorer = PairScorer(members, self.vocabulary, size, limit)
+        self._scorer = model.make_scorer(find_limit(config, model.members.position_limit))
         self._longest = config.data.max_length
-        params, _ = restore_models(request, members)
-        self._mesh = make_mesh(MeshConfig())
-        with jax.set_mesh(self._mesh):
-            self._params = self._scorer.place(params)
+        self._params, self._mesh = model.place(model.restore()[0]), model.mesh
 
     def score(
         self, pairs: Iterator[tuple[str, str]]
@@ -51,17 +44,15 @@ class TextScorer:
         """Yields each pair with the target's ids and their log-probabilities."""
         total = too_long = longer = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            src = self.vocabulary.src.encode([src for src, _ in chunk])
-            tgt = self.vocabulary.tgt.encode([tgt for _, tgt in chunk])
+            encoded = self._scorer.encode(chunk)
             with jax.set_mesh(self._mesh):
-                scores = self._scorer.score(self._params, list(zip(src, tgt, strict=True)))
+                scores = self._scorer.score(self._params, encoded)
             total += len(chunk)
             too_long += sum(bool(np.isnan(score).any()) for score in scores)
             longer += sum(
-                self._longest < max(map(len, pair)) <= self._scorer.limit
-                for pair in zip(src, tgt, strict=True)
+                self._longest < max(map(len, pair)) <= self._scorer.limit for pair in encoded
             )
-            yield from zip(chunk, tgt, scores, strict=True)
+            yield from zip(chunk, [tgt for _, tgt in encoded], scores, strict=True)
         warn_of_long_pairs(longer, total, self._longest)
         if too_long:
             _log.warning(
@@ -79,21 +70,51 @@ def format_scores(scores: Scores, ids: Sequence[int], vocabulary: Vocabulary | N
     return f"{total}\t{' '.join(f'{score:.6f}' for score in scores)}\t{' '.join(pieces)}\n"
 
 
+def read_list(n_best_list: Path, num_sources: int) -> list[tuple[int, float, str]]:
+    """Returns number, score and text of each line of a list, by the number of the source line.
+
+    Lists of one source may have been concatenated.
+
+    Raises:
+        ConfigError: a line has another form, or its number is not that of a source line.
+    """
+    listed, entries = TextFile(n_best_list), []
+    for place, line in enumerate(listed.read(0, len(listed)), start=1):
+        number, score, text = [*line.split("\t", 2), "", ""][:3]
+        try:
+            value = float(score)
+        except ValueError:
+            value = None
+        if value is None or not number.isdecimal() or line.count("\t") != 2:
+            raise ConfigError(
+                f"--n_best_list, line {place}: {line[:40]!r} is not a number, a score and a text "
+                "with tabs between; make the list with t2t.translate --n_best=N --scores, without "
+                "--alignments"
+            )
+        if not 1 <= int(number) <= num_sources:
+            raise ConfigError(
+                f"--n_best_list, line {place}: there is no line {number} in --src, which has "
+                f"{num_sources}; give the source of this list"
+            )
+        entries.append((int(number), value, text))
+    return sorted(entries, key=lambda entry: entry[0])
+
+
 def rerank(
     scorer: TextScorer, src: Path, n_best_list: Path, share: float, reverse: bool
 ) -> Iterator[tuple[int, list[Translation]]]:
     """Yields the number of each source line in the list, and its translations, best first.
 
-    The list may be several lists of the same source, one after the other: all entries of a source
-    line come together. A text that it has several times is yielded once, with its best score.
+    A text that the list has several times for a line is yielded once, with its best score.
+
+    Raises:
+        ConfigError: as in `read_list`.
     """
-    sources, listed = TextFile(src), TextFile(n_best_list)
-    order = order_by_number(read_list(listed.read(0, len(listed)), len(sources)))
-    lines = (listed.read(place, place + 1)[0] for place in order)
-    entries, scored = itertools.tee(read_list(lines, len(sources)))
+    sources = TextFile(src)
+    entries = read_list(n_best_list, len(sources))
 
     def make_pairs() -> Iterator[tuple[str, str]]:
-        for number, _, text in scored:
+        for number, _, text in entries:
             [source] = sources.read(number - 1, number)
             yield (text, source) if reverse else (source, text)
 
@@ -108,9 +129,3 @@ def rerank(
             translations.append(Translation(text, score, log_prob, len(ids)))
         ranked = sorted(translations, key=lambda x: (np.isnan(x.score), -x.score))
         yield number, drop_repeated(ranked)
-
-
-def check_list(sources: TextFile, listed: TextFile) -> None:
-    """Raises `ConfigError` for a wrong line of the list, before any device work."""
-    for _ in read_list(listed.read(0, len(listed)), len(sources)):
-        pass

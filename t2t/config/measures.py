@@ -1,4 +1,4 @@
-"""The names of the measures that `t2t.evaluation.scores` computes, and which are used."""
+"""The names of the measures that `t2t.evaluation.measures` computes, and which are used."""
 
 from collections.abc import Collection
 

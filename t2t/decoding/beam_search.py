@@ -19,11 +19,48 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.constraints import Constraints, constrain
-from t2t.decoding.grouped_top_k import grouped_top_k
-from t2t.decoding.length_penalty import LengthPenalty
-from t2t.decoding.sampling import Sampler, Stream
+from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
 from t2t.runtime.mesh import reshard, spec
+
+# Candidates for the number of groups; the one that pads V least is taken (benchmarks/LOG.md).
+_GROUP_COUNTS = range(192, 384)
+
+
+class LengthPenalty(NamedTuple):
+    """A penalty that does not fall with the length, since alpha is at least 0."""
+
+    kind: str  # gnmt | length | none
+    alpha: float
+
+    def __call__(self, length: Int[Array, "..."] | int) -> Float[Array, "..."] | float:
+        """Computes lp(Y) from |Y|, which counts EOS."""
+        match self.kind:
+            case "gnmt":  # Wu et al. 2016, equation 14
+                return ((5 + length) / 6) ** self.alpha
+            case "length":
+                return length**self.alpha
+            case "none":
+                return 1.0
+            case other:
+                raise ValueError(f"decoding.length_penalty={other!r} is unknown")
+
+
+class Constraints(NamedTuple):
+    """Constraints on the hypotheses of each sentence; P is the longest prefix."""
+
+    prefixes: Any  # int B P: the first tokens of each sentence's hypotheses, then PAD
+    min_length: Any  # int: least number of tokens before EOS
+
+
+def constrain(
+    logits: Float[Array, "B W V"], constraints: Constraints, length: Int[Array, ""]
+) -> Float[Array, "B W V"]:
+    """Sets the logits of tokens that may not follow `length` tokens to -inf."""
+    tokens = jnp.arange(logits.shape[-1])
+    forced = constraints.prefixes.at[:, length].get(mode="fill", fill_value=PAD_ID)[:, None]
+    is_allowed = jnp.where(forced == PAD_ID, True, tokens == forced)
+    is_allowed &= (tokens != EOS_ID) | (length >= constraints.min_length)
+    return jnp.where(is_allowed[:, None], logits, -jnp.inf)
 
 
 @runtime_checkable
@@ -72,32 +109,6 @@ class Search(NamedTuple):
 
 
 Ranked = TypeVar("Ranked", Beam, Hypotheses)
-
-
-def beam_search(
-    decode_step: DecodeStep,
-    cache: Any,
-    *,
-    max_lengths: Int[Array, "B"],
-    max_length: int,
-    beam_size: int,
-    penalties: Sequence[LengthPenalty],
-    n_best: int | None = None,
-) -> tuple[Hypotheses, ...]:
-    """Runs a whole search; returns the hypotheses ranked by each length penalty.
-
-    For the arguments see `start_search` and `continue_search`. `max_lengths` are limited to
-    `max_length`, the cache's capacity; n_best=None means `beam_size`.
-    """
-    search = start_search(
-        cache,
-        max_lengths=jnp.minimum(max_lengths, max_length),
-        capacity=max_length,
-        beam_size=beam_size,
-        n_best=n_best or beam_size,
-        num_penalties=len(penalties),
-    )
-    return continue_search(decode_step, search, penalties).finished
 
 
 def start_search(
@@ -295,3 +306,51 @@ def _select(found: Ranked, values: Float[Array, "B W"], count: int) -> Ranked:
         return jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1)
 
     return type(found)(*map(take, found))
+
+
+def grouped_top_k(
+    logits: Float[Array, "B W V"], offsets: Float[Array, "B W"], count: int
+) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
+    """The `count` largest values of logits + offsets over slots and tokens, without banned tokens.
+
+    `offsets` holds what is added to all logits of a slot.
+
+    Returns the values, best first, with their slots and tokens. Ties between slots go to the lower
+    slot. Ties within a slot go to the lower token only if the vocabulary is too small for groups.
+
+    So that few logits are sorted, the tokens of each slot are divided into groups. If no
+    token were banned, the `count` best values would lie in the `count` groups with the largest
+    maxima. A banned token may be the maximum of a group, so one more group is taken for each banned
+    token of each slot.
+    With n groups, group g holds the tokens g, g + n, g + 2n, ..., so the maxima of all groups are
+    elementwise maxima of contiguous vectors.
+    """
+    batch, beam_size, vocab_size = logits.shape
+    num_groups = _choose_num_groups(vocab_size)
+    padding = (0, 0), (0, 0), (0, -vocab_size % num_groups)
+    logits = jnp.pad(logits, padding, constant_values=-jnp.inf)
+    group_size = logits.shape[-1] // num_groups
+    maxima = logits.reshape(batch, beam_size, group_size, num_groups).max(axis=2)
+    maxima += offsets[..., None]
+    num_taken = min(count + len(BANNED_TOKENS) * beam_size, beam_size * num_groups)
+    # Sorted by slot and group, because `top_k` prefers the first of equal values.
+    taken = jnp.sort(jax.lax.top_k(maxima.reshape(batch, -1), num_taken)[1])
+    slots, groups = (jnp.repeat(x, group_size, axis=1) for x in jnp.divmod(taken, num_groups))
+    tokens = groups + jnp.tile(num_groups * jnp.arange(group_size), num_taken)
+    indices = slots * logits.shape[-1] + tokens
+    totals = _take(logits.reshape(batch, -1), indices) + _take(offsets, slots)
+    is_banned = (tokens[..., None] == jnp.array(BANNED_TOKENS)).any(axis=-1)
+    largest, order = jax.lax.top_k(jnp.where(is_banned, -jnp.inf, totals), count)
+    return largest, _take(slots, order), _take(tokens, order)
+
+
+def _choose_num_groups(vocab_size: int) -> int:
+    """The number of groups that needs the least padding, or V if the vocabulary is small."""
+    if vocab_size < 4 * _GROUP_COUNTS[0]:
+        return vocab_size
+    return min(_GROUP_COUNTS, key=lambda num_groups: -vocab_size % num_groups)
+
+
+def _take(x: Array, indices: Int[Array, "B C"]) -> Array:
+    """x[b, indices[b, c]] for each b and c; all indices must be in bounds."""
+    return jnp.take_along_axis(x, indices, axis=1, mode="promise_in_bounds")

@@ -14,8 +14,8 @@ import tqdm
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.grouped_top_k import BANNED_TOKENS
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.sampling import BANNED_TOKENS
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
-from t2t.decoding.grouped_top_k import BANNED_TOKENS
+from t2t.data.batch import BOS_ID, PAD_ID
+
+BANNED_TOKENS = (PAD_ID, BOS_ID)  # never chosen; UNK is allowed, since targets may contain it
 
 
 class Stream(NamedTuple):

@@ -17,7 +17,9 @@ from jaxtyping import Array, Bool, Int
 from t2t.config.fields import DecodingConfig
 from t2t.data.batch import PAD_ID
 from t2t.decoding.beam_search import (
+    Constraints,
     Hypotheses,
+    LengthPenalty,
     Search,
     continue_search,
     extend_search,
@@ -25,9 +27,7 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.constraints import Constraints
 from t2t.decoding.length_batching import find_smaller_batch_size
-from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.sampling import Sampler, Stream
 from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import reshard, spec

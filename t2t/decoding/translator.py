@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -14,11 +13,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import Hypotheses
-from t2t.decoding.constraints import Constraints
+from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.length_penalty import LengthPenalty
-from t2t.decoding.long_sources import cut
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import (
@@ -26,6 +22,7 @@ from t2t.decoding.translation import (
     Piece,
     Translation,
     clean_line,
+    cut,
     drop_repeated,
     join_pieces,
 )
@@ -55,10 +52,9 @@ class Translator:
         """`config` and `vocabulary` are those of training; `members` form an ensemble."""
         self.config = config.decoding
         self.vocabulary = vocabulary
+        self._members = members = members or Members((config.model,))
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        members = members or Members((config.model,))
-        self._describe_model = functools.partial(members.describe, *sizes)
-        self.structure, self._expected = self._describe_model()
+        self.structure, self._expected = members.describe(*sizes)
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
         # Of a piece, in sub-words with EOS.
@@ -246,15 +242,8 @@ class Translator:
         return LengthPenalty(self.config.length_penalty, alpha)
 
     def place(self, params: Params) -> Params:
-        """Puts the parameters on the current mesh with the sharding that the model declares.
-
-        Raises:
-            ConfigError: the parameters do not fit the config and vocabulary.
-        """
-        check_params(self._expected, params)
-        _, declared = self._describe_model()
-        placed: Params = put_like(params, declared)
-        return placed
+        """Puts the parameters on the current mesh; see `place_params`."""
+        return place_params(params, self._members, self.vocabulary)
 
     def describe(self) -> dict[str, str | int]:
         """The engine's name, version and number formats, as evaluations record them."""
@@ -373,3 +362,15 @@ class Translator:
         self.length_report.add(translations)
         if self.logs_lengths:
             self.length_report.log()
+
+
+def place_params(params: Params, members: Members, vocabulary: Vocabulary) -> Params:
+    """Puts parameters on the current mesh with the sharding that the models declare.
+
+    Raises:
+        ConfigError: the parameters do not fit the config and vocabulary.
+    """
+    _, declared = members.describe(vocabulary.src.vocab_size, vocabulary.tgt.vocab_size)
+    check_params(declared, params)
+    placed: Params = put_like(params, declared)
+    return placed

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from t2t.config.files import load_config
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.scores import format_interval, make_measure
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
@@ -135,16 +135,12 @@ class Watch:
     def describe(self) -> str:
         """Returns the scores as a table, and the path of the best parameters."""
         best = self._find_best()
+        measure = self._measure
         rows = [
-            [
-                candidate[0],
-                make_label(*candidate),
-                f"{self._value(candidate):.2f}",
-                self._describe_interval(candidate),
-                "best" if candidate == best else "",
-            ]
-            for candidate in sorted(self._rows)
-        ]
+            [step, make_label(step, count), f"{evaluation.value(measure):.2f}",
+             evaluation.interval(measure), "best" * ((step, count) == best)]
+            for (step, count), evaluation in sorted(self._rows.items(), key=lambda row: row[0])
+        ]  # fmt: skip
         header = ["step", "checkpoint", self._measure, "95% over sentences", ""]
         table = format_table(rows, header, align="rlr")
         if best is None:
@@ -189,8 +185,8 @@ class Watch:
         is_best = self._find_best() == candidate
         _log.info(
             "checkpoint %s: %s %.2f %s%s",
-            make_label(*candidate), self._measure, self._value(candidate),
-            self._describe_interval(candidate), ", the best so far" * is_best,
+            make_label(*candidate), self._measure, self._rows[candidate].value(self._measure),
+            self._rows[candidate].interval(self._measure), ", the best so far" * is_best,
         )  # fmt: skip
         self._update_files(params if is_best else None)
         return True
@@ -237,7 +233,7 @@ class Watch:
         # those of the extension count: its schedule begins at `start`.
         stale = len({step for step, _ in self._rows if step > max(best[0], start)})
         if self._patience and stale >= self._patience and not self._is_trained():
-            value = self._value(best)
+            value = self._rows[best].value(self._measure)
             reason = (
                 f"{stale} checkpoints without a better {self._measure} than {value:.2f} "
                 f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
@@ -294,13 +290,9 @@ class Watch:
         """Returns the candidate with the best score, the earliest of equal ones."""
         sign = 1 if self._higher_is_better else -1
         order = sorted(self._rows)
-        return max(order, key=lambda each: sign * self._value(each), default=None)
-
-    def _value(self, candidate: Candidate) -> float:
-        return float(self._rows[candidate].result["measures"][self._measure]["value"])
-
-    def _describe_interval(self, candidate: Candidate) -> str:
-        return format_interval(self._rows[candidate].result["measures"][self._measure]["interval"])
+        return max(
+            order, key=lambda each: sign * self._rows[each].value(self._measure), default=None
+        )
 
 
 def _pause(workdir: Path, poll: float) -> None:

@@ -14,53 +14,45 @@ from typing import Any
 
 import jax
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import override, overrides
+from t2t.config.fields import Config, ConfigError
+from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
 from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.sentences import count_empty_references
-from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.scoring import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
-    describe_models,
+    RunModel,
     hash_params,
     identify_code,
-    restore_models,
+    override_decoding,
 )
-from t2t.evaluation.minimum_bayes_risk import translate_by_utility
-from t2t.evaluation.reference_scores import ReferenceScorer
+from t2t.evaluation.measures import Score, have_spaces, make_measure, score_corpus
+from t2t.evaluation.perplexity import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    EvaluationKey,
     list_evaluations,
     name_texts,
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.scores import Score, have_spaces, make_measure, score_corpus
 from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import find_name, make_path
 from t2t.training.provenance import find_revision, find_start, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
-from t2t.training.validation import NatsAndTokens
 
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
-    "t2t/data/token_cache.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/exact_match.py",
-    "t2t/evaluation/reference_scores.py", "t2t/evaluation/scores.py",
-    "t2t/evaluation/significance.py", "t2t/training/validation.py",
+    "t2t/data/token_cache.py", "t2t/evaluation/evaluator.py", "t2t/evaluation/perplexity.py",
+    "t2t/evaluation/significance.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -96,10 +88,6 @@ class EvaluationRequest:
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
-    def measuring(self, measure: str) -> "EvaluationRequest":
-        """Returns this request with one more measure."""
-        return dataclasses.replace(self, measures=(*self.measures, measure))
-
 
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
@@ -110,8 +98,8 @@ class Evaluator:
         Raises:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
-        config, self._vocabulary, self._members = describe_models(request.models)
-        self.config = override_decoding(config, request.decoding)
+        self._model = RunModel(request.models, request.decoding)
+        self.config = self._model.config
         count = self.config.decoding.num_samples
         if count > 1 and self.config.decoding.mbr == "none":
             raise ConfigError(
@@ -126,13 +114,10 @@ class Evaluator:
         self.tgt_language = request.tgt_language or self.config.data.tgt_language
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
-        self._translator = make_translator(
-            request.backend, request.compute_type, self.config, self._vocabulary, self._members
-        )
+        self._translator = self._model.make_translator(request.backend, request.compute_type)
         self.split, self._corpus = open_corpus(self.config, request)
         self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
         self._measures = self._choose_measures(request.measures)
-        self._mesh = make_mesh(MeshConfig())
 
     def restore(self) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
@@ -140,16 +125,16 @@ class Evaluator:
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        params, labels = restore_models(self._request.models, self._members)
+        params, labels = self._model.restore()
         if len(labels) == 1:
             return params, labels[0]
         members = [
             {"workdir": find_name(workdir), "checkpoint": label, "weight": weight}
             for (workdir, _), label, weight in zip(
-                self._request.models.members, labels, self._members.weights, strict=True
+                self._request.models.members, labels, self._model.members.weights, strict=True
             )
         ]
-        self._ensemble = {"members": members, "mean": self._members.mean}
+        self._ensemble = {"members": members, "mean": self._model.members.mean}
         digest = hashlib.sha256(json.dumps(self._ensemble).encode()).hexdigest()
         return params, f"ensemble{len(members)}-x{digest[:8]}"
 
@@ -169,12 +154,12 @@ class Evaluator:
         outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         identity = {"parameters": hash_params(params)}
         keys = [self._make_key(label, config) for config in configs]
-        with jax.set_mesh(self._mesh):
-            params = self._translator.place(params)
+        params = self._model.place(params)
+        with jax.set_mesh(self._model.mesh):
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            reference_scores = self._reference_scorer.measure(params)
+            reference_losses = self._perplexity.measure(params)
         return [
-            self._save(key, config, translations, reference_scores, {**identity, **timing}, output)
+            self._save(key, config, translations, reference_losses, {**identity, **timing}, output)
             for key, config, translations, output in zip(keys, configs, found, outputs, strict=True)
         ]
 
@@ -243,7 +228,7 @@ class Evaluator:
         config = override_decoding(self.config, {"alpha": alpha})
         chosen = make_measure(measure, self.tgt_language)
         definition = chosen.score(["a"], ["a"]).definition
-        make_key = functools.cache(lambda label: self._make_key(label, config).to_json())
+        make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
@@ -257,36 +242,45 @@ class Evaluator:
         saved = list_evaluations(self._request.workdir)
         return {each.result["checkpoint"]: each for each in saved if is_current(each)}
 
-    def _make_key(self, label: str, config: Config) -> EvaluationKey:
-        """Returns the key of an evaluation of the checkpoint with this label."""
+    def _make_key(self, label: str, config: Config) -> dict[str, Any]:
+        """Returns all that the scores of the checkpoint with this label depend on.
+
+        A saved evaluation is used again only if its key is the one that a new one would have.
+        """
         if self._ensemble:
             labels = [member["checkpoint"] for member in self._ensemble["members"]]
         else:
             labels = [label]
         workdirs = [workdir for workdir, _ in self._request.models.members]
         engine = self._translator.describe().items()
-        return EvaluationKey(
-            split=self.split,
-            corpus=self._corpus.fingerprint(),
-            direction="-".join(filter(None, (config.data.src_language, config.data.tgt_language))),
-            tgt_language=self.tgt_language,
-            checkpoint=label,
-            trained=[
+        key = {
+            "split": self.split,
+            "corpus": self._corpus.fingerprint(),  # SHA-256 of the texts
+            "direction": "-".join(
+                filter(None, (config.data.src_language, config.data.tgt_language))
+            ),
+            "tgt_language": self.tgt_language,  # by which measures choose their tokenisers
+            "checkpoint": label,
+            "trained": [  # date of the start of training that wrote it, for each model
                 find_start(workdir, int(each.rpartition("-")[-1]))
                 for workdir, each in zip(workdirs, labels, strict=True)
             ],
-            model={
+            "model": {
                 f"{number}.{name}": value
-                for number, model in enumerate(self._members.configs)
+                for number, model in enumerate(self._model.members.configs)
                 for name, value in overrides(Config(model=model)).items()
             },
-            vocabulary=self._vocabulary.fingerprint(),
-            decoding=dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
+            "vocabulary": self._model.vocabulary.fingerprint(),
+            # Batch size and devices affect rounding, which may decide between two hypotheses of
+            # nearly equal probability, mostly in bfloat16.
+            "decoding": dataclasses.asdict(config.decoding) | self._translator.describe_pieces(),
             # The number of threads changes nothing.
-            backend={name: value for name, value in engine if name != "threads"},
-            devices=[device.device_kind for device in jax.devices()],
+            "backend": {name: value for name, value in engine if name != "threads"},
+            "devices": [device.device_kind for device in jax.devices()],
             **identify_code(config.plugins, SCORING_CODE, PACKAGES),
-        )
+        }
+        found: dict[str, Any] = json.loads(json.dumps(key))  # as it is read from a file
+        return found
 
     def _translate(
         self, params: Params, alphas: Sequence[float]
@@ -298,8 +292,10 @@ class Evaluator:
         if self.config.decoding.mbr == "none":
             found = translator.translate_with_alphas(params, sentences, alphas, progress)
         elif len(alphas) == 1:
-            language = self.tgt_language
-            found = [translate_by_utility(translator, params, sentences, language, progress)]
+            chosen = self._model.translate(
+                translator, params, sentences, progress=progress, tgt_language=self.tgt_language
+            )
+            found = [[best for [best] in chosen]]
         else:
             raise ConfigError(
                 "--alphas ranks hypotheses, but decoding.mbr chooses by utility; leave one out"
@@ -320,18 +316,15 @@ class Evaluator:
         }
 
     @functools.cached_property
-    def _reference_scorer(self) -> ReferenceScorer:
-        return ReferenceScorer(
-            self.config, self._members, self._vocabulary, self._corpus, self._mesh,
-            find_limit(self.config, self._members.position_limit),
-        )  # fmt: skip
+    def _perplexity(self) -> ReferencePerplexity:
+        return ReferencePerplexity(self._model, self._corpus)
 
     def _save(
         self,
-        key: EvaluationKey,
+        key: Mapping[str, Any],
         config: Config,
         translations: Sequence[Translation],
-        reference_scores: tuple[Mapping[str, Score], NatsAndTokens],
+        reference_losses: tuple[Mapping[str, Score], NatsAndTokens],
         facts: Mapping[str, Any],
         output: Path,
     ) -> Evaluation:
@@ -340,7 +333,7 @@ class Evaluator:
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
         sources, references = zip(*pairs, strict=True)
         hypotheses = [translation.text for translation in translations]
-        perplexities, losses = reference_scores
+        perplexities, losses = reference_losses
         scores = score_corpus(
             hypotheses, references, self.tgt_language, self._measures, with_intervals=True
         )
@@ -372,18 +365,18 @@ class Evaluator:
             "workdir": find_name(workdir),
             "run": summarize_ledger(workdir),
             "config": overrides(config),
-            "checkpoint": key.checkpoint,
+            "checkpoint": key["checkpoint"],
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
-            "direction": key.direction,
+            "direction": key["direction"],
             "tgt_language": self.tgt_language,
-            "corpus": key.corpus,
-            "texts": name_texts(output, self.split, key.corpus),
+            "corpus": key["corpus"],
+            "texts": name_texts(output, self.split, key["corpus"]),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
             **find_revision(config.plugins),
             "versions": find_versions(PACKAGES),
-            "key": key.to_json(),
+            "key": key,
         }
         if is_first():
             texts = {
@@ -395,12 +388,6 @@ class Evaluator:
             with explain_write_errors(RunError, output):
                 save_evaluation(output, result, texts)
         return Evaluation(output, result)
-
-
-def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
-    """Returns the config with new values of `config.decoding`; None keeps the config's value."""
-    given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
-    return override(config, given)
 
 
 def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:

@@ -1,21 +1,28 @@
-"""Loads the model of a run, or several models as an ensemble."""
+"""`RunModel`: the model of a run, or an ensemble, from its checkpoint to the devices."""
 
 import dataclasses
 import hashlib
+import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
 from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.likelihood import PairScorer
+from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
+from t2t.decoding.translation import Translation
+from t2t.decoding.translator import Translator, place_params
+from t2t.evaluation.measures import make_utility
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
+from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from t2t.training.plugin_sources import check_plugins
 from t2t.training.provenance import find_versions, hash_code
@@ -25,7 +32,7 @@ from t2t.training.provenance import find_versions, hash_code
 TRANSLATING_CODE = (
     "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/directions.py",
     "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
-    "t2t/evaluation/minimum_bayes_risk.py", "t2t/interop/ctranslate2_export.py",
+    "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
 )  # fmt: skip
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
 
@@ -65,63 +72,168 @@ class ModelRequest:
         return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
 
 
-class ModelDescription(NamedTuple):
-    """Everything about the models of a request except their parameters."""
+class RunModel:
+    """The model that a request names, or its ensemble, for translating and scoring.
 
-    # Of the first run, with the languages of the direction. In an ensemble, sources are cut at the
-    # shortest data.max_length, unless decoding.max_source_length says where.
-    config: Config
-    vocabulary: Vocabulary  # puts the direction's tag in front of sources
-    members: Members
+    Its parameters are restored and placed by calls of their own, since wrong flags should be
+    reported before.
 
-
-def describe_models(
-    request: ModelRequest, decoding: Mapping[str, float | str] | None = None
-) -> ModelDescription:
-    """Reads configs and the vocabulary; `decoding` overrides fields of config.decoding.
-
-    Raises:
-        ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
-            different vocabularies.
+    Attributes:
+        request: the runs and checkpoints.
+        config: of the first run, with the languages of the direction. In an ensemble, sources are
+            cut at the shortest data.max_length, unless decoding.max_source_length says where.
+        vocabulary: of all runs; it puts the direction's tag in front of sources.
+        members: the models without their parameters.
+        mesh: of all devices.
     """
-    folders = [workdir for workdir, _ in request.members]
-    configs = [load_config(folder / "config.json") for folder in folders]
-    for folder, each in zip(folders, configs, strict=True):
-        check_plugins(folder, each.plugins)
-    config = override(configs[0], {f"decoding.{k}": v for k, v in (decoding or {}).items()})
-    vocabulary = Vocabulary.load(folders[0] / "vocab")
-    for folder in dict.fromkeys(folders):
-        if Vocabulary.load(folder / "vocab").fingerprint() != vocabulary.fingerprint():
+
+    def __init__(
+        self, request: ModelRequest, decoding: Mapping[str, float | str | None] | None = None
+    ):
+        """Reads configs and the vocabulary; `decoding` overrides fields of config.decoding.
+
+        None keeps the config's value.
+
+        Raises:
+            ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
+                different vocabularies.
+        """
+        self.request = request
+        folders = [workdir for workdir, _ in request.members]
+        configs = [load_config(folder / "config.json") for folder in folders]
+        for folder, each in zip(folders, configs, strict=True):
+            check_plugins(folder, each.plugins)
+        config = override_decoding(configs[0], decoding or {})
+        vocabulary = Vocabulary.load(folders[0] / "vocab")
+        for folder in dict.fromkeys(folders):
+            if Vocabulary.load(folder / "vocab").fingerprint() != vocabulary.fingerprint():
+                raise ConfigError(
+                    f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs "
+                    "models that were trained with one vocabulary"
+                )
+        data = [choose_direction(each.data, request.direction) for each in configs]
+        tags = [find_tag(each) for each in data]
+        if len(set(tags)) > 1:
             raise ConfigError(
-                f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs models "
-                "that were trained with one vocabulary"
+                f"an ensemble needs models of the same data.directions, but their tags are {tags}"
             )
-    data = [choose_direction(each.data, request.direction) for each in configs]
-    tags = [find_tag(each) for each in data]
-    if len(set(tags)) > 1:
-        raise ConfigError(
-            f"an ensemble needs models of the same data.directions, but their tags are {tags}"
-        )
-    config = dataclasses.replace(config, data=data[0])
-    shortest = min(each.max_length for each in data)
-    if shortest < config.data.max_length and not config.decoding.max_source_length:
-        search = dataclasses.replace(config.decoding, max_source_length=shortest)
-        config = dataclasses.replace(config, decoding=search)
-    weights = request.weights or (1.0,) * len(folders)
-    shares = tuple(weight / sum(weights) for weight in weights)
-    models = tuple(each.model for each in configs)
-    tagged = tag_sources(vocabulary, tags[0])
-    return ModelDescription(config, tagged, Members(models, shares, request.mean))
+        config = dataclasses.replace(config, data=data[0])
+        shortest = min(each.max_length for each in data)
+        if shortest < config.data.max_length and not config.decoding.max_source_length:
+            config = override_decoding(config, {"max_source_length": shortest})
+        weights = request.weights or (1.0,) * len(folders)
+        shares = tuple(weight / sum(weights) for weight in weights)
+        self.config, self.vocabulary = config, tag_sources(vocabulary, tags[0])
+        self.members = Members(tuple(each.model for each in configs), shares, request.mean)
+        self.mesh = make_mesh(MeshConfig())
+
+    def restore(self) -> tuple[Params, list[str]]:
+        """Restores the parameters, on the host, and returns them with the checkpoints' labels.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
+        """
+        restored = [restore_params(workdir, which) for workdir, which in self.request.members]
+        params = self.members.join([params for params, _ in restored])
+        return params, [label for _, label in restored]
+
+    def place(self, params: Params) -> Params:
+        """Puts parameters on the mesh, with the sharding that the model declares.
+
+        Raises:
+            ConfigError: the parameters do not fit the config and vocabulary.
+        """
+        with jax.set_mesh(self.mesh):
+            return place_params(params, self.members, self.vocabulary)
+
+    def make_translator(self, backend: str = "jax", compute_type: str | None = None) -> Translator:
+        """Creates the translator of this model; see `make_translator`."""
+        return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
+
+    def make_scorer(self, limit: int = 2**30) -> PairScorer:
+        """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS."""
+        size = self.config.decoding.batch_size
+        return PairScorer(self.members, self.vocabulary, size, limit)
+
+    def translate(
+        self,
+        translator: Translator,
+        params: Params,
+        sentences: Sequence[str],
+        n_best: int = 1,
+        progress: bool = False,
+        *,
+        tgt_language: str | None = None,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+    ) -> list[list[Translation]]:
+        """Returns what `translator.translate_n_best` finds with placed parameters.
+
+        With `decoding.mbr` it is one candidate of each sentence: that of the highest expected
+        utility. `tgt_language` chooses the utility's tokeniser; None: data.tgt_language.
+        """
+        config = translator.config
+        utility = None
+        if config.mbr != "none":  # a missing package is an error before the search
+            utility = make_utility(config.mbr, tgt_language or self.config.data.tgt_language)
+            n_best = count_candidates(config)
+        with jax.set_mesh(self.mesh):
+            found = translator.translate_n_best(
+                params, sentences, n_best, progress,
+                prefixes=prefixes, first=first, distinct=utility is None,
+            )  # fmt: skip
+        if utility is None:
+            return found
+        sampled = config.strategy == "sampling"
+        return [[choose_by_utility(candidates, utility, sampled)] for candidates in found]
 
 
-def restore_models(request: ModelRequest, members: Members) -> tuple[Params, list[str]]:
-    """Restores the parameters of all models, and returns them with the checkpoints' labels.
+def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
+    """Returns the config with new values of `config.decoding`; None keeps the config's value."""
+    given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
+    return override(config, given)
+
+
+def make_translator(
+    backend: str,
+    compute_type: str | None,
+    config: Config,
+    vocabulary: Vocabulary,
+    members: Members | None = None,
+) -> Translator:
+    """Creates the translator for `backend`: jax or ctranslate2.
+
+    `members` form an ensemble; without them the model is that of the config.
 
     Raises:
-        RunError: a checkpoint does not exist or cannot be read.
+        ConfigError: the backend is unknown or not installed, or does not support the model or
+            `compute_type`.
     """
-    restored = [restore_params(workdir, which) for workdir, which in request.members]
-    return members.join([params for params, _ in restored]), [label for _, label in restored]
+    match backend:
+        case "jax":
+            if compute_type:
+                raise ConfigError(
+                    f"--compute_type={compute_type} is for --backend=ctranslate2; "
+                    "with JAX, set model.dtype instead"
+                )
+            return Translator(config, vocabulary, members)
+        case "ctranslate2":
+            require_ctranslate2()
+            if members and len(members.configs) > 1:
+                raise ConfigError("an ensemble needs --backend=jax; give one run and checkpoint")
+            if jax.process_count() > 1:
+                raise ConfigError("--backend=ctranslate2 works in one process; start only one")
+            from t2t.decoding.ctranslate2_engine import CTranslate2Translator
+
+            return CTranslate2Translator(config, vocabulary, compute_type or "float32")
+        case _:
+            raise ConfigError(f"--backend={backend!r} is unknown; use jax or ctranslate2")
+
+
+def require_ctranslate2() -> None:
+    """Raises `ConfigError` if the optional package ctranslate2 is not installed."""
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")
 
 
 def identify_code(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.evaluation.scores import format_interval
+from t2t.evaluation.measures import format_interval
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
@@ -35,36 +35,6 @@ _REQUIRED = {
 
 class EvaluationError(ValueError):
     """Evaluations are missing, damaged or not comparable; the message names a remedy."""
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationKey:
-    """All that the scores of an evaluation depend on: equal keys mean equal scores.
-
-    A saved evaluation is used again only if its key is the one that a new evaluation would have.
-    """
-
-    split: str
-    corpus: str  # SHA-256 of the test set's texts
-    direction: str  # en-de
-    tgt_language: str  # of the references, by which measures choose their tokenisers
-    checkpoint: str  # label, such as best-300 or avg5-300
-    trained: Sequence[str]  # date of the start of training that wrote it, for each model
-    model: Mapping[str, Any]  # fields of the config's models that are not default
-    vocabulary: str  # SHA-256
-    # Batch size and devices affect rounding, which may decide between two hypotheses of nearly
-    # equal probability, mostly in bfloat16.
-    decoding: Mapping[str, Any]  # fields of config.decoding
-    backend: Mapping[str, Any]  # engine and number formats
-    devices: Sequence[str]
-    code: str  # SHA-256 of the files that translate and score
-    plugins: str  # SHA-256 of the plugins' source
-    versions: Mapping[str, str]  # of packages
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the key as it is read from a file."""
-        fields: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +53,14 @@ class Evaluation:
     def date(self) -> str:
         """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
         return str(self.result.get("date", ""))
+
+    def value(self, measure: str) -> float:
+        """The score by a measure."""
+        return float(self.result["measures"][measure]["value"])
+
+    def interval(self, measure: str) -> str:
+        """The score's 95% interval over sentences as text; empty without one."""
+        return format_interval(self.result["measures"][measure]["interval"])
 
     def read_lines(self, text: str) -> list[str]:
         """Reads `hypotheses`, `sources`, `references` or `log_probs`, one line per sentence.

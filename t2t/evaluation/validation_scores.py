@@ -12,9 +12,9 @@ from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import have_spaces, make_measure, score_bleu
+from t2t.evaluation.measures import have_spaces, make_measure, score_corpus
+from t2t.evaluation.perplexity import CorpusLoss, CorpusScorer
 from t2t.model.interface import Params
-from t2t.training.validation import CorpusLoss, CorpusScorer
 
 _log = logging.getLogger(__name__)
 
@@ -101,8 +101,10 @@ class Validation:
         """Returns BLEU and chrF of a direction."""
         sources, references = self._pairs[name]
         found = [best.text for best in self._translators[name].translate(params, sources)]
-        scores = score_bleu(found, references, self._languages[name], lowercase=self._lowercase)
-        return {measure: score.value for measure, score in scores.items()}
+        suffix = "_lowercase" if self._lowercase else ""
+        measures = {each: f"{each}{suffix}" for each in ("bleu", "chrf")}
+        scores = score_corpus(found, references, self._languages[name], [*measures.values()])
+        return {each: scores[measure].value for each, measure in measures.items()}
 
 
 def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:

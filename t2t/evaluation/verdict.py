@@ -1,9 +1,20 @@
 """Describes the result of a significance test in words."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from t2t.evaluation.significance import LEVEL, MIN_SENTENCES, Comparison, Judgement
+import numpy as np
+
+from t2t.evaluation.significance import (
+    LEVEL,
+    MIN_SENTENCES,
+    NATS,
+    Comparison,
+    Judgement,
+    judge,
+    mean_nats,
+)
+from t2t.evaluation.systems import System, read_reference_losses
 
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
 
@@ -139,3 +150,49 @@ def describe_all(
             f"{', as far as the choice of the sentences goes' * any(without_seeds)}."
         )
     return lines
+
+
+def list_same(systems: Sequence[System]) -> list[str]:
+    """Returns the names of the systems that have the parameters of the first one."""
+    return [each.name for each in systems[1:] if systems[0].is_same_model(each)]
+
+
+def judge_log_probs(
+    systems: Sequence[System], references: Sequence[str]
+) -> tuple[Judgement | None, list[str]]:
+    """Judges by the references' log-probability, which resolves smaller differences than BLEU.
+
+    Systems that write another case than the first one are left out: their references are another
+    text.
+
+    Returns:
+        The judgement, None if there is none; and sentences that describe it, or say why not.
+    """
+    first, *others = systems
+    lines = []
+    if cased := [each.name for each in others if each.is_lowercase != first.is_lowercase]:
+        own, other = ("lower-case", "cased")[:: 1 if first.is_lowercase else -1]
+        lines.append(
+            f"No verdict by the references' log-probability on {', '.join(cased)}: {other} "
+            f"references are another text than {first.name}'s {own} ones (tokenizer.lowercase)."
+        )
+        systems = [each for each in systems if each.name not in cased]
+    found = read_reference_losses(systems, references)
+    if found is None:
+        return None, [
+            *lines,
+            "No verdict by the references' log-probability: a run was evaluated without it, or "
+            "fewer than two references have a finite one under all runs; evaluate that run again.",
+        ]
+    losses, unit = found
+    judgement = judge(losses, mean_nats, NATS)
+    number = len(next(iter(losses.values()))[0])
+    with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
+        perplexities = ", ".join(
+            f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()
+        )
+    return judgement, [
+        *lines,
+        f"by the references' log-probability, perplexity per {unit}: {perplexities}",
+        *describe_all(judgement, f"nats per {unit}", number, list_same(systems)),
+    ]

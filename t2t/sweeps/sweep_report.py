@@ -9,17 +9,16 @@ from pathlib import Path
 
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.comparison import judge_log_probs
-from t2t.evaluation.plots import plot_by_cost, plot_by_step
-from t2t.evaluation.scores import (
+from t2t.evaluation.measures import (
     collect_statistics,
     format_interval,
     make_measure,
     sacrebleu_score,
 )
+from t2t.evaluation.plots import plot_by_cost, plot_by_step
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
-from t2t.evaluation.verdict import describe_all, list_useless
+from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table

@@ -21,12 +21,12 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.model.interface import merge
-from t2t.ops.build_model import init_model
+from t2t.ops.build_model import Members, init_model
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
@@ -192,13 +192,18 @@ def test_ids_that_are_no_pairs_are_refused(
         run.logits(src, tgt)
 
 
-def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
+def test_sentences_longer_than_the_positions_are_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = override(
         run.config, {"model.position": "learned", "model.max_positions": 8, "data.max_length": 8}
     )
     sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
     _, params = init_model(config.model, *sizes, jax.random.key(0))
-    short = Run(run.workdir, "0", config, run.vocabulary, params)
+    model = RunModel(ModelRequest((run.workdir,)))
+    model.config, model.members = config, Members((config.model,))
+    monkeypatch.setattr(model, "restore", lambda: (params, ["0"]))
+    short = Run(model)
     message = (
         "'Dogs Dogs Dogs .* sub-words with EOS, but the model has model.max_positions=8; split"
     )
@@ -294,7 +299,7 @@ def test_pairs_longer_than_those_of_training_are_scored_whole_and_counted(
     message = f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words"
     assert message in caplog.text
     caplog.clear()
-    [*_] = TextScorer(ModelRequest((workdir,))).score(iter([long]))
+    [*_] = TextScorer(RunModel(ModelRequest((workdir,)))).score(iter([long]))
     assert message in caplog.text
 
 

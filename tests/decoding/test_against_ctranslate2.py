@@ -15,11 +15,11 @@ import pytest
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, beam_search
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import Hypotheses, LengthPenalty
 from t2t.interop.ctranslate2_export import write_model
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import init_model
+from tests.decoding.toy_model import beam_search
 
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)

@@ -14,17 +14,26 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
     Hypotheses,
     Search,
-    beam_search,
     continue_search,
     extend_search,
+    grouped_top_k,
     is_unfinished,
     start_search,
     take_rows,
 )
+from t2t.decoding.sampling import BANNED_TOKENS
 from t2t.model.interface import merge
 from t2t.ops.build_model import init_model
 from tests.decoding.reference_search import search_all, search_beam
-from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, gnmt, tokens_of
+from tests.decoding.toy_model import (
+    BATCH,
+    LENGTH,
+    VOCABULARY,
+    ToyModel,
+    beam_search,
+    gnmt,
+    tokens_of,
+)
 
 
 @functools.partial(jax.jit, static_argnames=("beam_size", "n_best"))
@@ -299,3 +308,20 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> No
     assert jax.typeof(found.tokens).sharding.spec == PartitionSpec(*rows, None, None)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [9, 256, 2000, 2003])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(3, beam_size, size)).astype(np.float32)
+    logits[0, 0, -2:] += 9
+    logits[1, :, :2] += 9  # the banned
+    offsets = random.normal(size=(3, beam_size)).astype(np.float32)
+    totals = logits + offsets[..., None]
+    totals[..., list(BANNED_TOKENS)] = -np.inf
+    order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
+    found = jax.jit(grouped_top_k, static_argnums=2)(logits, offsets, 2 * beam_size)
+    np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
+    np.testing.assert_array_equal(found[1], order // size)
+    np.testing.assert_array_equal(found[2], order % size)

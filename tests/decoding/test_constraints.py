@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, continue_search, start_search
-from t2t.decoding.constraints import Constraints
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import (
+    Constraints,
+    Hypotheses,
+    LengthPenalty,
+    continue_search,
+    start_search,
+)
 from t2t.decoding.sampling import Sampler, Stream
 from tests.decoding.reference_search import search_all
 from tests.decoding.toy_model import BATCH, ToyModel, tokens_of

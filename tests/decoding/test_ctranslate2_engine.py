@@ -19,8 +19,8 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.choose_engine import make_translator
 from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import make_translator
 from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
 from tests.tiny_run import PAIRS

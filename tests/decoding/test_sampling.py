@@ -13,8 +13,7 @@ from jax.sharding import AxisType, PartitionSpec
 from scipy.stats import chisquare
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, continue_search, start_search
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import Hypotheses, LengthPenalty, continue_search, start_search
 from t2t.decoding.sampling import Sampler, Stream, draw_noise
 from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel
 

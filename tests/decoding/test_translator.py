@@ -11,8 +11,8 @@ import pytest
 from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding import length_batching
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.length_penalty import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator

@@ -1,16 +1,23 @@
 """A model whose logits a test can compute in NumPy."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Int
 
 from t2t.data.batch import PAD_ID
-from t2t.decoding.beam_search import Hypotheses
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import (
+    DecodeStep,
+    Hypotheses,
+    LengthPenalty,
+    continue_search,
+    start_search,
+)
 from tests.decoding.reference_search import NextLogProbs
 
 BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
@@ -77,3 +84,29 @@ def tokens_of(found: Hypotheses, row: int, rank: int) -> tuple[int, ...]:
     length = found.lengths[row, rank]
     assert (found.tokens[row, rank, length:] == PAD_ID).all()
     return tuple(int(token) for token in found.tokens[row, rank, :length])
+
+
+def beam_search(
+    decode_step: DecodeStep,
+    cache: Any,
+    *,
+    max_lengths: Int[Array, "B"],
+    max_length: int,
+    beam_size: int,
+    penalties: Sequence[LengthPenalty],
+    n_best: int | None = None,
+) -> tuple[Hypotheses, ...]:
+    """Runs a whole search; returns the hypotheses ranked by each length penalty.
+
+    For the arguments see `start_search` and `continue_search`. `max_lengths` are limited to
+    `max_length`, the cache's capacity; n_best=None means `beam_size`.
+    """
+    search = start_search(
+        cache,
+        max_lengths=jnp.minimum(max_lengths, max_length),
+        capacity=max_length,
+        beam_size=beam_size,
+        n_best=n_best or beam_size,
+        num_penalties=len(penalties),
+    )
+    return continue_search(decode_step, search, penalties).finished

@@ -7,13 +7,13 @@ from typing import Any
 
 from t2t.config.measures import MEASURES
 from t2t.data.corpus import ListCorpus
+from t2t.evaluation.measures import score_corpus
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     load_evaluation,
     name_texts,
     save_evaluation,
 )
-from t2t.evaluation.scores import score_corpus
 
 SIZES = [1 + number % 24 for number in range(48)]  # more sentences than an interval needs
 SOURCES = [f"{'a ' * (3 * size)}dog ." for size in SIZES]

@@ -225,7 +225,7 @@ def test_request_is_not_replaced_and_knows_when_it_was_obeyed(tmp_path: Path) ->
     record_stop(tmp_path, 7)
     request = read_stop_request(tmp_path)
     assert request
-    assert request == ("first", 7)
+    assert (request.reason, request.obeyed_at) == ("first", 7)
     (tmp_path / "stop.json").write_text("{")
     with pytest.raises(RunError, match="remove it to continue training"):
         read_stop_request(tmp_path)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from t2t.evaluation.measures import collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.plots import plot_by_length
-from t2t.evaluation.scores import collect_statistics, make_measure, sacrebleu_score
-from t2t.evaluation.scores_by_length import Bucket, score_by_length
+from t2t.evaluation.significance import Bucket, score_by_length
 from tests.evaluation.saved_evaluations import spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]

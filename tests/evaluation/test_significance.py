@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.scores import Measure, collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.measures import Measure, collect_statistics, make_measure, sacrebleu_score
 from t2t.evaluation.significance import (
     LEVEL,
     MIN_SENTENCES,

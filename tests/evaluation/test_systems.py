@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
-from t2t.evaluation.scores import make_measure
 from t2t.evaluation.systems import (
     System,
     check_alike,

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config, DecodingConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model

@@ -14,7 +14,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     ModelRequest,
-    describe_models,
+    RunModel,
     identify_code,
 )
 from t2t.training.plugin_sources import check_plugins, copy_plugins, read_sources, save_plugins
@@ -63,11 +63,11 @@ def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
     vocabulary = Vocabulary.load(run / "vocab")
     record_start(run, config, vocabulary, {"train": [ListCorpus("toy", PAIRS)]}, step=0)
     request = ModelRequest((run,))
-    describe_models(request)
+    RunModel(request)
     before = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
     assert caplog.text == ""
     (folder / "some_variants.py").write_text("one = 3\n")
-    describe_models(request)
+    RunModel(request)
     assert "plugins: some_variants.py is not the source that" in caplog.text
     assert "add --trust_plugins" in caplog.text
     after = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))

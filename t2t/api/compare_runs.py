@@ -3,27 +3,23 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
-from t2t.evaluation.plots import check_format, plot_by_length
-from t2t.evaluation.scores import (
+from t2t.evaluation.measures import (
     collect_statistics,
     format_interval,
     have_spaces,
     make_measure,
     sacrebleu_score,
 )
-from t2t.evaluation.scores_by_length import Bucket, score_by_length
+from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.significance import (
     MIN_SENTENCES,
-    NATS,
-    Judgement,
+    Bucket,
     SystemScore,
     judge,
-    mean_nats,
+    score_by_length,
 )
 from t2t.evaluation.systems import (
     System,
@@ -32,10 +28,9 @@ from t2t.evaluation.systems import (
     list_changes,
     list_circumstances,
     list_own,
-    read_reference_losses,
     read_system,
 )
-from t2t.evaluation.verdict import describe_all
+from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_absolute
 
@@ -112,52 +107,6 @@ def compare(
     if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
         lines.append(f"Fewer than {MIN_SENTENCES} sentences have no interval.")
     return "\n".join(lines)
-
-
-def list_same(systems: Sequence[System]) -> list[str]:
-    """Returns the names of the systems that have the parameters of the first one."""
-    return [each.name for each in systems[1:] if systems[0].is_same_model(each)]
-
-
-def judge_log_probs(
-    systems: Sequence[System], references: Sequence[str]
-) -> tuple[Judgement | None, list[str]]:
-    """Judges by the references' log-probability, which resolves smaller differences than BLEU.
-
-    Systems that write another case than the first one are left out: their references are another
-    text.
-
-    Returns:
-        The judgement, None if there is none; and sentences that describe it, or say why not.
-    """
-    first, *others = systems
-    lines = []
-    if cased := [each.name for each in others if each.is_lowercase != first.is_lowercase]:
-        own, other = ("lower-case", "cased")[:: 1 if first.is_lowercase else -1]
-        lines.append(
-            f"No verdict by the references' log-probability on {', '.join(cased)}: {other} "
-            f"references are another text than {first.name}'s {own} ones (tokenizer.lowercase)."
-        )
-        systems = [each for each in systems if each.name not in cased]
-    found = read_reference_losses(systems, references)
-    if found is None:
-        return None, [
-            *lines,
-            "No verdict by the references' log-probability: a run was evaluated without it, or "
-            "fewer than two references have a finite one under all runs; evaluate that run again.",
-        ]
-    losses, unit = found
-    judgement = judge(losses, mean_nats, NATS)
-    number = len(next(iter(losses.values()))[0])
-    with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
-        perplexities = ", ".join(
-            f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()
-        )
-    return judgement, [
-        *lines,
-        f"by the references' log-probability, perplexity per {unit}: {perplexities}",
-        *describe_all(judgement, f"nats per {unit}", number, list_same(systems)),
-    ]
 
 
 def format_scores(

@@ -1,8 +1,7 @@
-"""Scoring: log-probabilities of given translations under teacher forcing."""
+"""Likelihood: log-probabilities of given translations under teacher forcing."""
 
-import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,9 +13,9 @@ from t2t.config.fields import Config
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.length_batching import group_by_length
-from t2t.model.interface import Params, check_params, merge
+from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
-from t2t.runtime.mesh import put_like, reshard, spec
+from t2t.runtime.mesh import reshard, spec
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +48,9 @@ class PairScorer:
         self, members: Members, vocabulary: Vocabulary, batch_size: int, limit: int = 2**30
     ):
         """Computes in float32, whatever `model.dtype` is; `limit` is that of a side with EOS."""
-        size = vocabulary.tgt.vocab_size
+        self._vocabulary, size = vocabulary, vocabulary.tgt.vocab_size
         members = members.with_dtype(DTYPE)
-        self._describe = functools.partial(members.describe, vocabulary.src.vocab_size, size)
-        structure, self._expected = self._describe()
+        structure, _ = members.describe(vocabulary.src.vocab_size, size)
         self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
         self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
 
@@ -67,15 +65,12 @@ class PairScorer:
 
         self._score = jax.jit(score)
 
-    def place(self, params: Params) -> Params:
-        """Puts the parameters on the current mesh with the sharding that the model declares.
-
-        Raises:
-            ConfigError: the parameters do not fit the config and vocabulary.
-        """
-        check_params(self._expected, params)
-        placed: Params = put_like(params, self._describe()[1])
-        return placed
+    def encode(self, texts: Iterable[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """Returns the ids of pairs (source, target), each side ending in EOS."""
+        pairs = list(texts)
+        src = self._vocabulary.src.encode([src for src, _ in pairs])
+        tgt = self._vocabulary.tgt.encode([tgt for _, tgt in pairs])
+        return list(zip(src, tgt, strict=True))
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]

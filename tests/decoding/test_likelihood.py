@@ -7,10 +7,11 @@ import pytest
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.length_penalty import LengthPenalty
+from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.likelihood import PairScorer
 from t2t.decoding.sampling import Stream
-from t2t.decoding.scoring import PairScorer
 from t2t.decoding.staged_search import BatchSearch, Sources
+from t2t.decoding.translator import place_params
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
@@ -66,7 +67,7 @@ def test_devices_change_nothing(vocabulary: Vocabulary, params: Params) -> None:
     expected = PairScorer(members, vocabulary, 64).score(params, pairs)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         scorer = PairScorer(members, vocabulary, 64)
-        found = scorer.score(scorer.place(params), pairs)
+        found = scorer.score(place_params(params, members, vocabulary), pairs)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4)
 

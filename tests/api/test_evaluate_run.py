@@ -10,12 +10,11 @@ from unittest import mock
 import jax
 import pytest
 
-from t2t.api.evaluate_run import evaluate, watch
+from t2t.api.evaluate_run import evaluate, scan_averages, scan_search, watch
 from t2t.config.fields import ConfigError
 from t2t.evaluate import check_flags, read_counts, read_numbers
 from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Scorer, Watch
-from t2t.evaluation.decoding_grid import scan_averages, scan_search
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
@@ -128,7 +127,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     monkeypatch.setattr(Watch, "follow", follow)
     for counts in ([1], [2], [1, 2]):
         request = EvaluationRequest(run, split="test", decoding={"beam_size": 1})
-        assert watch(request, counts, "bleu", patience=0, timeout=0.0)
+        assert watch(request, counts, "bleu", patience=0, timeout=0.0)[0]
     assert folders == [
         f"test-watch-{name}-beam1-alpha0.6-max_extra_length4-bleu"
         for name in ("last", "avg2", "last-avg2")

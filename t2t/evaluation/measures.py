@@ -1,4 +1,4 @@
-"""Corpus scores of translations: BLEU, chrF, TER and exact match, each with its definition.
+"""Measures of translations: BLEU, chrF, TER and exact match, each with its definition.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
 standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from sacrebleu.metrics import base as sacrebleu_base
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -27,7 +28,6 @@ from t2t.config.languages import (
     writes_spaces,
 )
 from t2t.config.measures import MEASURES
-from t2t.evaluation.exact_match import ExactMatch
 from t2t.evaluation.significance import (
     Interval,
     Scale,
@@ -38,6 +38,42 @@ from t2t.evaluation.significance import (
 )
 
 _log = logging.getLogger(__name__)
+
+
+class ExactMatchSignature(sacrebleu_base.Signature):
+    """The signature of `ExactMatch`."""
+
+    def __init__(self, args: dict[str, Any]):
+        super().__init__(args)
+        self.update("case", "lc" if args["lowercase"] else "mixed")
+        self.update("space", "one")  # any sequence of white space counts as one space
+
+
+class ExactMatch(Metric):
+    """The percentage of sentences whose words equal those of a reference."""
+
+    _SIGNATURE_TYPE = ExactMatchSignature
+
+    def __init__(self, lowercase: bool = False):
+        super().__init__()  # type: ignore[no-untyped-call]  # of sacreBLEU
+        self.lowercase = lowercase
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return " ".join((sent.lower() if self.lowercase else sent).split())
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": refs}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        """Returns [1 if the hypothesis matches else 0, 1 sentence]."""
+        return [int(hypothesis in ref_kwargs["references"]), 1]
+
+    def _aggregate_and_compute(self, stats: list[list[int]]) -> sacrebleu_base.Score:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
+
+    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> sacrebleu_base.Score:
+        matches, sentences = stats
+        return sacrebleu_base.Score("exact match", float(100 * matches / sentences))
 
 
 class MeasureError(RuntimeError):
@@ -150,6 +186,18 @@ def make_measure(name: str, tgt_language: str) -> Measure:
             raise ValueError(f"measure {name!r} is unknown; use one of {', '.join(MEASURES)}")
 
 
+def make_utility(name: str, tgt_language: str) -> Metric:
+    """Returns sacreBLEU's chrF, or its BLEU with the effective order, as meant for sentences.
+
+    Raises:
+        MeasureError: as in `make_measure`.
+    """
+    metric = make_measure(name, tgt_language).metric
+    if isinstance(metric, BLEU):
+        metric.effective_order = True
+    return metric
+
+
 def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -199,24 +247,6 @@ def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
             tgt_language, remedy,
         )  # fmt: skip
     return False
-
-
-def score_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tgt_language: str,
-    *,
-    lowercase: bool = False,
-) -> dict[str, Score]:
-    """Scores a corpus by bleu and chrf, which are fast enough for validation during training.
-
-    With `lowercase` they are of lower-cased text.
-    """
-    suffix = "_lowercase" if lowercase else ""
-    return {
-        name: make_measure(name + suffix, tgt_language).score(hypotheses, references)
-        for name in ("bleu", "chrf")
-    }
 
 
 def _make_bleu(language: str, *, lowercase: bool) -> BLEU:

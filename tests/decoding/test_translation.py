@@ -14,10 +14,9 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
 from t2t.data.sentences import find_sentence_ends
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.choose_engine import make_translator
-from t2t.decoding.long_sources import cut, join_translations
-from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translation import Piece, Translation, cut, join_translations
 from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import make_translator
 from t2t.ops.build_model import init_model
 
 ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."

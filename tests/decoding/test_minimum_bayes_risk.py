@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
-from t2t.evaluation.minimum_bayes_risk import choose, compute_utilities, make_utility
+from t2t.evaluation.measures import make_utility
 
 TEXTS = [
     "Ein Mädchen klettert.", "Ein Mädchen klettert auf ein Haus.", "Das Mädchen klettert!", "",
@@ -43,15 +44,18 @@ def test_choice_is_that_of_a_loop_over_all_pairs(name: str, sampled: bool) -> No
             )
             for each in candidates
         ]
-        found = choose(candidates, metric, sampled)
+        found = choose_by_utility(candidates, metric, sampled)
         assert expected[candidates.index(found)] == pytest.approx(max(expected))
 
 
 def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> None:
     metric = make_utility("chrf", "de")
     common, outlier = make("Zwei Hunde laufen."), make("Nichts")
-    assert choose([outlier, common, make("Zwei Hunde rannten."), common], metric, True) is common
+    assert (
+        choose_by_utility([outlier, common, make("Zwei Hunde rannten."), common], metric, True)
+        is common
+    )
     same = [make("Hund", -2.0), make("Hund", -1.0)]
-    assert choose(same, metric, True) is same[0]
-    assert choose([make("")], metric, True).text == ""
-    assert choose([*[make("")] * 5, make("x")], metric, True).text == ""
+    assert choose_by_utility(same, metric, True) is same[0]
+    assert choose_by_utility([make("")], metric, True).text == ""
+    assert choose_by_utility([*[make("")] * 5, make("x")], metric, True).text == ""

@@ -15,32 +15,6 @@ from sacrebleu.metrics.bleu import BLEU
 
 from t2t.config.fields import DecodingConfig
 from t2t.decoding.translation import Translation
-from t2t.decoding.translator import Translator
-from t2t.evaluation.scores import make_measure
-from t2t.model.interface import Params
-
-
-def translate_by_utility(
-    translator: Translator,
-    params: Params,
-    sentences: Sequence[str],
-    tgt_language: str,
-    progress: bool = False,
-    *,
-    prefixes: Sequence[str] | None = None,
-    first: int = 0,
-) -> list[Translation]:
-    """Translates, and chooses one candidate of each sentence by `config.decoding.mbr`.
-
-    For the arguments see `Translator.translate_n_best`.
-    """
-    config = translator.config
-    metric = make_utility(config.mbr, tgt_language)  # raises before the search
-    found = translator.translate_n_best(
-        params, sentences, count_candidates(config), progress,
-        prefixes=prefixes, first=first, distinct=False,
-    )  # fmt: skip
-    return [choose(candidates, metric, config.strategy == "sampling") for candidates in found]
 
 
 def count_candidates(config: DecodingConfig) -> int:
@@ -48,19 +22,9 @@ def count_candidates(config: DecodingConfig) -> int:
     return config.num_samples if config.strategy == "sampling" else config.beam_size
 
 
-def make_utility(name: str, tgt_language: str) -> Metric:
-    """sacreBLEU's chrF, or its BLEU with the effective order, as it is meant for sentences.
-
-    Raises:
-        MeasureError: sacreBLEU tokenises this language with a package that is not installed.
-    """
-    metric = make_measure(name, tgt_language).metric
-    if isinstance(metric, BLEU):
-        metric.effective_order = True
-    return metric
-
-
-def choose(candidates: Sequence[Translation], metric: Metric, sampled: bool) -> Translation:
+def choose_by_utility(
+    candidates: Sequence[Translation], metric: Metric, sampled: bool
+) -> Translation:
     """The candidate with the highest expected utility; of equals the first."""
     first = {candidate.text: number for number, candidate in reversed([*enumerate(candidates)])}
     texts = sorted(first, key=lambda text: first[text])
