@@ -119,9 +119,13 @@ def choose_policy(config: ModelConfig) -> Policy:
         variant = find_variant("model.attention", config.attention)
         checked = _check_attention(config.attention, variant)
         operations = dataclasses.replace(operations, attention=checked)
-    automatic = "float32" if platform() == "cpu" else "bfloat16"
-    dtype = {"auto": automatic, "mixed": "float32"}.get(config.dtype, config.dtype)
-    product_dtype = "bfloat16" if config.dtype == "mixed" else dtype
+    match config.dtype:
+        case "auto":
+            dtype = product_dtype = "float32" if platform() == "cpu" else "bfloat16"
+        case "mixed":
+            dtype, product_dtype = "float32", "bfloat16"
+        case dtype:
+            product_dtype = dtype
     return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), operations)
 
 

@@ -20,7 +20,7 @@ def test_holder_is_named_to_those_that_wait_in_vain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(file_lock, "WAIT", 0.01)
-    holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*pytest"
+    holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
     with (
         caplog.at_level(logging.INFO),
         lock_file(tmp_path / "lock"),

@@ -52,7 +52,7 @@ def leave_lock(folder: Path, moment: str) -> None:
 def test_lock_is_released_and_taken_again(bucket: Path) -> None:
     for _ in range(3):
         with lock_folder(bucket):
-            assert b"pytest" in (bucket / "lock").read_bytes()
+            assert b"python" in (bucket / "lock").read_bytes()
     assert (bucket / "lock").read_bytes() == b"{}"
 
 
