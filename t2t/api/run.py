@@ -15,9 +15,9 @@ from t2t.config.files import override
 from t2t.data.batch import PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
-from t2t.decoding.likelihood import DTYPE, warn_of_long_pairs
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
+from t2t.evaluation.likelihood import DTYPE, warn_of_long_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params, merge
 

@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
+from t2t.data.batch import find_limit
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.likelihood import find_limit, warn_of_long_pairs
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
+from t2t.evaluation.likelihood import warn_of_long_pairs
 from t2t.evaluation.load_models import RunModel
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The key of dimension names, and `Batch`, the input of a training or evaluation step.
+"""The key of dimension names, `Batch`, and batches of sentences of similar lengths.
 
 Shapes in the whole project use these letters, unless a file says otherwise:
 
@@ -11,18 +11,27 @@ Shapes in the whole project use these letters, unless a file says otherwise:
     N  layers
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import Int
 
+from t2t.config.fields import Config
+from t2t.runtime.mesh import RULES
+
 PAD_ID = 0  # fills the rest of a row; has no weight in the loss
 BOS_ID = 1  # the first decoder input
 EOS_ID = 2  # ends every sentence, source and target
 UNK_ID = 3  # a character that the vocabulary does not contain
 
+_MIN_LENGTH = 16  # source lengths are padded to 16, 32, 64, ...
+_MIN_ROWS = 2  # a dimension of size 1 loses its sharding where JAX broadcasts it
+_ROWS_MULTIPLE = 4  # a batch that is not full has 2 rows or a multiple of 4
+_FULL_BATCH_LENGTH = 64  # longer batches have fewer rows, for equal memory
+_LONGEST_PAIR = 1024  # of a side in sub-words with EOS, unless training had longer ones
 
 AnyArray = TypeVar("AnyArray")
 
@@ -48,3 +57,37 @@ def pad_sentences(
     for row, ids in enumerate(sentences):
         padded[row, : len(ids)] = ids
     return padded
+
+
+def find_limit(config: Config, position_limit: int | None) -> int:
+    """Returns the longest side of a pair that is scored or aligned, in sub-words with EOS."""
+    longest = max(_LONGEST_PAIR, config.data.max_length)
+    return longest if position_limit is None else min(longest, position_limit)
+
+
+def group_by_length(
+    lengths: Sequence[int], longest: int, batch_size: int
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Yields (padded length, rows, indices of the sentences) of each batch, longest first.
+
+    A batch is padded to the next power of two, at least 16 and at most `longest`. It has
+    `batch_size` rows up to a padded length of 64, and half as many at each doubling beyond. The
+    last batch has fewer rows if few sentences are left. The number of rows is at least 2, and is
+    rounded up to a multiple of the devices that share a batch.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        padded = min(longest, max(_MIN_LENGTH, 1 << (lengths[order[0]] - 1).bit_length()))
+        full = max(_MIN_ROWS, batch_size * _FULL_BATCH_LENGTH // max(padded, _FULL_BATCH_LENGTH))
+        sizes = _MIN_ROWS, *range(_ROWS_MULTIPLE, full, _ROWS_MULTIPLE), full
+        needed = next((size for size in sizes if size >= len(order)), full)
+        rows = round_up_to_devices(needed)
+        yield padded, rows, order[:rows]
+        order = order[rows:]
+
+
+def round_up_to_devices(rows: int) -> int:
+    """Rounds up to a multiple of the number of shards into which the mesh divides a batch."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    shards: int = math.prod(shape.get(axis, 1) for axis in RULES["batch"])
+    return math.ceil(rows / shards) * shards

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import DecodingConfig
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import PAD_ID, round_up_to_devices
 from t2t.decoding.beam_search import (
     Constraints,
     Hypotheses,
@@ -27,7 +27,6 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.length_batching import find_smaller_batch_size
 from t2t.decoding.sampling import Sampler, Stream
 from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import reshard, spec
@@ -37,6 +36,7 @@ StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+_SHRUNK_ROWS = 16  # see `find_smaller_batch_size`
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
@@ -205,6 +205,15 @@ def search_concurrently(
         yield from pool.map(search, tasks)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def find_smaller_batch_size(rows: int) -> int:
+    """Returns the size to which a batch of so many rows shrinks, or 0 if it does not shrink.
+
+    It shrinks once its unfinished sentences fit into the smaller batch.
+    """
+    smaller = round_up_to_devices(_SHRUNK_ROWS)
+    return smaller if smaller < rows else 0
 
 
 def _place(x: np.ndarray) -> jax.Array:

@@ -10,11 +10,10 @@ import numpy as np
 import tqdm
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch import EOS_ID, pad_sentences
+from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
-from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import (

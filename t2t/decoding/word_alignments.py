@@ -13,11 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch import BOS_ID, pad_sentences
+from t2t.data.batch import BOS_ID, find_limit, group_by_length, pad_sentences
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import capture_weights
-from t2t.decoding.length_batching import group_by_length
-from t2t.decoding.likelihood import find_limit
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 

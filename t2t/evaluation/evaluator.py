@@ -18,10 +18,12 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
 from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
+from t2t.data.batch import find_limit
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.sentences import count_empty_references
 from t2t.decoding.translation import Translation
+from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
@@ -32,7 +34,6 @@ from t2t.evaluation.load_models import (
     override_decoding,
 )
 from t2t.evaluation.measures import Score, have_spaces, make_measure, score_corpus
-from t2t.evaluation.perplexity import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,
@@ -50,9 +51,8 @@ from t2t.training.run_directory import RunError
 
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
-    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/data/batching.py",
-    "t2t/data/token_cache.py", "t2t/evaluation/evaluator.py", "t2t/evaluation/perplexity.py",
-    "t2t/evaluation/significance.py",
+    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluator.py",
+    "t2t/evaluation/likelihood.py", "t2t/evaluation/significance.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -317,7 +317,8 @@ class Evaluator:
 
     @functools.cached_property
     def _perplexity(self) -> ReferencePerplexity:
-        return ReferencePerplexity(self._model, self._corpus)
+        limit = find_limit(self.config, self._model.members.position_limit)
+        return ReferencePerplexity(self._model.make_scorer(limit), self.config, self._corpus)
 
     def _save(
         self,

@@ -15,10 +15,10 @@ from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
 from t2t.data.directions import choose_direction, find_tag, tag_sources
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.likelihood import PairScorer
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator, place_params
+from t2t.evaluation.likelihood import PairScorer
 from t2t.evaluation.measures import make_utility
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members

@@ -1,20 +1,29 @@
 """`Validation`: computes loss, BLEU and chrF on the validation corpora."""
 
+import dataclasses
 import logging
+import math
 import time
 from collections.abc import Mapping
 
+import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from t2t.config.fields import Config, ConfigError
+from t2t.data.batch_sharding import make_loader, prefetch, put_batch
+from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.directions import list_directions, tag_sources
 from t2t.data.preparation import tokenize
+from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.evaluation.likelihood import DTYPE, CorpusLoss, NatsAndTokens, sum_losses
 from t2t.evaluation.measures import have_spaces, make_measure, score_corpus
-from t2t.evaluation.perplexity import CorpusLoss, CorpusScorer
 from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
+from t2t.training.step import make_eval_step
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +114,82 @@ class Validation:
         measures = {each: f"{each}{suffix}" for each in ("bleu", "chrf")}
         scores = score_corpus(found, references, self._languages[name], [*measures.values()])
         return {each: scores[measure].value for each, measure in measures.items()}
+
+
+class CorpusScorer:
+    """Computes the loss of a corpus; compiles once for each of its few batch shapes."""
+
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        corpus: TokenizedCorpus,
+        mesh: Mesh,
+        max_length: int | None = None,
+    ):
+        """Plans the batches of the corpus.
+
+        A pair is left out if one of its sides has more sub-words, EOS included, than `max_length`
+        or the model's positions. The filters of training do not apply; an empty sentence is kept,
+        as a lone EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
+
+        Raises:
+            ConfigError: no pair is left.
+        """
+        # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
+        lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
+        longer = np.maximum(*lengths)
+        positions = config.model.position_limit
+        limit = min(x for x in (max_length, positions, int(longer.max())) if x is not None)
+        self.num_left_out = int((longer > limit).sum())
+        if self.num_left_out == len(longer):
+            shortest = longer.min()
+            name, remedy = "max_length", f"raise it to {shortest} or more"
+            if limit == positions:
+                name = "model.max_positions"
+                remedy = f"train a model with {name}={shortest} or more"
+            raise ConfigError(
+                f"none of the {len(longer)} pairs can be scored: {name}={limit}, but even the "
+                f"shortest has {shortest} sub-words, EOS included; {remedy}, or split the sentences"
+            )
+        data = dataclasses.replace(
+            config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
+        )
+        if positions is not None:
+            # Padding takes positions, too. If the multiple divides `limit`, rounding a length up to
+            # a multiple never exceeds `limit`.
+            data.length_multiple = math.gcd(data.length_multiple, limit)
+        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
+        self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
+        self._num_pairs = len(longer)
+        self._loader = make_loader(self._plan, [corpus], mesh)
+        self._eval_step = make_eval_step(structure)
+        self._mesh = mesh
+
+    def compile(self, params: Params) -> None:
+        """Compiles the step for each batch shape, by running it once."""
+        steps = {self._plan.batch(step).shape: step for step in range(self._plan.steps_per_epoch)}
+        for step in steps.values():
+            batch = put_batch(self._loader.batch(step), self._mesh)
+            jax.block_until_ready(self._eval_step(params, batch))
+
+    def compute_loss(self, params: Params) -> CorpusLoss:
+        """Computes the loss with these parameters, which must be on the mesh."""
+        return sum_losses(self.score_sentences(params))
+
+    def score_sentences(self, params: Params) -> NatsAndTokens:
+        """Computes each pair's nats and target sub-words, EOS included.
+
+        Pairs that were left out have NaN and 0.
+        """
+        batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
+        sums = [self._eval_step(params, batch) for batch in batches]
+        losses = np.full((self._num_pairs, 2), (math.nan, 0.0))
+        for step, rows in enumerate(jax.device_get(sums)):
+            planned = self._plan.batch(step)
+            losses[planned.indices] = np.stack(rows, axis=-1)[planned.rows]
+        return losses
 
 
 def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
+from t2t.data.batch import group_by_length
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding import length_batching
 from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.length_batching import group_by_length
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
@@ -81,7 +80,7 @@ def test_leaving_a_batch_changes_nothing(
     translations: list[Translation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(length_batching, "_SHRUNK_ROWS", 3)
+    monkeypatch.setattr("t2t.decoding.staged_search._SHRUNK_ROWS", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
     assert "take_rows" in {name for name, *_ in translator._batches._compiled}
@@ -258,7 +257,7 @@ def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
 
 
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length_batching, "_FULL_BATCH_LENGTH", 16)
+    monkeypatch.setattr("t2t.data.batch._FULL_BATCH_LENGTH", 16)
     batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))
     assert batches == [(64, 2, [4, 2]), (32, 2, [5, 3]), (16, 2, [1, 0])]
     assert list(group_by_length([3, 9, 5], 1024, 64)) == [(16, 4, [1, 2, 0])]

@@ -8,10 +8,10 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.likelihood import PairScorer
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translator import place_params
+from t2t.evaluation.likelihood import PairScorer
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh

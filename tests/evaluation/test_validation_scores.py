@@ -19,7 +19,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.loader import make_batch
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.evaluation.perplexity import CorpusLoss, CorpusScorer
+from t2t.evaluation.likelihood import CorpusLoss
+from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer

@@ -1,0 +1,170 @@
+"""Likelihood: log-probabilities of given translations under teacher forcing, and perplexity."""
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from t2t.config.fields import Config
+from t2t.data.batch import BOS_ID, group_by_length, pad_sentences
+from t2t.data.corpus import Corpus
+from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.measures import Score
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import Members
+from t2t.runtime.mesh import reshard, spec
+
+_log = logging.getLogger(__name__)
+
+DTYPE = "float32"  # of the computation, so that scores can be compared between devices
+_MAX_LOGITS = 2**26  # elements of a batch's logits: 256 MiB
+_LENGTH = 64  # padded length up to which batches have all their rows
+
+NatsAndTokens = Float[np.ndarray, "n 2"]
+
+
+def warn_of_long_pairs(count: int, total: int, longest: int) -> None:
+    """Warns of pairs that are scored whole though training had none of their length."""
+    if count:
+        _log.warning(
+            "%d of %d pairs have a side of more than data.max_length=%d sub-words with EOS; they "
+            "are scored whole, though training had none as long",
+            count, total, longest,
+        )  # fmt: skip
+
+
+class PairScorer:
+    """Computes log P of each token of translations; compiles once for each batch shape."""
+
+    def __init__(
+        self, members: Members, vocabulary: Vocabulary, batch_size: int, limit: int = 2**30
+    ):
+        """Computes in float32, whatever `model.dtype` is; `limit` is that of a side with EOS."""
+        self.vocabulary, size = vocabulary, vocabulary.tgt.vocab_size
+        members = members.with_dtype(DTYPE)
+        structure, _ = members.describe(vocabulary.src.vocab_size, size)
+        self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
+        self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
+
+        def score(
+            params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], tgt: Any
+        ) -> Float[Array, "B T"]:
+            logits = merge(structure, params)(src, tgt_in).astype(jnp.float32)
+            logits = reshard(logits, "batch", None, None)
+            picked = jnp.take_along_axis(logits, tgt[..., None], axis=-1)[..., 0]
+            log_probs = picked - jax.nn.logsumexp(logits, axis=-1)
+            return reshard(log_probs, None)
+
+        self._score = jax.jit(score)
+
+    def encode(self, texts: Iterable[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """Returns the ids of pairs (source, target), each side ending in EOS."""
+        pairs = list(texts)
+        src = self.vocabulary.src.encode([src for src, _ in pairs])
+        tgt = self.vocabulary.tgt.encode([tgt for _, tgt in pairs])
+        return list(zip(src, tgt, strict=True))
+
+    def score(
+        self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
+    ) -> list[Float[np.ndarray, "T"]]:
+        """Computes log P of each target token, for pairs (source, target) of ids ending in EOS.
+
+        The parameters are on the current mesh. A pair with a side longer than `limit` has NaN.
+        """
+        scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]
+        fits = [n for n, pair in enumerate(pairs) if max(map(len, pair)) <= self.limit]
+        lengths = [max(map(len, pairs[n])) for n in fits]
+        started = []
+        for length, rows, indices in group_by_length(lengths, self.limit, self._batch_size):
+            chosen = [fits[index] for index in indices]
+            src = pad_sentences([pairs[n][0] for n in chosen], rows, length)
+            tgt = pad_sentences([pairs[n][1] for n in chosen], rows, length)
+            tgt_in = pad_sentences([[BOS_ID, *pairs[n][1][:-1]] for n in chosen], rows, length)
+            placed = (jax.device_put(x, spec("batch", None)) for x in (src, tgt_in, tgt))
+            started.append((chosen, self._score(params, *placed)))
+        for chosen, found in started:
+            for n, row in zip(chosen, np.asarray(found), strict=False):
+                scores[n] = row[: len(scores[n])]
+        return scores
+
+
+class CorpusLoss(NamedTuple):
+    """The loss of a corpus."""
+
+    nats: float  # sum of the negative log-likelihoods, without smoothing
+    tokens: int  # target sub-words, EOS included
+
+    @property
+    def mean(self) -> float:
+        """Nats per token."""
+        return self.nats / self.tokens
+
+    def perplexity(self, count: float) -> float:
+        """Returns exp(nats / count), where `count` is the number of tokens or of words."""
+        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
+            return float(np.exp(self.nats / count))
+
+
+def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
+    """Sums the losses of all pairs that were not left out."""
+    nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
+    return CorpusLoss(float(nats), int(tokens))
+
+
+class ReferencePerplexity:
+    """Computes the loss of a test set's references, as far as the models can take them."""
+
+    def __init__(self, scorer: PairScorer, config: Config, corpus: Corpus):
+        """Tokenises the corpus; pairs with a side longer than `scorer.limit` are left out."""
+        self._scorer, self._tokenizer = scorer, config.tokenizer
+        self._pairs = scorer.encode(corpus)
+        lengths = np.array([max(map(len, pair)) for pair in self._pairs])
+        self._fits, longest = lengths <= scorer.limit, config.data.max_length
+        longer = int(((lengths > longest) & self._fits).sum())
+        warn_of_long_pairs(longer, len(lengths), longest)
+        pairs = zip(corpus, self._fits, strict=True)
+        self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
+        if not self._num_words:
+            _log.warning("no perplexity: no pair of at most %d sub-words has a word", scorer.limit)
+
+    def measure(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
+        """Computes the references' perplexity, per sub-word and per word, and each one's loss.
+
+        A pair that was left out has NaN and 0. There is no perplexity if the models can take none
+        of them or their loss is not finite.
+        """
+        sentences = np.full((len(self._pairs), 2), (math.nan, 0.0))
+        if not self._num_words:
+            return {}, sentences
+        found = self._scorer.score(params, self._pairs)
+        for number in np.flatnonzero(self._fits):
+            log_probs = found[number]
+            sentences[number] = -log_probs.sum(dtype=np.float64), len(log_probs)
+        loss, words = sum_losses(sentences), self._num_words
+        if not math.isfinite(loss.perplexity(words)):
+            _log.warning("no perplexity: the model's loss is not finite, or very large")
+            return {}, sentences
+        definition = (
+            f"teacher forcing in JAX in {DTYPE} on the "
+            f"{'lower-cased' if self._tokenizer.lowercase else 'raw'} references, EOS included, no "
+            "smoothing"
+        )
+        if skipped := int((~self._fits).sum()):
+            definition += f"; {skipped} pairs of more than {self._scorer.limit} sub-words left out"
+        if not self._tokenizer.byte_fallback:
+            definition += "; an unknown piece counts as one sub-word"
+        detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"
+        vocabulary = self._scorer.vocabulary.fingerprint()[:8]
+        counts = {
+            "perplexity": (loss.tokens, f"exp(nats / sub-words), vocabulary {vocabulary}"),
+            "perplexity_word": (words, "exp(nats / words separated by white space)"),
+        }
+        return {
+            name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
+            for name, (count, formula) in counts.items()
+        }, sentences
