@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.contest import write
 from t2t.__main__ import list_programs
-from t2t.runtime.compilation_cache import SHORTEST, VARIABLE
+from t2t.runtime.jax_settings import CACHE_VARIABLE, SHORTEST_COMPILATION
 from t2t.training.provenance import find_revision, find_versions, now
 
 PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint")
@@ -39,8 +39,8 @@ def run(command: list[str], programs: Path, text: str = "") -> tuple[float, floa
         # With the first variable alone JAX would keep only what compiles for more than a second.
         env=os.environ
         | {
-            VARIABLE: str(programs),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(SHORTEST),
+            CACHE_VARIABLE: str(programs),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(SHORTEST_COMPILATION),
         },
         check="--help" not in command,  # absl ends with status 1 after --help
         capture_output=True,

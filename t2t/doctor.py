@@ -18,8 +18,8 @@ def main() -> int:
     config = read_config() if flags.FLAGS["config"].value else None
 
     from t2t.api.machine_checks import examine
-    from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import join
+    from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
     join(**program.read_hosts())

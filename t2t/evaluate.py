@@ -78,8 +78,8 @@ def main() -> int:
 
     from t2t.api.evaluate_run import describe, evaluate, scan_averages, scan_search, watch
     from t2t.evaluation.evaluator import EvaluationRequest
-    from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import is_first, join
+    from t2t.runtime.jax_settings import enable_compilation_cache
 
     values = flags.FLAGS.flag_values_dict()
     enable_compilation_cache()

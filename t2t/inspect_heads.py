@@ -14,7 +14,7 @@ from t2t.runtime import program
 def main(operands: Sequence[str]) -> None:
     """Writes the page and prints its path; the operands are the words of the sentence."""
     from t2t.analysis.head_page import HeadRequest, show_attention
-    from t2t.runtime.compilation_cache import enable_compilation_cache
+    from t2t.runtime.jax_settings import enable_compilation_cache
 
     values = flags.FLAGS
     enable_compilation_cache()

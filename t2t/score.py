@@ -27,7 +27,7 @@ def main() -> None:
     from t2t.data.corpus import TextCorpus, TextFile
     from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest, RunModel
-    from t2t.runtime.compilation_cache import enable_compilation_cache
+    from t2t.runtime.jax_settings import enable_compilation_cache
 
     values = flags.FLAGS
     enable_compilation_cache()

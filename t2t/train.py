@@ -11,8 +11,8 @@ from t2t.config.files import load_config
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import program
-from t2t.runtime.accelerators import has_gpu, has_tpu
 from t2t.runtime.host_memory import keep_freed_memory
+from t2t.runtime.jax_settings import has_gpu, has_tpu
 
 
 def main() -> int:
@@ -34,8 +34,8 @@ def main() -> int:
 
     from t2t.api.train_run import check_workdir, train
     from t2t.data.corpus_sources import check_paths
-    from t2t.runtime.compilation_cache import enable_compilation_cache
     from t2t.runtime.distributed import join
+    from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.resume import extend
 

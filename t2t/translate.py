@@ -67,7 +67,7 @@ def main() -> int:
     from t2t.api.line_translator import LineOptions, LineTranslator, translate_bulk, translate_lines
     from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest
-    from t2t.runtime.compilation_cache import enable_compilation_cache
+    from t2t.runtime.jax_settings import enable_compilation_cache
 
     values = flags.FLAGS
     if values.alignment_layer is not None and not values.alignments:

@@ -14,7 +14,7 @@ from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.model.flops import count_parameters
 from t2t.planning.planner import plan_mesh
 from t2t.planning.topology import open_topology
-from t2t.runtime.accelerators import list_plugins
+from t2t.runtime.jax_settings import list_plugins
 from t2t.training.signals import Interruption
 from tests.tiny_training import change, read_figures, read_state
 

@@ -11,7 +11,7 @@ import pytest
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
 from t2t.plan import plan
 from t2t.planning.roofline import GPU_REMARKS
-from t2t.runtime.accelerators import list_plugins
+from t2t.runtime.jax_settings import list_plugins
 from tests import programs
 
 TINY = """

@@ -24,8 +24,7 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from t2t.training.plugin_sources import check_plugins
-from t2t.training.provenance import find_versions, hash_code
+from t2t.training.provenance import check_plugins, find_versions, hash_code
 
 # Files, folders and packages on which translations depend, besides the config: the model, its
 # products, the search and the tokenizer. A change of others keeps saved scores and translations.

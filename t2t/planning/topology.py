@@ -12,7 +12,7 @@ import jax
 from jax.experimental import topologies
 
 from t2t.planning.chips import CHIPS, Chip, Gpu, Tpu
-from t2t.runtime.accelerators import list_plugins
+from t2t.runtime.jax_settings import list_plugins
 
 # Keeps libtpu from querying Google's cloud for the machine type and from locking out others.
 _COMPILE_ONLY = {

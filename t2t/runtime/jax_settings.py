@@ -1,17 +1,75 @@
-"""Settings of JAX in the environment with which t2t does not work, said in one line."""
+"""How JAX starts: its devices, its settings in the environment, and compiled programs on disk.
 
+Only `enable_compilation_cache` imports JAX: the others are called before.
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import logging
 import os
 import re
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from t2t.config.fields import ConfigError
 
+_log = logging.getLogger(__name__)
+
+_GPUS = ("nvidia*", "nvhost*", "dxg")  # in /dev: of a server, a Jetson, and Linux within Windows
+_TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # in /dev; newer TPUs are vfio/0, ...
 _TRUE = ("y", "yes", "t", "true", "on", "1")  # as JAX reads its variables
 _EXTRAS = {"cuda": "cuda", "gpu": "cuda", "tpu": "tpu"}  # by platform
 _INVALID = re.compile(r"for (?:environment '(JAX_\w+)'|JAX flag (jax_\w+))")
 # Settings that change the numbers that a key gives, with JAX's defaults.
 _GENERATOR = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_THREEFRY_PARTITIONABLE": "1"}
+
+CACHE_FOLDER = Path("~/.cache/t2t/xla")
+CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+KEPT_DAYS = 30  # programs not used for this many days are removed
+SHORTEST_COMPILATION = 0.1  # seconds: programs that compile faster are not kept
+
+
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Returns whether this machine has an NVIDIA GPU or its driver."""
+    return _any(devices, _GPUS) or shutil.which("nvidia-smi") is not None
+
+
+def has_tpu(devices: Path = Path("/dev")) -> bool:
+    """Returns whether this machine has TPU chips."""
+    return _any(devices, _TPUS)
+
+
+def list_plugins() -> list[str]:
+    """Names of JAX's plugins that are installed, such as xla_cuda12; libtpu is none of them."""
+    return [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
+
+
+def skip_absent_accelerators() -> None:
+    """Makes JAX take the CPU if packages for GPUs or TPUs are installed but no such device is here.
+
+    It sets a variable that JAX reads when it is imported, so call it before.
+
+    JAX tries all that is installed, and each package without its device prints an error. JAX is
+    left alone if the user chose platforms, if there is a device of either kind, so that it can
+    report what is wrong with it, and if a package for other devices is installed.
+    """
+    if "JAX_PLATFORMS" in os.environ or "JAX_FORCE_TPU_INIT" in os.environ:
+        return
+    plugins = list_plugins()
+    unknown = [name for name in plugins if not name.startswith("xla_cuda")]
+    useless = bool(plugins) or importlib.util.find_spec("libtpu") is not None
+    if unknown or not useless or has_gpu() or has_tpu():
+        return
+    os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def _any(folder: Path, patterns: tuple[str, ...]) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def check_precision(enabled: bool | None = None) -> None:
@@ -62,3 +120,44 @@ def _lacks_devices() -> bool:
         return "jax" in sys.modules and not sys.modules["jax"].devices()
     except AssertionError:
         return True
+
+
+def enable_compilation_cache() -> None:
+    """Enables JAX's persistent compilation cache; call it before anything is compiled.
+
+    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
+    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was
+    killed while it wrote an entry, JAX compiles that program again and warns at each start until
+    the entry is deleted.
+
+    This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
+    adding programs once an entry has no access time, which a killed process can leave behind, and
+    it needs the package filelock.
+    """
+    if CACHE_VARIABLE in os.environ:
+        return
+    import jax
+
+    folder = CACHE_FOLDER.expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        _remove_old(folder)
+    except OSError as error:
+        _log.warning(
+            "%s cannot be written (%s), so each start compiles again; set %s to another folder",
+            folder, error.strerror, CACHE_VARIABLE,
+        )  # fmt: skip
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
+
+
+def _remove_old(folder: Path) -> None:
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for entry in folder.glob("*-cache"):
+        with contextlib.suppress(FileNotFoundError):  # another process may do the same
+            stat = entry.stat()
+            if max(stat.st_atime, stat.st_mtime) < oldest:
+                entry.unlink()

@@ -20,9 +20,8 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.flags import combine_repeated
 from t2t.config.variants import trust_plugins
-from t2t.runtime.accelerators import skip_absent_accelerators
 from t2t.runtime.error_messages import explain, is_unanswered
-from t2t.runtime.jax_settings import check_precision
+from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
 from t2t.storage.paths import make_run_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions

@@ -18,7 +18,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import ON_REQUEST
-from t2t.runtime.accelerators import has_tpu
+from t2t.runtime.jax_settings import has_tpu
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles
 from t2t.sweeps.sweep_directory import (

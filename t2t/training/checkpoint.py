@@ -3,9 +3,12 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from t2t.storage.atomic_files import (
 from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
 from t2t.training.optimizer import make_optimizer
-from t2t.training.plugin_sources import copy_plugins
+from t2t.training.provenance import copy_plugins
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
@@ -37,8 +40,34 @@ from t2t.training.run_directory import (
     make_read_error,
     make_write_error,
 )
-from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """A context that delays SIGINT and SIGTERM until its end.
+
+    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
+    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
+    several processes SIGTERM is left to JAX (`t2t.training.signals.Interruption`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
+    previous = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
 
 
 class Checkpoints:

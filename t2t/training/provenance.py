@@ -2,9 +2,14 @@
 
 A line records what determines the results: the command, config fields that are not default, the
 revision of the code, hashes of texts and vocabulary, versions of packages, and the devices.
+
+`RUN/plugins/` has the source of the run's plugins, which are modules of the user's that register
+variants (t2t/config/variants.py): those that the config names, and all modules of a package that it
+names; not what they import.
 """
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import logging
@@ -23,12 +28,12 @@ import jax
 
 from t2t.config.fields import Config
 from t2t.config.files import overrides
+from t2t.config.variants import COPIES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors, write_file
-from t2t.training.plugin_sources import check_plugins, hash_sources, read_sources, save_plugins
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -215,3 +220,68 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.rstrip("\n")
+
+
+def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
+    """Returns the source of the imported plugins by its path below a folder of PYTHONPATH.
+
+    A module without a file, such as one of a notebook, has none.
+    """
+    sources = {}
+    for name in plugins:
+        file = getattr(sys.modules[name], "__file__", None)
+        if not file:
+            continue
+        path, stem = Path(file), name.replace(".", "/")
+        if path.name == "__init__.py":
+            for each in sorted(path.parent.rglob("*.py")):
+                relative = each.relative_to(path.parent).as_posix()
+                sources[f"{stem}/{relative}"] = each.read_bytes()
+        else:
+            sources[f"{stem}.py"] = path.read_bytes()
+    return sources
+
+
+def hash_sources(sources: Mapping[str, bytes]) -> str:
+    """Returns a SHA-256 of names and contents."""
+    digest = hashlib.sha256()
+    for name, content in sources.items():
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
+    """Writes the plugins' source to the run directory, in place of an earlier one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for name, content in read_sources(plugins).items():
+        path = workdir / COPIES / name
+        make_folder(path.parent)
+        write_file(path, content)
+
+
+def copy_plugins(workdir: Path, target: Path) -> None:
+    """Copies the source that a run keeps to another run directory."""
+    folders = [workdir / COPIES] if (workdir / COPIES).exists() else []
+    for folder in folders:  # one level at a time, since buckets have no recursive glob
+        make_folder(target / folder.relative_to(workdir))
+        for path in folder.iterdir():
+            if path.is_dir():
+                folders.append(path)
+            else:
+                write_file(target / path.relative_to(workdir), path.read_bytes())
+
+
+def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:
+    """Warns of plugins that differ from those that the run was last trained with."""
+    for name, content in read_sources(plugins).items():
+        path = workdir / COPIES / name
+        if path.exists() and path.read_bytes() != content:
+            _log.warning(
+                "plugins: %s is not the source that %s was trained with, so results may differ; to "
+                "use the run's own, leave --plugins out and add --trust_plugins",
+                name, workdir,
+            )  # fmt: skip

@@ -1,11 +1,9 @@
-"""Handling of SIGINT and SIGTERM: training saves and stops, and Orbax is not interrupted."""
+"""`Interruption`: after SIGINT or SIGTERM training ends its step, saves and stops."""
 
-import contextlib
 import os
 import signal
-import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 from jax.experimental import multihost_utils
@@ -59,33 +57,6 @@ class Interruption:
     def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def hold_signals() -> Iterator[None]:
-    """A context that delays SIGINT and SIGTERM until its end.
-
-    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
-    several processes SIGTERM is left to JAX (`Interruption`).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
-    previous = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
 
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:

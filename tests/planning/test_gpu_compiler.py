@@ -21,7 +21,7 @@ from t2t.ops.build_model import describe_model
 from t2t.planning.compile_step import compile_step, describe_batch
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
-from t2t.runtime.accelerators import list_plugins
+from t2t.runtime.jax_settings import list_plugins
 from t2t.runtime.mesh import RULES, make_mesh
 from t2t.training.step import make_eval_step
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime import accelerators
-from t2t.runtime.accelerators import has_gpu, has_tpu, skip_absent_accelerators
+from t2t.runtime import jax_settings
+from t2t.runtime.jax_settings import has_gpu, has_tpu, skip_absent_accelerators
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_cpu_is_chosen_only_for_devices_that_are_absent(
     points = [importlib.metadata.EntryPoint(name, "", "jax_plugins") for name in plugins]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: libtpu or None)
-    monkeypatch.setattr(accelerators, "has_gpu", lambda: gpu)
-    monkeypatch.setattr(accelerators, "has_tpu", lambda: tpu)
+    monkeypatch.setattr(jax_settings, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(jax_settings, "has_tpu", lambda: tpu)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("JAX_PLATFORMS", chosen)

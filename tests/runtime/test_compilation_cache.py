@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.runtime import compilation_cache
-from t2t.runtime.compilation_cache import KEPT_DAYS, VARIABLE, enable_compilation_cache
+from t2t.runtime import jax_settings
+from t2t.runtime.jax_settings import CACHE_VARIABLE, KEPT_DAYS, enable_compilation_cache
 from tests.tiny_training import STEPS, make_config, read_state, write_recipe
 
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -22,8 +22,8 @@ OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_s
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cache folder of a user who has not set the environment variable."""
-    monkeypatch.delenv(VARIABLE)
-    monkeypatch.setattr(compilation_cache, "FOLDER", tmp_path / "a" / "xla")
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setattr(jax_settings, "CACHE_FOLDER", tmp_path / "a" / "xla")
     before = {name: jax.config.values[name] for name in OPTIONS}
     yield tmp_path / "a" / "xla"
     for name, value in before.items():
@@ -38,7 +38,7 @@ def test_programs_are_kept_in_a_folder_of_the_user(folder: Path) -> None:
 
 @pytest.mark.parametrize("other", ["", "elsewhere"])
 def test_environment_is_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
-    monkeypatch.setenv(VARIABLE, other)
+    monkeypatch.setenv(CACHE_VARIABLE, other)
     before = jax.config.values["jax_compilation_cache_dir"]
     enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
@@ -55,7 +55,7 @@ def test_folder_that_cannot_be_written_is_only_a_warning(
     (message,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert message == (
         f"{folder} cannot be written (Not a directory), so each start compiles again; "
-        f"set {VARIABLE} to another folder"
+        f"set {CACHE_VARIABLE} to another folder"
     )
 
 
@@ -74,9 +74,9 @@ def test_program_from_the_folder_trains_as_a_fresh_one(tmp_path: Path) -> None:
     write_recipe(make_config(tmp_path), tmp_path / "recipe.py")
     states, kept = [], []
     for name, cache in (("none", ""), ("cold", None), ("warm", None)):
-        environment = os.environ | {"HOME": str(tmp_path), "XLA_FLAGS": "", VARIABLE: ""}
+        environment = os.environ | {"HOME": str(tmp_path), "XLA_FLAGS": "", CACHE_VARIABLE: ""}
         if cache is None:
-            del environment[VARIABLE]
+            del environment[CACHE_VARIABLE]
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "t2t.train", f"--config={tmp_path}/recipe.py"),

@@ -17,8 +17,13 @@ from t2t.evaluation.load_models import (
     RunModel,
     identify_code,
 )
-from t2t.training.plugin_sources import check_plugins, copy_plugins, read_sources, save_plugins
-from t2t.training.provenance import record_start
+from t2t.training.provenance import (
+    check_plugins,
+    copy_plugins,
+    read_sources,
+    record_start,
+    save_plugins,
+)
 from tests.tiny_run import PAIRS, make_run
 
 NAMES = "some_variants", "some_package", "some_package.parts"
