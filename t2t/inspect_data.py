@@ -6,20 +6,46 @@ vocabulary; without it a vocabulary is trained on the corpus, and discarded afte
 `--output=FILE.json` saves the figures.
 """
 
+import dataclasses
+import json
+from pathlib import Path
+
 from absl import flags
 
+from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import program
+from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path
+
+
+def print_report(config: Config, vocabulary: Path | None, output: Path | None) -> None:
+    """Prints the report, and writes its figures to `output` as JSON.
+
+    Raises:
+        DataError: `output` cannot be written.
+    """
+    from t2t.api.inspect_corpus import inspect_data
+    from t2t.data.corpus import DataError
+    from t2t.data.corpus_report import format_report
+
+    if output:
+        if output.is_dir():
+            raise DataError(f"{output} is a folder; --output names the file to write")
+        with explain_write_errors(DataError, output):
+            check_writable(output.parent)
+    report = inspect_data(config, vocabulary)
+    print(format_report(report))
+    if output:
+        with explain_write_errors(DataError, output):
+            write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
 
 
 def main() -> None:
     """Prints the report that the flags ask for."""
-    from t2t.data.corpus_report import report_data
-
     values = flags.FLAGS
     paths = (values.vocabulary, values.output)
-    report_data(read_config(), *(make_path(path) if path else None for path in paths))
+    print_report(read_config(), *(make_path(path) if path else None for path in paths))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -30,44 +31,25 @@ from t2t.storage.atomic_files import (
 from t2t.storage.paths import make_path
 
 
-def plan(
-    config: Config,
-    topology_name: str,
-    *,
-    slices: int = 1,
-    mean_length: float = 27.0,
-    all_shapes: bool = False,
-    search: bool = False,
-    output: Path | None = None,
-) -> bool:
-    """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits."""
-    from t2t.planning.plan_report import describe, describe_search, to_json
-    from t2t.planning.planner import plan_mesh, search_meshes
-    from t2t.planning.topology import open_topology
+def report_plan(config: Config, topology: str, output: Path | None = None, **options: Any) -> bool:
+    """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits.
 
-    topology = open_topology(topology_name, slices)
+    `options` are those of `t2t.api.plan_run.plan`.
+    """
+    from t2t.api.plan_run import plan
+
     if output:  # before the work, which takes minutes
         with explain_write_errors(ConfigError, output, "--output sets the path"):
             make_folder(output.parent)
             check_writable(output.parent)
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    extra: dict[str, object] = {}
-    if search:
-        plans, refused = search_meshes(
-            config, topology, mean_length=mean_length, all_shapes=all_shapes
-        )
-        print(describe_search(plans), end="\n\n")
-        extra = {"search": [to_json(one, topology) for one in plans], "refused": refused}
-    else:
-        plans = [plan_mesh(config, topology, mean_length=mean_length, all_shapes=all_shapes)]
-    chosen = plans[0]
-    print(describe(chosen, topology))
+    found = plan(config, topology, **options)
+    print(found.text)
     if output:
         command = shlex.join(["python", "-m", "t2t.plan", *sys.argv[1:]])
-        result = {"command": command, **to_json(chosen, topology), **extra}
-        write_file(output, json.dumps(result, indent=2) + "\n")
-    return chosen.fits
+        write_file(output, json.dumps({"command": command, **found.figures}, indent=2) + "\n")
+    return found.fits
 
 
 def main() -> int:
@@ -78,16 +60,9 @@ def main() -> int:
     # The cache cannot load programs that were compiled for devices this machine does not have.
     jax.config.update("jax_enable_compilation_cache", False)
     values = flags.FLAGS.flag_values_dict()
-    fits = plan(
-        read_config(),
-        values["topology"],
-        slices=values["slices"],
-        mean_length=values["mean_length"],
-        all_shapes=values["all_shapes"],
-        search=values["search"],
-        output=make_path(values["output"]) if values["output"] else None,
-    )
-    return 0 if fits else 1
+    options = {name: values[name] for name in ("slices", "mean_length", "all_shapes", "search")}
+    output = make_path(values["output"]) if values["output"] else None
+    return 0 if report_plan(read_config(), values["topology"], output, **options) else 1
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from t2t.api.line_translator import LineOptions, LineTranslator
 from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
-from t2t.data.corpus_report import inspect_data
+from t2t.data.corpus_report import report_data
 from t2t.data.directions import tag_sources
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
@@ -174,7 +174,7 @@ def test_prepare_and_inspection_cover_each_direction(
     assert "validation: 8 pairs (en-xx: " in printed
     vocabulary = Vocabulary.load(tmp_path / "run" / "vocab")
     assert vocabulary.fingerprint() == Vocabulary.load(run / "vocab").fingerprint()
-    report = inspect_data(fresh, vocabulary)
+    report = report_data(fresh, vocabulary)
     assert {*report.splits} == {
         f"{split}/{direction}"
         for split in ("train", "validation", "test")

@@ -14,11 +14,11 @@ from t2t.data.corpus_report import (
     EXAMPLE_WIDTH,
     DataReport,
     format_report,
-    inspect_data,
     make_histogram,
     report_data,
 )
 from t2t.data.tokenizer import train_vocabulary
+from t2t.inspect_data import print_report
 from tests.data.small_corpus import CORPUS
 
 TRAINING = [
@@ -62,7 +62,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 @pytest.fixture(scope="module")
 def report(config: Config, tmp_path_factory: pytest.TempPathFactory) -> DataReport:
     folder = tmp_path_factory.mktemp("vocab")
-    return inspect_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
+    return report_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
 
 
 def test_splits_and_vocabulary_are_counted(report: DataReport) -> None:
@@ -110,7 +110,7 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> Non
         cache_directory=str(tmp_path),
     )
     vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
-    report = inspect_data(Config(data=data), vocabulary)
+    report = report_data(Config(data=data), vocabulary)
     split = report.splits["train"]
     assert split.not_nfc == {"src": 1, "tgt": 0}
     assert split.equal_sides == 1
@@ -142,7 +142,7 @@ def test_report_is_printed_and_written(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
-    report_data(config, tmp_path / "vocab", tmp_path / "report.json")
+    print_report(config, tmp_path / "vocab", tmp_path / "report.json")
     text, _ = capsys.readouterr()
     assert "== test: 4 pairs" in text
     assert "also in train: src 2 (50.00%), tgt 2 (50.00%), pair 1 (25.00%)" in text
@@ -180,7 +180,7 @@ def test_program_trains_a_vocabulary_if_none_is_named(config: Config, tmp_path: 
 def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Path) -> None:
     data = dataclasses.replace(config.data, filters=("duplicates", "overlap"))
     vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path)
-    filtered = inspect_data(dataclasses.replace(config, data=data), vocabulary)
+    filtered = report_data(dataclasses.replace(config, data=data), vocabulary)
     train, test = filtered.splits["train"], filtered.splits["test"]
     assert train.pairs == 4
     assert (train.dropped["duplicates"], train.dropped["overlap"]) == (1, 3)

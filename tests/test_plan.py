@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
-from t2t.plan import plan
+from t2t.plan import report_plan
 from t2t.planning.roofline import GPU_REMARKS
 from t2t.runtime.jax_settings import list_plugins
 from tests import programs
@@ -38,7 +38,7 @@ def test_plan_is_printed_and_written(
     )
     output = tmp_path / "plans" / "tiny.json"
     monkeypatch.setattr("sys.argv", ["t2t/plan.py", "--topology=cpu:2"])
-    assert plan(config, "cpu:2", mean_length=4, search=True, output=output)
+    assert report_plan(config, "cpu:2", output, mean_length=4, search=True)
     printed = capsys.readouterr().out
     result = json.loads(output.read_text())
     best, *others = result["search"]
@@ -58,7 +58,7 @@ def test_errors_have_no_traceback() -> None:
 
 def test_output_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it is a folder; .*--output sets the path"):
-        plan(Config(), "cpu:1", output=tmp_path)
+        report_plan(Config(), "cpu:1", tmp_path)
 
 
 @pytest.mark.slow

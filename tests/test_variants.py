@@ -26,12 +26,12 @@ from t2t.config.fields import (
 )
 from t2t.config.files import load_config, override
 from t2t.config.variants import register
-from t2t.data import corpus_report
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.evaluator import EvaluationRequest, open_corpus
+from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
@@ -252,7 +252,7 @@ def test_registered_source_is_prepared_and_inspected(
         f"{split}: {count} pairs ({tmp_path}/{split}.jsonl)"
         for split, count in (("train", 300), ("validation", 8))
     ]
-    corpus_report.report_data(config, None, None)
+    print_report(config, None, None)
     assert "== validation: 8 pairs" in capsys.readouterr().out
     with pytest.raises(DataError, match=r"'test' is unknown; .*'json_lines' has train, validation"):
         open_split(config.data, "test")

@@ -2,14 +2,11 @@
 
 import dataclasses
 import hashlib
-import json
 import logging
 import re
-import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Num, UInt64
@@ -17,15 +14,14 @@ from jaxtyping import Num, UInt64
 from t2t.config.fields import Config, DataConfig
 from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
-from t2t.data.corpus import Corpus, DataError, Pair
+from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.directions import list_directions, list_tags
+from t2t.data.directions import list_directions
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.sentences import clean_sentence
 from t2t.data.token_cache import tokenize_corpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path
 
 _log = logging.getLogger(__name__)
@@ -84,7 +80,7 @@ class DataReport:
     splits: dict[str, SplitReport]
 
 
-def inspect_data(config: Config, vocabulary: Vocabulary) -> DataReport:
+def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     """Computes the figures of all splits; memory grows with the number of pairs, not their length.
 
     Raises:
@@ -312,29 +308,3 @@ def _format_histogram(title: str, histogram: Histogram) -> str:
         if count
     ]  # fmt: skip
     return f"{title}\n{format_table(rows, align='lrrr')}"
-
-
-def report_data(config: Config, vocabulary_path: Path | None, output: Path | None) -> None:
-    """Prints the report, and writes it to `output` as JSON.
-
-    Raises:
-        DataError: `output` cannot be written.
-    """
-    if output:
-        if output.is_dir():
-            raise DataError(f"{output} is a folder; --output names the file to write")
-        with explain_write_errors(DataError, output):
-            check_writable(output.parent)
-    if vocabulary_path:
-        vocabulary = Vocabulary.load(vocabulary_path)
-    else:
-        _log.info("training the vocabulary")
-        corpora, weights = zip(*open_training(config.data), strict=True)
-        tags = list_tags(config.data)
-        with tempfile.TemporaryDirectory() as directory:
-            vocabulary = train_vocabulary(corpora, config.tokenizer, Path(directory), tags, weights)
-    report = inspect_data(config, vocabulary)
-    print(format_report(report))
-    if output:
-        with explain_write_errors(DataError, output):
-            write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
