@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def main() -> int:
     """Runs or reports the sweep as the flags say; returns the exit status."""
     from t2t.data.corpus_sources import check_paths, open_split
-    from t2t.data.directions import choose_direction
+    from t2t.data.parts import choose_direction
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
     from t2t.sweeps.sweep_directory import (
         EvaluationProtocol,

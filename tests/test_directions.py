@@ -15,7 +15,6 @@ from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
 from t2t.data.corpus_report import report_data
-from t2t.data.directions import tag_sources
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.evaluator import EvaluationRequest
@@ -181,5 +180,5 @@ def test_prepare_and_inspection_cover_each_direction(
         for direction in DIRECTIONS
     }
     assert report.splits["train/en-xx"].pairs == 280
-    [sentence] = tag_sources(vocabulary, "<2xx>").src.encode([PAIRS[0][0]])
+    [sentence] = vocabulary.with_tag("<2xx>").src.encode([PAIRS[0][0]])
     assert vocabulary.src.pieces(sentence[:1]) == ["<2xx>"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
-from t2t.data.directions import list_directions
 from t2t.data.filters import describe_dropped
 from t2t.data.packing import make_plan
+from t2t.data.parts import list_directions
 from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all

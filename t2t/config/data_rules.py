@@ -13,7 +13,7 @@ _FIELDS_OF_SOURCE = {
     "tfds": ["tfds_held_out_name"],
     "hf": "hf_name hf_files src_column tgt_column".split(),
 }
-_PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/directions.py
+_PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 
 

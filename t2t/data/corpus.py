@@ -48,7 +48,7 @@ class Corpus(abc.ABC):
 
     name: str
     dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
-    tag: str = ""  # with which the ids of each source begin (`directions`); not part of the text
+    tag: str = ""  # with which the ids of each source begin (`parts`); not part of the text
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -16,8 +16,8 @@ from t2t.data.batch import UNK_ID
 from t2t.data.batching import find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.directions import list_directions
 from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.parts import list_directions
 from t2t.data.sentences import clean_sentence
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary

@@ -14,9 +14,8 @@ from t2t.data.corpus import (
     DataError,
     TextCorpus,
 )
-from t2t.data.directions import choose_direction, find_tag, list_directions
 from t2t.data.filters import filter_corpora
-from t2t.data.parts import Part, list_parts
+from t2t.data.parts import Part, choose_direction, find_tag, list_directions, list_parts
 from t2t.storage.atomic_files import (
     check_bucket,
     explain_write_errors,

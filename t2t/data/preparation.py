@@ -13,7 +13,7 @@ import jax
 from t2t.config.fields import Config, DataConfig
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
-from t2t.data.directions import list_tags
+from t2t.data.parts import list_tags
 from t2t.data.token_cache import (
     TokenizedCorpus,
     count_shards,

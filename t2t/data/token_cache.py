@@ -15,7 +15,6 @@ from jaxtyping import Int, Integer
 
 from t2t.data.cache_folders import remove_whole
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.directions import tag_sources
 from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import explain_write_errors
@@ -133,7 +132,7 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
 
 
 def _tag(vocabulary: Vocabulary, corpus: Corpus) -> Vocabulary:
-    return vocabulary if vocabulary.src.tag_ids else tag_sources(vocabulary, corpus.tag)
+    return vocabulary if vocabulary.src.tag_ids else vocabulary.with_tag(corpus.tag)
 
 
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:

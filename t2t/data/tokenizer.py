@@ -53,7 +53,7 @@ class VocabularyError(ValueError):
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
-    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
+    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`parts`)
     stream: bytes = b""  # names the random numbers of one that samples (`subword_sampling`)
 
     def __init__(self, model: bytes, origin: str):
@@ -172,6 +172,14 @@ class Vocabulary:
         """True if source and target share one model."""
         return self.src.model is self.tgt.model
 
+    def with_tag(self, tag: str) -> "Vocabulary":
+        """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
+
+        Raises:
+            VocabularyError: the vocabulary has no such tag.
+        """
+        return dataclasses.replace(self, src=self.src.with_tag(tag)) if tag else self
+
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
         sides = [self.src] if self.src is self.tgt else [self.src, self.tgt]
@@ -246,7 +254,7 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    `tags` become control symbols: pieces that stand for no text (`directions`). `weights` say how
+    `tags` become control symbols: pieces that stand for no text (`parts`). `weights` say how
     often the pairs of each corpus are read, as in an epoch of training; empty: once. The result is
     deterministic. If there are more than five million pairs, every second, third, ... is used, and
     a warning says so.

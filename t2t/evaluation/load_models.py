@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
-from t2t.data.directions import choose_direction, find_tag, tag_sources
+from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
 from t2t.decoding.translation import Translation
@@ -29,7 +29,7 @@ from t2t.training.provenance import check_plugins, find_versions, hash_code
 # Files, folders and packages on which translations depend, besides the config: the model, its
 # products, the search and the tokenizer. A change of others keeps saved scores and translations.
 TRANSLATING_CODE = (
-    "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/directions.py",
+    "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/parts.py",
     "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
     "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
 )  # fmt: skip
@@ -122,7 +122,7 @@ class RunModel:
             config = override_decoding(config, {"max_source_length": shortest})
         weights = request.weights or (1.0,) * len(folders)
         shares = tuple(weight / sum(weights) for weight in weights)
-        self.config, self.vocabulary = config, tag_sources(vocabulary, tags[0])
+        self.config, self.vocabulary = config, vocabulary.with_tag(tags[0])
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
 

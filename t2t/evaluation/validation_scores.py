@@ -14,7 +14,7 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
-from t2t.data.directions import list_directions, tag_sources
+from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
@@ -65,7 +65,7 @@ class Validation:
         for name in self._pairs:
             make_measure("bleu", self._languages[name])  # a missing package is an error
             have_spaces(self._languages[name], self._pairs[name][1])  # warns
-            tagged = tag_sources(vocabulary, corpora[name].tag)
+            tagged = vocabulary.with_tag(corpora[name].tag)
             first = next(iter(self._translators.values()), None)
             self._translators[name] = (
                 first.with_vocabulary(tagged) if first else Translator(config, tagged)

@@ -12,12 +12,11 @@ from t2t.data import corpus_sources
 from t2t.data.batch import EOS_ID
 from t2t.data.batching import find_dropped
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import (
+from t2t.data.parts import (
     choose_direction,
     find_tag,
     list_directions,
     list_tags,
-    tag_sources,
 )
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
@@ -43,7 +42,7 @@ def test_tag_is_one_reserved_piece_in_front_of_each_source(vocabulary: Vocabular
     plain, targets = (side.encode(sentences) for side in (vocabulary.src, vocabulary.tgt))
     ids = set()
     for tag in TAGS:
-        tagged = tag_sources(vocabulary, tag)
+        tagged = vocabulary.with_tag(tag)
         [tag_id] = tagged.src.tag_ids
         assert tagged.src.encode(sentences) == [[tag_id, *row] for row in plain]
         assert tagged.src.pieces([tag_id]) == [tag]
@@ -52,12 +51,12 @@ def test_tag_is_one_reserved_piece_in_front_of_each_source(vocabulary: Vocabular
         assert tagged.tgt.encode(sentences) == targets
         ids.add(tag_id)
     assert len(ids) == len(TAGS)
-    assert tag_sources(vocabulary, "") is vocabulary
+    assert vocabulary.with_tag("") is vocabulary
 
 
 @pytest.mark.parametrize("text", ["<2de>", "a <2de> b", "<2de><2fr>", "<2de> Hallo", "▁<2de>"])
 def test_tag_in_a_text_is_text(vocabulary: Vocabulary, text: str) -> None:
-    for tokenizer in (vocabulary.src, vocabulary.tgt, tag_sources(vocabulary, "<2fr>").src):
+    for tokenizer in (vocabulary.src, vocabulary.tgt, vocabulary.with_tag("<2fr>").src):
         [ids] = tokenizer.encode([text])
         controls = [i for i in ids if tokenizer.is_control(i)]
         assert controls == [*tokenizer.tag_ids, EOS_ID]
@@ -66,7 +65,7 @@ def test_tag_in_a_text_is_text(vocabulary: Vocabulary, text: str) -> None:
 
 def test_empty_sentence_stays_empty(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """So that filters drop it, and the translator does not translate a tag alone."""
-    assert tag_sources(vocabulary, "<2de>").src.encode(["", "  "]) == [[EOS_ID], [EOS_ID]]
+    assert vocabulary.with_tag("<2de>").src.encode(["", "  "]) == [[EOS_ID], [EOS_ID]]
     corpus = ListCorpus("empty", [("", "x"), ("x", "x")])
     corpus.tag = "<2de>"
     data = DataConfig(cache_directory=str(tmp_path))
@@ -85,15 +84,15 @@ def test_tokens_of_one_text_with_other_tags_are_kept_apart(
         corpus.tag = tag
         built, opened = (tokenize(corpus, vocabulary, data).pair(0)[0][0] for _ in range(2))
         assert built == opened
-        assert not tag or (built,) == tag_sources(vocabulary, tag).src.tag_ids
+        assert not tag or (built,) == vocabulary.with_tag(tag).src.tag_ids
         found.add(int(built))
     assert len(found) == 3
-    assert tag_sources(vocabulary, "<2de>").shared == vocabulary.shared
+    assert vocabulary.with_tag("<2de>").shared == vocabulary.shared
 
 
 def test_vocabulary_without_the_tag_is_refused(vocabulary: Vocabulary) -> None:
     with pytest.raises(VocabularyError, match=r"has no tag <2cs>; a run keeps the data\.direct"):
-        tag_sources(vocabulary, "<2cs>")
+        vocabulary.with_tag("<2cs>")
 
 
 def test_names_hold_the_languages_of_a_direction() -> None:

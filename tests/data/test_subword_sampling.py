@@ -14,7 +14,6 @@ from scipy.stats import chisquare
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import tag_sources
 from t2t.data.subword_sampling import (
     BpeSampler,
     SampledTokenizer,
@@ -203,11 +202,11 @@ def test_tag_precedes_a_sampled_segmentation(tmp_path: Path) -> None:
     vocabulary = train_vocabulary([small_corpus.CORPUS], config, tmp_path, ["<2de>"])
     data = DataConfig(subword_sampling=0.5, packed_length=256, directions=("en-de",))
     sampled = sample_vocabulary(vocabulary, Config(data=data), 0)
-    tagged = tag_sources(sampled, "<2de>")
+    tagged = sampled.with_tag("<2de>")
     text = [src for src, _ in small_corpus.PAIRS[:9]]
     tag = [*tagged.src.tag_ids]
     assert tagged.src.encode(text) == [tag + row for row in sampled.src.encode(text)]
-    plain = tag_sources(vocabulary, "<2de>")
+    plain = vocabulary.with_tag("<2de>")
     assert tagged.src.encode(text) != plain.src.encode(text)
     fingerprints = {each.fingerprint() for each in (tagged, plain, sampled, vocabulary)}
     assert len(fingerprints) == 4

@@ -17,7 +17,6 @@ from t2t.config.fields import (
 )
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import tag_sources
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import make_translator
@@ -89,7 +88,7 @@ def test_tagged_sources_give_the_translations_of_jax(tmp_path: Path) -> None:
     params = {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
     found = []
     for tag in tags:
-        tagged = tag_sources(vocabulary, tag)
+        tagged = vocabulary.with_tag(tag)
         one, other = (translate(name, config, tagged, params) for name in ("jax", "ctranslate2"))
         assert [x.text for x in other] == [x.text for x in one]
         scores = [np.array([x.score for x in side]) for side in (one, other)]

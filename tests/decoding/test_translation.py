@@ -11,7 +11,6 @@ import pytest
 from t2t.config.fields import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import tag_sources
 from t2t.data.sentences import find_sentence_ends
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translation import Piece, Translation, cut, join_translations
@@ -58,7 +57,7 @@ def test_each_piece_of_a_long_source_begins_with_the_tag(tmp_path: Path) -> None
     corpus = ListCorpus("toy", [(ENGLISH, CHINESE)] * 3)
     vocabulary = train_vocabulary([corpus], config, tmp_path, ["<2de>"])
     limited = Config(model=ModelConfig(position="learned", max_positions=12, d_model=16))
-    tagged = tag_sources(vocabulary, "<2de>")
+    tagged = vocabulary.with_tag("<2de>")
     [[tag, *text, _]] = tagged.src.encode([ENGLISH])
     pieces = Translator(limited, tagged)._cut([tag, *text, EOS_ID])
     assert len(pieces) > 2

@@ -16,7 +16,6 @@ from t2t.api.run import Run
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import override
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import tag_sources
 from t2t.data.phrasebook import read_links, read_pairs
 from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
@@ -54,7 +53,7 @@ def test_sub_words_are_numbered_as_words_are_split(run: Run, text: str) -> None:
 def test_tag_of_a_direction_is_no_word(tmp_path: Path) -> None:
     config = TokenizerConfig(vocab_size=400)
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path, ["<2de>"])
-    tokenizer = tag_sources(vocabulary, "<2de>").src
+    tokenizer = vocabulary.with_tag("<2de>").src
     [tagged], [plain] = (
         tokenizer.encode(["A girl climbs."]),
         vocabulary.src.encode(["A girl climbs."]),
