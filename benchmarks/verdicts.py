@@ -23,7 +23,8 @@ import numpy as np
 import tqdm
 
 from benchmarks.contest import write
-from t2t.evaluation.significance import LEVEL, NATS, RESAMPLES, Statistics, judge, mean_nats
+from t2t.evaluation.measures import LEVEL, RESAMPLES, Statistics
+from t2t.evaluation.significance import NATS, judge, mean_nats
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now
 

@@ -29,8 +29,15 @@ from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.measures import Measure, collect_statistics, make_measure, sacrebleu_score
-from t2t.evaluation.significance import ScoreFunction, draw_sentences, mean_nats
+from t2t.evaluation.measures import (
+    Measure,
+    ScoreFunction,
+    collect_statistics,
+    draw_sentences,
+    make_measure,
+    sacrebleu_score,
+)
+from t2t.evaluation.significance import mean_nats
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh

@@ -31,7 +31,7 @@ from t2t.data.corpus import Pair
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights
 from t2t.evaluation.load_models import ModelRequest, RunModel
-from t2t.evaluation.significance import RESAMPLES
+from t2t.evaluation.measures import RESAMPLES
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import find_name, make_path

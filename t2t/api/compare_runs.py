@@ -7,6 +7,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.measures import (
+    MIN_SENTENCES,
     collect_statistics,
     format_interval,
     have_spaces,
@@ -14,13 +15,7 @@ from t2t.evaluation.measures import (
     sacrebleu_score,
 )
 from t2t.evaluation.plots import check_format, plot_by_length
-from t2t.evaluation.significance import (
-    MIN_SENTENCES,
-    Bucket,
-    SystemScore,
-    judge,
-    score_by_length,
-)
+from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
     System,
     check_alike,

@@ -16,7 +16,7 @@ from t2t.config.measures import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
-from t2t.evaluation.measures import make_measure
+from t2t.evaluation.measures import MIN_SENTENCES, make_measure
 from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -24,7 +24,6 @@ from t2t.evaluation.saved_evaluations import (
     format_measures,
     report_reuse,
 )
-from t2t.evaluation.significance import MIN_SENTENCES
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, make_folder

@@ -33,7 +33,13 @@ from t2t.evaluation.load_models import (
     identify_code,
     override_decoding,
 )
-from t2t.evaluation.measures import Score, have_spaces, make_measure, score_corpus
+from t2t.evaluation.measures import (
+    INTERVAL_DEFINITION,
+    Score,
+    have_spaces,
+    make_measure,
+    score_corpus,
+)
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,
@@ -41,7 +47,6 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
     short_hash,
 )
-from t2t.evaluation.significance import INTERVAL_DEFINITION
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
@@ -52,7 +57,7 @@ from t2t.training.run_directory import RunError
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluator.py",
-    "t2t/evaluation/likelihood.py", "t2t/evaluation/significance.py",
+    "t2t/evaluation/likelihood.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 

@@ -1,4 +1,4 @@
-"""Measures of translations: BLEU, chrF, TER and exact match, each with its definition.
+"""Measures of translations: BLEU, chrF, TER and exact match, with definitions and intervals.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
 standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from sacrebleu.metrics import base as sacrebleu_base
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -28,16 +29,41 @@ from t2t.config.languages import (
     writes_spaces,
 )
 from t2t.config.measures import MEASURES
-from t2t.evaluation.significance import (
-    Interval,
-    Scale,
-    ScoreFunction,
-    Statistics,
-    Texts,
-    score_system,
-)
 
 _log = logging.getLogger(__name__)
+
+LEVEL = 0.05  # significance level; intervals are 95%
+RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
+MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
+INTERVAL_DEFINITION = (
+    f"95%, percentiles of {RESAMPLES} bootstrap resamples of the sentences: covers the choice of "
+    f"the sentences, not the seed of the training; none below {MIN_SENTENCES} sentences"
+)
+
+Interval = tuple[float, float]
+Texts = Sequence[Sequence[str]]  # the hypotheses of each seed
+Statistics = Float[np.ndarray, "m n _"]  # m seeds, n sentences: the counts a score is computed from
+ScoreFunction = Callable[[Float[np.ndarray, "_"]], float]  # from statistics summed over sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The values that a score can have, and which of them are better."""
+
+    higher_is_better: bool = True
+    limits: Interval = (0.0, 100.0)
+    is_share: bool = False  # the score is the percentage of the sentences that are right
+
+    def clip(self, interval: Interval) -> Interval:
+        """Limits an interval of scores to values that a score can have."""
+        low, high = np.clip(interval, *self.limits)
+        return float(low), float(high)
+
+    def clip_difference(self, interval: Interval) -> Interval:
+        """Limits an interval of differences of two scores."""
+        width = self.limits[1] - self.limits[0]
+        low, high = np.clip(interval, -width, width)
+        return float(low), float(high)
 
 
 class ExactMatchSignature(sacrebleu_base.Signature):
@@ -87,7 +113,7 @@ class Score:
     value: float  # 0 to 100; TER may exceed 100, perplexity starts at 1
     definition: str  # preprocessing of the text, and sacreBLEU's signature
     detail: str  # sacreBLEU's line: BLEU's four precisions, brevity penalty and lengths in words
-    interval: Interval | None = None  # as in `significance.INTERVAL_DEFINITION`
+    interval: Interval | None = None  # as in `INTERVAL_DEFINITION`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +152,7 @@ class Measure:
         interval = None
         if with_interval:
             statistics = np.array([counts], float)
-            found = score_system(sacrebleu_score(self.metric), statistics, self.scale)
-            interval = found.over_sentences
+            interval, _ = resample_sentences(sacrebleu_score(self.metric), statistics)
         return Score(
             value=float(score.score),
             definition=f"{self.preprocessing}; {signature}"
@@ -153,6 +178,33 @@ def collect_statistics(measure: Measure, system: Texts, references: Sequence[str
 def sacrebleu_score(metric: Metric) -> ScoreFunction:
     """Returns the function that computes the metric's score from summed statistics."""
     return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def resample_sentences(
+    score: ScoreFunction, statistics: Statistics
+) -> tuple[Interval | None, Float[np.ndarray, "R m"]]:
+    """Scores each seed on resamples of the sentences; returns an interval, and these scores.
+
+    The interval is from the 2.5% to the 97.5% percentile of the mean over seeds. It is None, and
+    there are no resamples, if there are fewer than `MIN_SENTENCES`.
+    """
+    count = statistics.shape[1]
+    if count < MIN_SENTENCES:
+        return None, np.zeros((0, len(statistics)))
+    sums = np.einsum("Rn,mnk->Rmk", draw_sentences(count), statistics, optimize=True)
+    resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
+    low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
+    return (float(low), float(high)), resampled
+
+
+@functools.lru_cache(4)
+def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
+    """Returns how often each resample holds each sentence.
+
+    The generator's seed is fixed, so all systems get the same resamples, which pairs them.
+    """
+    draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
+    return draws.astype(float)
 
 
 def make_measure(name: str, tgt_language: str) -> Measure:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t.config.fields import ConfigError
+from t2t.evaluation.measures import Interval
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.significance import Bucket, Interval, SystemScore
+from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
 if TYPE_CHECKING:

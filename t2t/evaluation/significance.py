@@ -7,9 +7,8 @@ variance is estimated from the scores, and Student's t accounts for the few degr
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
@@ -17,41 +16,18 @@ from jaxtyping import Float
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-LEVEL = 0.05  # significance level; intervals are 95%
-RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
-MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
-INTERVAL_DEFINITION = (
-    f"95%, percentiles of {RESAMPLES} bootstrap resamples of the sentences: covers the choice of "
-    f"the sentences, not the seed of the training; none below {MIN_SENTENCES} sentences"
+from t2t.evaluation.measures import (
+    LEVEL,
+    MIN_SENTENCES,
+    Interval,
+    Scale,
+    ScoreFunction,
+    Statistics,
+    resample_sentences,
 )
 
 WIDTH = 10  # words; bucket n holds sources of n * WIDTH + 1 to (n + 1) * WIDTH words
 LAST = 5  # number of the last bucket, which also holds all longer sentences
-
-Interval = tuple[float, float]
-Texts = Sequence[Sequence[str]]  # the hypotheses of each seed
-Statistics = Float[np.ndarray, "m n _"]  # m seeds, n sentences: the counts a score is computed from
-ScoreFunction = Callable[[Float[np.ndarray, "_"]], float]  # from statistics summed over sentences
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-    """The values that a score can have, and which of them are better."""
-
-    higher_is_better: bool = True
-    limits: Interval = (0.0, 100.0)
-    is_share: bool = False  # the score is the percentage of the sentences that are right
-
-    def clip(self, interval: Interval) -> Interval:
-        """Limits an interval of scores to values that a score can have."""
-        low, high = np.clip(interval, *self.limits)
-        return float(low), float(high)
-
-    def clip_difference(self, interval: Interval) -> Interval:
-        """Limits an interval of differences of two scores."""
-        width = self.limits[1] - self.limits[0]
-        low, high = np.clip(interval, -width, width)
-        return float(low), float(high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,29 +78,14 @@ def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
 def score_system(score: ScoreFunction, statistics: Statistics, scale: Scale) -> SystemScore:
     """Scores a system, with its intervals over sentences and over seeds.
 
-    The interval over sentences is from the 2.5% to the 97.5% percentile of the scores of
-    resamples. It lies within the scale. Fewer than `MIN_SENTENCES` have none.
+    The interval over sentences is that of `resample_sentences`; both lie within the scale.
     """
-    count = statistics.shape[1]
     seeds = tuple(score(one.sum(axis=0)) for one in statistics)
-    over_sentences, resampled = None, np.zeros((0, len(seeds)))
-    if count >= MIN_SENTENCES:
-        sums = np.einsum("Rn,mnk->Rmk", draw_sentences(count), statistics, optimize=True)
-        resampled = np.array([[score(one) for one in of_seeds] for of_seeds in sums])
-        low, high = np.quantile(resampled.mean(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
-        over_sentences = float(low), float(high)
+    over_sentences, resampled = resample_sentences(score, statistics)
     over_seeds = estimate_over_seeds(seeds, scale)
-    return SystemScore(fmean(seeds), seeds, over_sentences, over_seeds, count, resampled)
-
-
-@functools.lru_cache(4)
-def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
-    """Returns how often each resample holds each sentence.
-
-    The generator's seed is fixed, so all systems get the same resamples, which pairs them.
-    """
-    draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
-    return draws.astype(float)
+    return SystemScore(
+        fmean(seeds), seeds, over_sentences, over_seeds, statistics.shape[1], resampled
+    )
 
 
 def estimate_over_seeds(scores: Sequence[float], scale: Scale) -> Interval | None:

@@ -13,14 +13,13 @@ import numpy as np
 
 from t2t.config.fields import Config, DecodingConfig, flatten
 from t2t.config.measures import MEASURES
-from t2t.evaluation.measures import Measure, make_measure
+from t2t.evaluation.measures import Measure, Statistics, make_measure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
     find_evaluation,
     identify_backend,
 )
-from t2t.evaluation.significance import Statistics
 from t2t.storage.paths import make_path
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch

@@ -5,15 +5,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from t2t.evaluation.significance import (
-    LEVEL,
-    MIN_SENTENCES,
-    NATS,
-    Comparison,
-    Judgement,
-    judge,
-    mean_nats,
-)
+from t2t.evaluation.measures import LEVEL, MIN_SENTENCES
+from t2t.evaluation.significance import NATS, Comparison, Judgement, judge, mean_nats
 from t2t.evaluation.systems import System, read_reference_losses
 
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words

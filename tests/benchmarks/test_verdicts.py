@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import verdicts
-from t2t.evaluation.significance import LEVEL
+from t2t.evaluation.measures import LEVEL
 
 
 def test_raw_file_has_the_rate_of_each_cell(

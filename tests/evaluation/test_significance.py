@@ -8,19 +8,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.measures import Measure, collect_statistics, make_measure, sacrebleu_score
-from t2t.evaluation.significance import (
+from t2t.evaluation.measures import (
     LEVEL,
     MIN_SENTENCES,
-    NATS,
     RESAMPLES,
+    Measure,
+    Scale,
+    collect_statistics,
+    draw_sentences,
+    make_measure,
+    sacrebleu_score,
+)
+from t2t.evaluation.significance import (
+    NATS,
     Comparison,
     Judgement,
-    Scale,
     SystemScore,
     adjust,
     compare_systems,
-    draw_sentences,
     estimate_over_seeds,
     judge,
     score_system,
