@@ -125,12 +125,11 @@ class CorpusScorer:
         vocabulary: Vocabulary,
         corpus: TokenizedCorpus,
         mesh: Mesh,
-        max_length: int | None = None,
     ):
         """Plans the batches of the corpus.
 
-        A pair is left out if one of its sides has more sub-words, EOS included, than `max_length`
-        or the model's positions. The filters of training do not apply; an empty sentence is kept,
+        A pair is left out if one of its sides has more sub-words, EOS included, than the model has
+        positions. The filters of training do not apply; an empty sentence is kept,
         as a lone EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
 
         Raises:
@@ -140,17 +139,14 @@ class CorpusScorer:
         lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
-        limit = min(x for x in (max_length, positions, int(longer.max())) if x is not None)
+        limit = min(x for x in (positions, int(longer.max())) if x is not None)
         self.num_left_out = int((longer > limit).sum())
         if self.num_left_out == len(longer):
             shortest = longer.min()
-            name, remedy = "max_length", f"raise it to {shortest} or more"
-            if limit == positions:
-                name = "model.max_positions"
-                remedy = f"train a model with {name}={shortest} or more"
             raise ConfigError(
-                f"none of the {len(longer)} pairs can be scored: {name}={limit}, but even the "
-                f"shortest has {shortest} sub-words, EOS included; {remedy}, or split the sentences"
+                f"none of the {len(longer)} pairs can be scored: model.max_positions={limit}, but "
+                f"even the shortest has {shortest} sub-words, EOS included; train a model with "
+                f"model.max_positions={shortest} or more, or split the sentences"
             )
         data = dataclasses.replace(
             config.data, max_length=limit, max_length_ratio=0.0, num_shapes=4
