@@ -184,15 +184,6 @@ def test_split_saves_the_most_padding() -> None:
     assert saving == max(savings.values()) == savings[side, cut]
 
 
-def test_counted_pairs_are_split_like_single_pairs() -> None:
-    src, tgt = draw_lengths(2000)
-    distinct = count_lengths(src, tgt, 3)
-    assert distinct.counts.sum() == 2000
-    assert distinct.counts.max() > 1
-    src, tgt = -(-src // 3) * 3, -(-tgt // 3) * 3
-    assert find_best_split(src, tgt, np.ones_like(src)) == find_best_split(*distinct)
-
-
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:
     plan = make_plan([draw_lengths(900), draw_lengths(300, seed=1)], 5, (1, 1.37), num_shapes=9)
     digest = hashlib.sha256()

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
+from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.directions import tag_sources
 from t2t.data.subword_sampling import (
@@ -27,25 +29,23 @@ from tests.data import small_corpus
 DRAWS = 20_000
 
 
+def train(folder: Path, **fields: Any) -> Vocabulary:
+    return train_vocabulary([small_corpus.CORPUS], TokenizerConfig(**fields), folder)
+
+
 @pytest.fixture(scope="module")
 def bpe(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = TokenizerConfig(vocab_size=400)
-    folder = tmp_path_factory.mktemp("bpe")
-    return train_vocabulary([small_corpus.CORPUS], config, folder)
+    return train(tmp_path_factory.mktemp("bpe"), vocab_size=400)
 
 
 @pytest.fixture(scope="module")
 def unigram(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = TokenizerConfig(kind="unigram", vocab_size=350)
-    folder = tmp_path_factory.mktemp("unigram")
-    return train_vocabulary([small_corpus.CORPUS], config, folder)
+    return train(tmp_path_factory.mktemp("unigram"), vocab_size=350, kind="unigram")
 
 
 @pytest.fixture(scope="module")
 def lowercase(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    config = TokenizerConfig(vocab_size=400, lowercase=True)
-    folder = tmp_path_factory.mktemp("lowercase")
-    return train_vocabulary([small_corpus.CORPUS], config, folder)
+    return train(tmp_path_factory.mktemp("lowercase"), vocab_size=400, lowercase=True)
 
 
 def find_word(tokenizer: Tokenizer) -> str:
@@ -225,8 +225,6 @@ def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) 
 
 
 def test_empty_input_gives_empty_output(bpe: Vocabulary) -> None:
-    corpus = ListCorpus("", [("", " "), ("a", "")])
-    sampler = BpeSampler(bpe.src, 0.5)
-    assert sampler.sample([], np.random.default_rng(0)) == []
-    texts = [side for pair in corpus for side in pair]
-    assert [len(ids) for ids in sampler.sample(texts, np.random.default_rng(0))][:2] == [1, 1]
+    sampler, random = BpeSampler(bpe.src, 0.5), np.random.default_rng(0)
+    assert sampler.sample([], random) == []
+    assert sampler.sample(["", " ", ""], random) == [[EOS_ID]] * 3

