@@ -133,12 +133,6 @@ def test_filters_that_leave_nothing_are_an_error(tmp_path: Path) -> None:
         apply(["identical"], tmp_path, [[("x", "x")]])
 
 
-def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "filters").write_text("in the way")
-    with pytest.raises(DataError, match=r"data\.cache_directory="):
-        apply(["identical"], tmp_path)
-
-
 @pytest.mark.parametrize("names", [("duplicate",), ("script", "script")])
 def test_unknown_and_repeated_filters_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="must be some of duplicates, identical"):

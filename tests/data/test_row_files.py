@@ -1,7 +1,6 @@
 """Formats of files, and what is wrong with them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +74,10 @@ BAD_FILES = {
         "a.tsv", change_row(10_000, b"caf\xe9\tx\n"),
         r"a\.tsv, line 10001: byte 0xe9 is not UTF-8; convert .* iconv -f ENCODING",
     ),
+    "broken UTF-8 in a packed file": (
+        "a.TSV.gz", to_tsv(PAIRS) + b"caf\xe9\tx\n",
+        rf"a\.TSV\.gz, line {len(PAIRS) + 2}: byte 0xe9 is not UTF-8",
+    ),
     "too many fields": (
         "a.tsv", change_row(10_000, b"a\tb\tc\n"),
         r"a\.tsv, line 10001 has 3 fields instead of 2; correct the line or remove it",
@@ -83,21 +86,12 @@ BAD_FILES = {
         "a.tsv", b"en\tde\nhello\thallo\t0.9\nbye\ttschau\t0.8\n",
         r"a\.tsv, line 2 has 3 fields instead of 2; correct the line or remove it",
     ),
-    "comma after each row": (
-        "a.csv", b"en,de\nhello,hallo,\nbye,tschau,\n",
-        r"a\.csv, line 2 has 3 fields instead of 2",
-    ),
     "carriage return in a row": (
         "a.tsv", b"en\tde\na b\tx y\rz\nc\td\n",
         r"a\.tsv, line 2 has a carriage return within it; replace it by a space",
     ),
-    "too few fields": (
-        "a.tsv", change_row(10_000, b"a\n"),
-        r"a\.tsv, line 10001 has 1 fields instead of 2; correct the line or remove it",
-    ),
     "too few fields after a long one": (
-        "a.tsv", b"en\tde\n" + b"a" * 200_000 + b"\tb\nonlyone\n",
-        r"a\.tsv, line 3 has 1 fields instead of 2",
+        "a.tsv", b"en\tde\n" + b"a" * 200_000 + b"\tb\none\n", "line 3 has 1 fields instead of 2"
     ),
     "quote that is not closed": (
         "a.csv", b'en,de\na,b\nc,"d\ne,f\n',
@@ -188,25 +182,8 @@ def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
     second = write_bytes(tmp_path / "b.tsv", to_tsv(PAIRS, "english\tde\n"))
     with pytest.raises(DataError, match=r"b\.tsv has no column 'en'; it has english, de; .*set"):
         open_train(tmp_path, first, second)
-
-
-def test_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
-    pairs = [(os.urandom(20).hex(), os.urandom(20).hex()) for _ in range(5_000)]
-    path = write_bytes(tmp_path / "a.tsv.gz", to_tsv(pairs))
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(DataError, match=r"a\.tsv\.gz is not a complete .* fetch it"):
-        open_train(tmp_path, path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.tsv does not exist; data\.hf_files names it"):
         open_train(tmp_path, tmp_path / "none.tsv")
-
-
-def test_line_that_is_not_utf8_is_found_in_a_compressed_file(tmp_path: Path) -> None:
-    path = write_bytes(tmp_path / "a.TSV.gz", to_tsv(PAIRS) + b"caf\xe9\tx\n")
-    with pytest.raises(DataError, match=rf"line {len(PAIRS) + 2}: byte 0xe9 is not UTF-8"):
-        open_train(tmp_path, path)
 
 
 def test_rows_of_many_lines_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
