@@ -28,7 +28,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
     vocabulary = train_vocabulary([small_corpus.CORPUS], config, folder / "vocab")
     pairs = small_corpus.PAIRS
     parts = [ListCorpus("part", part) for part in (pairs[:300], pairs[300:301], pairs[301:401])]
-    return [tokenize_corpus(part, vocabulary, folder / "cache", progress=False) for part in parts]
+    return [tokenize_corpus(part, vocabulary, folder / "cache") for part in parts]
 
 
 def make_loader(
