@@ -69,14 +69,6 @@ def test_rows_are_shifted_and_padded_one_sentence_after_the_other(
         np.testing.assert_array_equal(batch.weights, wanted[2] != PAD_ID)
 
 
-def test_rows_left_over_are_empty(corpora: list[TokenizedCorpus]) -> None:
-    loader = make_loader(corpora[1:2], row_multiple=7)
-    batch = loader.batch(0)
-    assert len(batch.src) % 7 == 0
-    assert all(not array[1:].any() for array in batch)
-    assert all(array[0].any() for array in batch)
-
-
 def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -> None:
     loader = make_loader(corpora)
     found = [
