@@ -101,7 +101,8 @@ class Sampler(abc.ABC):
         """Samples the ids of each sentence, ending in EOS."""
         split = self._tokenizer.split_words(sentences)
         words = [word for sentence in split for word in sentence]
-        known, unknown = [], []
+        known: list[str] = []
+        unknown: list[str] = []
         for word in dict.fromkeys(words):
             (known if self.pieces.keys() >= {SPACE, *word} else unknown).append(word)
         # SentencePiece spells characters without a piece in bytes, or as UNK.

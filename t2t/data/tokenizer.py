@@ -208,8 +208,8 @@ class Vocabulary:
                 "tgt.model; is its parent a run directory?"
             )
         names = ["joint"] if (directory / "joint.model").exists() else ["src", "tgt"]
-        src, *tgt = (Tokenizer.load(directory / f"{name}.model") for name in names)
-        return cls(src, *(tgt or [src]), _read_share(directory / _LINES))
+        tokenizers = [Tokenizer.load(directory / f"{name}.model") for name in names]
+        return cls(tokenizers[0], tokenizers[-1], _read_share(directory / _LINES))
 
     @staticmethod
     def is_saved(directory: Path) -> bool:

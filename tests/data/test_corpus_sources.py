@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_toy_source")
 def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
     (src1, tgt1), (src2, tgt2) = write_pair(tmp_path, "a", 3), write_pair(tmp_path, "b", 4)
-    held_out = {"validation_src": src1, "validation_tgt": tgt1, "test_src": src1, "test_tgt": tgt1}
+    held_out: dict[str, Any] = {"validation_src": src1, "validation_tgt": tgt1}
+    held_out |= {"test_src": src1, "test_tgt": tgt1}
     data = DataConfig("toy+text", train_src=(src1, src2), train_tgt=(tgt1, tgt2), **held_out)
     assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(2, 1), (3, 1), (4, 1)]
     whole = corpus_sources.open_split(data, "train")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_wide_and_narrow_letters_are_of_one_script(tmp_path: Path) -> None:
 
 
 def test_fingerprint_names_texts_and_filters(tmp_path: Path) -> None:
-    names = [], ["script"], ["identical"], ["identical", "script"], ["overlap"]
+    names: list[list[str]] = [[], ["script"], ["identical"], ["identical", "script"], ["overlap"]]
     corpora = [apply(each, tmp_path)[0] for each in names]
     corpora += apply(["identical", "script"], tmp_path, [PAIRS[:-1]])
     assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)
@@ -136,8 +137,11 @@ def test_training_and_its_split_have_the_pairs_that_are_kept(tmp_path: Path) -> 
         for side in range(2):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (tmp_path / f"{name}.{side}").write_text(text)
-    train = {"train_src": (f"{tmp_path}/train.0",), "train_tgt": (f"{tmp_path}/train.1",)}
-    test = {"test_src": f"{tmp_path}/test.0", "test_tgt": f"{tmp_path}/test.1"}
+    train: dict[str, Any] = {
+        "train_src": (f"{tmp_path}/train.0",),
+        "train_tgt": (f"{tmp_path}/train.1",),
+    }
+    test: dict[str, Any] = {"test_src": f"{tmp_path}/test.0", "test_tgt": f"{tmp_path}/test.1"}
     data = DataConfig("text", **train, **test, cache_directory=f"{tmp_path}/cache", filters=NAMES)
     [(corpus, weight)] = open_training(data)
     kept = [PAIRS[number] for number in (0, 1, 5, 6)]

@@ -34,8 +34,8 @@ def run(tmp_path: Path) -> Path:
     for side, name in enumerate(("src", "tgt")):
         lines = [pair[side] for pair in small_corpus.PAIRS[:NUM_PAIRS]]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    files = {"train_src": (f"{tmp_path}/src",), "train_tgt": (f"{tmp_path}/tgt",)}
-    sizes = {"max_length": 40, "packed_length": 40, "batch_tokens": 800}
+    files: dict[str, Any] = {"train_src": (f"{tmp_path}/src",), "train_tgt": (f"{tmp_path}/tgt",)}
+    sizes: dict[str, Any] = {"max_length": 40, "packed_length": 40, "batch_tokens": 800}
     cache = f"{tmp_path}/cache"
     data = DataConfig("text", **files, cache_directory=cache, **sizes, subword_sampling=0.2)
     config = Config(data=data, tokenizer=TokenizerConfig(vocab_size=400))
