@@ -69,6 +69,17 @@ def test_ids_beyond_sixteen_bits_are_kept(
     assert tgt.tolist() == [1 << 16, 2]
 
 
+def test_cache_has_the_permissions_of_other_folders_and_files(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    tokenize_corpus(CORPUS, vocabulary, tmp_path / "cache")
+    vocabulary.save(tmp_path / "vocab")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    modes = {(path.is_dir(), path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert len(modes) == 2
+
+
 def test_second_time_reads_no_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
     corpus = WatchedCorpus()
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
