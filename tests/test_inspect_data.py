@@ -65,25 +65,15 @@ def report(config: Config, tmp_path_factory: pytest.TempPathFactory) -> DataRepo
     return report_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
 
 
-def test_splits_and_vocabulary_are_counted(report: DataReport) -> None:
+def test_pairs_are_counted(report: DataReport) -> None:
+    train, test = report.splits["train"], report.splits["test"]
     assert report.vocab_size == {"src": 500, "tgt": 500}
-    assert {name: split.pairs for name, split in report.splits.items()} == {"train": 8, "test": 4}
-
-
-def test_repeated_sentences_are_counted(report: DataReport) -> None:
-    assert report.splits["train"].repeated == {"src": 2, "tgt": 2, "pair": 1}
-    assert report.splits["test"].repeated == {"src": 1, "tgt": 0, "pair": 0}
-
-
-def test_overlap_with_training_is_counted(report: DataReport) -> None:
-    assert report.splits["train"].in_training == {}
-    assert report.splits["test"].in_training == {"src": 2, "tgt": 2, "pair": 1}
-
-
-def test_filters_are_counted_for_training_alone(report: DataReport) -> None:
-    counts = {"empty": 1, "longer than 30": 1, "of uneven lengths": 1}
-    assert report.splits["train"].dropped == counts
-    assert report.splits["test"].dropped == {}
+    assert (train.pairs, test.pairs) == (8, 4)
+    assert train.repeated == {"src": 2, "tgt": 2, "pair": 1}
+    assert test.repeated == {"src": 1, "tgt": 0, "pair": 0}
+    assert train.in_training == test.dropped == {}
+    assert test.in_training == {"src": 2, "tgt": 2, "pair": 1}
+    assert train.dropped == {"empty": 1, "longer than 30": 1, "of uneven lengths": 1}
 
 
 def test_byte_pieces_are_counted(report: DataReport) -> None:
@@ -130,12 +120,8 @@ def test_words_are_those_between_spaces(report: DataReport) -> None:
     assert (words.median, words.largest) == (np.median(lengths), 40)
     assert dict(zip(words.edges, words.counts, strict=True))[1] == 6  # from 1 to 5 words
     assert sum(words.counts) == 8
-
-
-def test_histogram_counts_every_value_once() -> None:
     histogram = make_histogram(np.array([0, 1, 1, 2, 5, 9, 1000]), (0, 1, 5))
-    assert histogram.counts == (1, 3, 3)
-    assert (histogram.median, histogram.largest) == (2, 1000)
+    assert (histogram.counts, histogram.median, histogram.largest) == ((1, 3, 3), 2, 1000)
 
 
 def test_report_is_printed_and_written(

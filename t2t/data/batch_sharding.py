@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from t2t.data.batch import Batch, DeviceBatch, HostBatch
+from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.batching import BatchPlan
 from t2t.data.loader import Loader
 from t2t.data.token_cache import TokenizedCorpus
@@ -35,20 +34,8 @@ def find_row_shards(mesh: Mesh) -> RowShards:
 
 def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     """Creates the global batch on the mesh; `batch` holds the rows of this process's shards."""
-    sharding, shards = _row_sharding(mesh), find_row_shards(mesh)
-
-    def put(rows: np.ndarray) -> jax.Array:
-        size = len(rows) // len(shards.own)
-
-        def cut(index: tuple[slice, ...] | None) -> np.ndarray:
-            assert index
-            number = shards.own.index((index[0].start or 0) // size)
-            return rows[number * size : (number + 1) * size]
-
-        shape = (size * shards.total, *rows.shape[1:])
-        return jax.make_array_from_callback(shape, sharding, cut)
-
-    return Batch(*map(put, batch))
+    put: DeviceBatch = jax.make_array_from_process_local_data(_row_sharding(mesh), batch)
+    return put
 
 
 def make_loader(

@@ -118,13 +118,14 @@ class BatchPlan:
         self.shapes = choose_shapes(counts, data)
         shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
         shape_of[~kept] = -1
-        groups = [  # by corpus, then by shape
-            group_by_shape(shape_of[start:stop], len(self.shapes), start)
-            for start, stop in itertools.pairwise(starts)
-        ]
         # _members[shape][corpus]: the corpus's pairs of this shape, and the corpus's weight.
+        corpora = [*zip(itertools.pairwise(starts), weights, strict=True)]
         self._members = [
-            [*zip(by_corpus, weights, strict=True)] for by_corpus in zip(*groups, strict=True)
+            [
+                ((np.flatnonzero(shape_of[start:stop] == number) + start).astype(np.int32), weight)
+                for (start, stop), weight in corpora
+            ]
+            for number in range(len(self.shapes))
         ]
 
     def batch(self, step: int) -> PlannedBatch:
@@ -310,11 +311,3 @@ def assign_shapes(src: Lengths, tgt: Lengths, shapes: Sequence[BatchShape]) -> L
         fits = (src <= shapes[number].src_length) & (tgt <= shapes[number].tgt_length)
         chosen[fits] = number
     return chosen
-
-
-def group_by_shape(shape_of: Lengths, num_shapes: int, start: int) -> list[Int[np.ndarray, "_"]]:
-    """The pairs of each shape, in ascending order; the first pair has the number `start`."""
-    return [
-        (np.flatnonzero(shape_of == number) + start).astype(np.int32)
-        for number in range(num_shapes)
-    ]

@@ -6,8 +6,19 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import tqdm
 
 from t2t.storage.atomic_files import atomic_path, make_folder
+
+
+def show_progress(doing: str, pairs: int | None = None, shown: bool = True) -> Any:
+    """A bar that counts pairs, shown on a terminal (`disable=None`) after two seconds."""
+    hidden = None if shown else True
+    return tqdm.tqdm(
+        desc=doing, total=pairs, unit=" pairs", unit_scale=True, delay=2, disable=hidden
+    )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -172,13 +172,16 @@ def _map_text(path: Path) -> tuple[mmap.mmap, bool]:
     A packed file is first unpacked into an unnamed temporary file, and one in a bucket is copied to
     this host.
     """
-    with _explain_read_errors(path), (staged := stage_file(path)).open("rb") as file:
-        if not find_compression(file.read(HEAD)):
-            return _map_file(file.fileno(), path), staged != path
-        with open_text(path) as packed, tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(packed, unpacked, _BLOCK)
-            unpacked.flush()
-            return _map_file(unpacked.fileno(), path), True
+    with _explain_read_errors(path), contextlib.ExitStack() as stack:
+        file: IO[bytes] = stack.enter_context((staged := stage_file(path)).open("rb"))
+        if is_packed := bool(find_compression(file.read(HEAD))):
+            packed = stack.enter_context(open_text(path))
+            file = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(packed, file, _BLOCK)
+            file.flush()
+        if not os.fstat(file.fileno()).st_size:
+            raise DataError(f"{path} is empty; it needs at least one line")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), is_packed or staged != path
 
 
 @contextlib.contextmanager
@@ -196,12 +199,6 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
         remedy = "; packed files are unpacked into TMPDIR" if full else ""
         raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None
-
-
-def _map_file(descriptor: int, path: Path) -> mmap.mmap:
-    if not os.fstat(descriptor).st_size:
-        raise DataError(f"{path} is empty; it needs at least one line")
-    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
 
 
 class TextCorpus(Corpus):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Num, UInt64
+from jaxtyping import Num
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data.batch import UNK_ID
@@ -19,7 +19,7 @@ from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.filters import FILTERS, FilteredCorpus
 from t2t.data.parts import list_directions
 from t2t.data.sentences import clean_sentence
-from t2t.data.token_cache import tokenize_corpus
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_path
@@ -35,8 +35,15 @@ EXAMPLE_WIDTH = 60  # characters shown of each side
 NUM_CHARACTERS = 10  # shown of those that the vocabulary lacks
 # Control characters without the tab, and Unicode's separators of lines and paragraphs.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+NOTHING_UNUSUAL = (
+    "nothing unusual: no pair is repeated, in train and another split, left out of training or "
+    "equal on both sides; all sentences are in NFC, without control characters; and the "
+    "vocabulary has all characters"
+)
 
-Hashes = UInt64[np.ndarray, "n"]
+_SENTENCE = np.dtype(
+    [("words", np.int32), ("hash", np.uint64), ("not_nfc", bool), ("control", bool)]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,68 +95,49 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     """
     splits: dict[str, SplitReport] = {}
     for data in list_directions(config.data):
-        training: dict[str, Hashes] = {}
+        training: dict[str, np.ndarray] = {}  # hashes
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
             corpus = open_split(data, split)
             name = "/".join([split, *data.directions])
             _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
-            text = _Text(corpus)
-            splits[name] = _describe_split(data, corpus, text, vocabulary, training)
-            if split == "train":
-                training = text.hashes
-                dropped, examples = _count_dropped(data, corpus, vocabulary)
-                splits[name].dropped.update(dropped)
-                splits[name].examples.update(examples)
+            splits[name] = _describe_split(data, split, corpus, vocabulary, training)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
     return DataReport(sizes, vocabulary.shared, splits)
 
 
-class _Text:
-    """Counts of the text of a split by side, from one pass over it."""
-
-    def __init__(self, corpus: Corpus):
-        self.words = {side: np.zeros(len(corpus), np.int32) for side in SIDES}  # of each sentence
-        # 64 bits of each sentence, and of each pair
-        self.hashes = {key: np.zeros(len(corpus), np.uint64) for key in (*SIDES, "pair")}
-        self.characters = {side: Counter[str]() for side in SIDES}
-        self.not_nfc, self.control = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
-        for index, pair in enumerate(corpus):
-            for side, sentence in zip(SIDES, pair, strict=True):
-                self.words[side][index] = len(clean_sentence(sentence).split())
-                self.hashes[side][index] = _hash_text(sentence)
-                self.characters[side].update(sentence)
-                self.not_nfc[side] += not unicodedata.is_normalized("NFC", sentence)
-                self.control[side] += CONTROL.search(sentence) is not None
-            self.hashes["pair"][index] = _hash_text("\0".join(pair))
-
-
 def _describe_split(
     data: DataConfig,
+    split: str,
     corpus: Corpus,
-    text: _Text,
     vocabulary: Vocabulary,
-    training: Mapping[str, Hashes],
+    training: dict[str, np.ndarray],
 ) -> SplitReport:
-    """Computes the figures of a split; `training` is empty for the training split itself."""
+    """Computes the figures of a split; fills `training` with the hashes of the training split."""
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
-    unknown, byte_pieces, lacking = {}, {}, {}
-    for side, tokenizer in zip(SIDES, (vocabulary.src, vocabulary.tgt), strict=True):
+    is_training = split == "train"
+    dropped, examples = _count_dropped(data, corpus, tokenized) if is_training else ({}, {})
+    facts, unknown, byte_pieces, lacking = {}, {}, {}, {}
+    for number, side in enumerate(SIDES):
+        characters = Counter[str]()
+        sentences = (_describe_sentence(pair[number], characters) for pair in corpus)
+        facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
+        tokenizer = getattr(vocabulary, side)
         counts = tokenized.count_ids(side, tokenizer.vocab_size)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
         byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())
-        ordered = text.characters[side].most_common()
-        ids = tokenizer.encode_words([character for character, _ in ordered])
         lacking[side] = {
             character: count
-            for (character, count), row in zip(ordered, ids, strict=True)
-            if any(token == UNK_ID or tokenizer.is_byte(token) for token in row)
+            for character, count in characters.most_common()
+            if any(i == UNK_ID or is_byte[i] for i in tokenizer.encode_words([character])[0])
         }
-    hashes = text.hashes
-    return SplitReport(
+    hashes = {side: facts[side]["hash"] for side in SIDES}
+    pairs = (_hash_text("\0".join(pair)) for pair in corpus)
+    hashes["pair"] = np.fromiter(pairs, np.uint64, len(corpus))
+    report = SplitReport(
         pairs=len(corpus),
-        words={side: make_histogram(text.words[side], LENGTH_EDGES) for side in SIDES},
+        words={side: make_histogram(facts[side]["words"], LENGTH_EDGES) for side in SIDES},
         subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
         ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
         repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
@@ -158,15 +146,29 @@ def _describe_split(
         bytes=byte_pieces,
         lacking=lacking,
         equal_sides=int((hashes["src"] == hashes["tgt"]).sum()),
-        not_nfc=text.not_nfc,
-        control=text.control,
-        dropped={},
-        examples={},
+        not_nfc={side: int(facts[side]["not_nfc"].sum()) for side in SIDES},
+        control={side: int(facts[side]["control"].sum()) for side in SIDES},
+        dropped=dropped,
+        examples=examples,
     )
+    if is_training:
+        training |= hashes
+    return report
+
+
+def _describe_sentence(text: str, characters: Counter[str]) -> tuple[int, int, bool, bool]:
+    """The fields of `_SENTENCE`; counts the characters."""
+    characters.update(text)
+    is_nfc, control = unicodedata.is_normalized("NFC", text), CONTROL.search(text)
+    return len(clean_sentence(text).split()), _hash_text(text), not is_nfc, control is not None
+
+
+def _hash_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def _count_dropped(
-    data: DataConfig, corpus: Corpus, vocabulary: Vocabulary
+    data: DataConfig, corpus: Corpus, tokenized: TokenizedCorpus
 ) -> tuple[dict[str, int], dict[str, list[Pair]]]:
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
@@ -177,7 +179,6 @@ def _count_dropped(
             for name in part.dropped:
                 found = examples.setdefault(name, [])
                 found += part.read_dropped(name, NUM_EXAMPLES - len(found))
-    tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
     for rule, indices in by_length.items():
         counts[rule] = len(indices)
@@ -190,18 +191,8 @@ def make_histogram(values: Num[np.ndarray, "n"], edges: tuple[float, ...]) -> Hi
     counts, _ = np.histogram(values, (*edges, np.inf))
     # "inverted_cdf" gives a value that occurs: at least 99% of the values are at most that large.
     median, percentile_99 = np.percentile(values, [50, 99], method="inverted_cdf").tolist()
-    return Histogram(
-        float(values.mean()),
-        median,
-        percentile_99,
-        float(values.max()),
-        edges,
-        tuple(counts.tolist()),
-    )
-
-
-def _hash_text(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    mean, largest = float(values.mean()), float(values.max())
+    return Histogram(mean, median, percentile_99, largest, edges, tuple(counts.tolist()))
 
 
 def format_report(report: DataReport) -> str:
@@ -218,17 +209,15 @@ def format_report(report: DataReport) -> str:
             lines += ["", _format_histogram(f"{side}, words", split.words[side])]
             lines += ["", _format_histogram(f"{side}, sub-words", split.subwords[side])]
         lines += ["", _format_histogram("tgt / src, sub-words", split.ratio), ""]
-        lines += [_format_counts("repeated within the split", split.repeated, split.pairs)]
-        if split.in_training:
-            lines += [_format_counts("also in train", split.in_training, split.pairs)]
-        if split.dropped:
-            total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
-            lines += [_format_counts("left out of training", split.dropped, total)]
-            lines += [
-                f"  {name}: {_shorten(src)} | {_shorten(tgt)}"
-                for name, pairs in split.examples.items()
-                for src, tgt in pairs
-            ]
+        lines += _format_counts("repeated within the split", split.repeated, split.pairs)
+        lines += _format_counts("also in train", split.in_training, split.pairs)
+        total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
+        lines += _format_counts("left out of training", split.dropped, total)
+        lines += [
+            f"  {name}: {_shorten(src)} | {_shorten(tgt)}"
+            for name, pairs in split.examples.items()
+            for src, tgt in pairs
+        ]
         for kind, fractions in (("unknown", split.unknown), ("that are single bytes", split.bytes)):
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]
@@ -237,11 +226,10 @@ def format_report(report: DataReport) -> str:
             for side, counts in split.lacking.items()
             if counts
         ]
-        lines += [
-            f"pairs with equal sides: {split.equal_sides:,}",
-            _format_counts("sentences that are not in Unicode's NFC", split.not_nfc, split.pairs),
-            _format_counts("sentences with control characters", split.control, split.pairs),
-        ]
+        lines += [f"pairs with equal sides: {split.equal_sides:,}"]
+        title = "sentences that are not in Unicode's NFC"
+        lines += _format_counts(title, split.not_nfc, split.pairs)
+        lines += _format_counts("sentences with control characters", split.control, split.pairs)
     return "\n".join([*lines, "", summarize(report)])
 
 
@@ -250,29 +238,20 @@ def summarize(report: DataReport) -> str:
     found = []
     for name, split in report.splits.items():
         counts = {
-            "repeated": split.repeated["pair"],
-            "also in train": split.in_training.get("pair", 0),
-            "left out of training": sum(split.dropped.values()),
-            "with equal sides": split.equal_sides,
+            f"pairs of {name} repeated": split.repeated["pair"],
+            f"pairs of {name} also in train": split.in_training.get("pair", 0),
+            f"pairs of {name} left out of training": sum(split.dropped.values()),
+            f"pairs of {name} with equal sides": split.equal_sides,
+            f"sentences of {name} that are not in Unicode's NFC": sum(split.not_nfc.values()),
+            f"sentences of {name} with control characters or line separators": sum(
+                split.control.values()
+            ),
         }
-        found += [f"pairs of {name} {what}: {count:,}" for what, count in counts.items() if count]
-        counts = {
-            "that are not in Unicode's NFC": sum(split.not_nfc.values()),
-            "with control characters or line separators": sum(split.control.values()),
-        }
-        found += [f"sentences of {name} {what}: {n:,}" for what, n in counts.items() if n]
-        if any(split.lacking.values()):
-            lacking = sum(map(Counter, split.lacking.values()), Counter[str]())
-            found.append(
-                f"{name} has characters that the vocabulary lacks: {_format_characters(lacking)}"
-            )
-    if found:
-        return "to look at: " + "; ".join(found)
-    return (
-        "nothing unusual: no pair is repeated, in train and another split, left out of training or "
-        "equal on both sides; all sentences are in NFC, without control characters; and the "
-        "vocabulary has all characters"
-    )
+        found += [f"{what}: {count:,}" for what, count in counts.items() if count]
+        if lacking := sum(map(Counter, split.lacking.values()), Counter[str]()):
+            characters = _format_characters(lacking)
+            found.append(f"{name} has characters that the vocabulary lacks: {characters}")
+    return "to look at: " + "; ".join(found) if found else NOTHING_UNUSUAL
 
 
 def _format_characters(counts: Mapping[str, int]) -> str:
@@ -291,15 +270,13 @@ def _shorten(sentence: str) -> str:
     return text if len(text) <= EXAMPLE_WIDTH else text[: EXAMPLE_WIDTH - 1] + "…"
 
 
-def _format_counts(title: str, counts: dict[str, int], total: int) -> str:
-    return f"{title}: " + ", ".join(f"{k} {n:,} ({n / total:.2%})" for k, n in counts.items())
+def _format_counts(title: str, counts: dict[str, int], total: int) -> list[str]:
+    """A line with the counts and their shares of the total; none without counts."""
+    described = ", ".join(f"{key} {n:,} ({n / total:.2%})" for key, n in counts.items())
+    return [f"{title}: {described}"] if counts else []
 
 
 def _format_histogram(title: str, histogram: Histogram) -> str:
-    title += (
-        f": mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
-        f"99% at most {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}"
-    )
     fullest, total = max(histogram.counts), sum(histogram.counts)
     rows = [
         ["from", f"{edge:.4g}", f"{count:,}", f"{count / total:.2%}",
@@ -307,4 +284,8 @@ def _format_histogram(title: str, histogram: Histogram) -> str:
         for edge, count in zip(histogram.edges, histogram.counts, strict=True)
         if count
     ]  # fmt: skip
-    return f"{title}\n{format_table(rows, align='lrrr')}"
+    return (
+        f"{title}: mean {histogram.mean:.4g}, median {histogram.median:.4g}, "
+        f"99% at most {histogram.percentile_99:.4g}, largest {histogram.largest:.4g}\n"
+        f"{format_table(rows, align='lrrr')}"
+    )

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import tqdm
 from jaxtyping import Int, UInt8
 
+from t2t.data.cache_folders import show_progress
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 
@@ -227,8 +227,7 @@ def _mark(
 ) -> Iterator[UInt8[np.ndarray, "pairs"]]:
     """Yields the marks of each corpus's pairs."""
     filters = [FILTERS[name](corpora, held_out) for name in names]
-    total = sum(map(len, corpora))
-    with tqdm.tqdm(desc="filtering", total=total, unit=" pairs", delay=2, disable=None) as bar:
+    with show_progress("filtering", sum(map(len, corpora))) as bar:
         for corpus in corpora:
             marks = np.zeros(len(corpus), np.uint8)
             for index, pair in enumerate(corpus):

@@ -186,10 +186,8 @@ def _read_pairs(
         for row in rows:
             count += 1
             columns |= dict.fromkeys(row.cells)
-            yield (
-                _read_side(part, "src", row, columns, origin, path),
-                _read_side(part, "tgt", row, columns, origin, path),
-            )
+            src, tgt = (_read_side(part, side, row, columns, origin, path) for side in (0, 1))
+            yield src, tgt
     except DataError:
         raise
     except Exception as error:  # of pyarrow, decompressors and HTTP clients: without a common class
@@ -200,10 +198,11 @@ def _read_pairs(
 
 
 def _read_side(
-    part: Part, side: str, row: Row, columns: Mapping[str, None], origin: str, path: Path | None
+    part: Part, side: int, row: Row, columns: Mapping[str, None], origin: str, path: Path | None
 ) -> str:
-    number, field = ("src", "tgt").index(side), f"data.{side}_column"
-    column, language = part.columns[number], part.languages[number]
+    """The sentence of a row, of the source (side 0) or the target (1)."""
+    field = ("data.src_column", "data.tgt_column")[side]
+    column, language = part.columns[side], part.languages[side]
     if not column:
         column = f"translation.{language}" if "translation" in columns else language
     name, *keys = [column] if column in columns else column.split(".")

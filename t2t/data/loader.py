@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
-from t2t.data.batching import BatchPlan, BatchShape
+from t2t.data.batching import BatchPlan
 from t2t.data.token_cache import TokenizedCorpus
 
 PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
@@ -56,9 +56,14 @@ class Loader:
         # Empty rows are the last of the batch, and so also the last of this process.
         places = np.searchsorted(own, shards[mine])  # of each pair's shard among those in `own`
         row_numbers = places * shard_rows + planned.rows[mine] % shard_rows
-        return make_batch(
-            *self._read(planned.indices[mine], row_numbers, planned.shape, shard_rows * len(own))
-        )
+        indices, own_rows, shape = planned.indices[mine], shard_rows * len(own), planned.shape
+        src = np.full((own_rows, shape.src_length), PAD_ID, np.int32)
+        tgt = np.full((own_rows, shape.tgt_length), PAD_ID, np.int32)
+        # The pairs of a row follow each other.
+        src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
+        tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
+        self._tokens.copy(indices, src_offsets, tgt_offsets, src.reshape(-1), tgt.reshape(-1))
+        return make_batch(src, tgt)
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Yields the batches of steps [start, stop); a thread prefetches up to `PREFETCH`.
@@ -77,21 +82,6 @@ class Loader:
                 yield pending.popleft().result()
         finally:
             thread.shutdown(cancel_futures=True)
-
-    def _read(
-        self,
-        indices: Int[np.ndarray, "n"],
-        rows: Int[np.ndarray, "n"],
-        shape: BatchShape,
-        num_rows: int,
-    ) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B T"]]:
-        """Reads the ids of pairs into padded rows; the pairs of a row follow each other."""
-        src = np.full((num_rows, shape.src_length), PAD_ID, np.int32)
-        tgt = np.full((num_rows, shape.tgt_length), PAD_ID, np.int32)
-        src_offsets = _find_offsets(self.plan.src_lengths[indices], rows, shape.src_length)
-        tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], rows, shape.tgt_length)
-        self._tokens.copy(indices, src_offsets, tgt_offsets, src.reshape(-1), tgt.reshape(-1))
-        return src, tgt
 
 
 def _find_offsets(

@@ -5,7 +5,6 @@ All batches have one shape. The pairs of a row are the same in all epochs, unles
 do not attend to each other: see `model/masks.py`.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,35 +62,27 @@ class PackedBatchPlan(BatchPlan):
         for number in np.flatnonzero(fractions).tolist():
             once = (np.arange(len(weights)) == number).astype(int)
             groups.append((once, range(starts[number], starts[number + 1])))
-        num_kept = [int(kept[start:stop].sum()) for start, stop in itertools.pairwise(starts)]
-        self._pairs = np.empty(sum(int(copies @ num_kept) for copies, _ in groups), np.int32)
-        sizes, filled, group_ends = [np.zeros(1, np.int32)], 0, []  # row 0 begins at 0
+        packed, sizes, group_ends = [], [np.zeros(1, np.int32)], []  # row 0 begins at 0
         for copies, members in groups:
             for start in range(members.start, members.stop, BLOCK):
                 pairs = np.arange(start, min(start + BLOCK, members.stop))
                 corpus_of = np.searchsorted(starts, pairs, side="right") - 1
-                repeats = copies[corpus_of] * kept[pairs]
-                packed, own_sizes = self._pack(np.repeat(pairs, repeats), length)
-                self._pairs[filled : filled + len(packed)] = packed
-                filled += len(packed)
-                sizes.append(own_sizes.astype(np.int32))
+                pairs = np.repeat(pairs, copies[corpus_of] * kept[pairs])
+                lengths = self.src_lengths[pairs], self.tgt_lengths[pairs]
+                rows = pack_rows(*lengths, length, self.seed)
+                packed.append(pairs[np.argsort(rows, kind="stable")].astype(np.int32))
+                sizes.append(np.bincount(rows).astype(np.int32))
             group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
+        self._pairs = np.concatenate(packed)
         # Row i holds _pairs[_bounds[i] : _bounds[i + 1]].
         self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
         self._num_whole = group_ends[0]  # every epoch uses these first rows
         # Of each fractional weight: the rows of its group in a random order, and the fraction.
         self._cycles: list[tuple[np.ndarray, float]] = []
-        group_rows, partial = itertools.pairwise(group_ends), fractions[fractions > 0]
-        for n, ((start, stop), fraction) in enumerate(zip(group_rows, partial, strict=True)):
+        for n, fraction in enumerate(fractions[fractions > 0]):
+            rows = np.arange(group_ends[n], group_ends[n + 1])
             random = np.random.default_rng((self.seed, n, 1))
-            self._cycles.append((random.permutation(np.arange(start, stop)), fraction))
-
-    def _pack(
-        self, pairs: Int[np.ndarray, "_"], length: int
-    ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "rows"]]:
-        """Packs pairs into rows; returns the pairs in the order of rows, and the rows' sizes."""
-        rows = pack_rows(self.src_lengths[pairs], self.tgt_lengths[pairs], length, self.seed)
-        return pairs[np.argsort(rows, kind="stable")], np.bincount(rows)
+            self._cycles.append((random.permutation(rows), fraction))
 
     def _plan_epoch(self, epoch: int) -> list[Any]:
         rows = [np.arange(self._num_whole)]

@@ -111,11 +111,8 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     """Returns whether vocabulary and tokens are there."""
     if not Vocabulary.is_saved(workdir / "vocab"):
         return False
-    data = config.data
-    facts = make_path(data.cache_directory) / "files"
-    if any(recall(facts, path) is None for path in find_training_text(data)):
+    cache = make_path(config.data.cache_directory)
+    if any(recall(cache / "files", path) is None for path in find_training_text(config.data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
-    directory = make_path(data.cache_directory)
-    corpora = [corpus for corpus, _ in open_training(data)]
-    return all(is_tokenized(corpus, vocabulary, directory) for corpus in corpora)
+    return all(is_tokenized(corpus, vocabulary, cache) for corpus, _ in open_training(config.data))

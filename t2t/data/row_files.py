@@ -94,7 +94,9 @@ def _read_delimited(path: Path, file: IO[bytes], separator: str, has_names: bool
     start = 1  # line in which the next row begins
     long = []  # lines in which rows of many lines begin
     try:
-        names = _name_columns(path, next(reader, [])) if has_names else []
+        names = (next(reader, []) or [""]) if has_names else []
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise DataError(f"{path} has several columns {_shorten(min(repeated))!r}; rename them")
         start = reader.line_num + 1
         for row in reader:
             names = names or [str(number) for number in range(max(len(row), 1))]
@@ -117,12 +119,6 @@ def _read_delimited(path: Path, file: IO[bytes], separator: str, has_names: bool
             "is not closed there, the rows up to the next quote are one pair",
             path, MANY_BREAKS, len(long), long[0],
         )  # fmt: skip
-
-
-def _name_columns(path: Path, names: list[str]) -> list[str]:
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise DataError(f"{path} has several columns {_shorten(min(repeated))!r}; rename them")
-    return names or [""]
 
 
 def _describe_csv_error(path: Path, start: int, line: int, error: str) -> str:

@@ -67,11 +67,9 @@ class SampledEpochs:
         sizes = data.packed_length, data.batch_tokens, data.rows_multiple, data.max_length_ratio
         texts = [corpus.fingerprint() for corpus in corpora]
         self._key = hash_strings(first, *texts, repr((sizes, data.train_weights, data.temperature)))
-        path = workdir / _FILE
         known = {}
-        if path.exists():
-            with contextlib.suppress(ValueError):  # damaged: the epochs are counted again
-                known = json.loads(path.read_text("utf-8"))
+        with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: counted again
+            known = json.loads((workdir / _FILE).read_text("utf-8"))
         # Counts of another config, possible until the first checkpoint, are ignored.
         self._batch_counts: list[int] = known["batches"] if known.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last

@@ -100,27 +100,21 @@ class Sampler(abc.ABC):
     def sample(self, sentences: Sequence[str], random: Random) -> Rows:
         """Samples the ids of each sentence, ending in EOS."""
         split = self._tokenizer.split_words(sentences)
-        words = [*dict.fromkeys(itertools.chain.from_iterable(split))]
-        number_of = {word: number for number, word in enumerate(words)}
-        numbers = np.array([number_of[word] for sentence in split for word in sentence], np.int32)
-        segmented: Rows = [[]] * len(numbers)
+        words = [word for sentence in split for word in sentence]
+        known: list[str] = []
+        unknown: list[str] = []
+        for word in dict.fromkeys(words):
+            (known if self.pieces.keys() >= {SPACE, *word} else unknown).append(word)
         # SentencePiece spells characters without a piece in bytes, or as UNK.
-        is_known = np.array([self.pieces.keys() >= {SPACE, *word} for word in words], bool)
-        known, places = np.flatnonzero(is_known), np.flatnonzero(is_known[numbers])
-        spelled = [SPACE + words[number] for number in known.tolist()]
-        sampled = self.segment(spelled, np.searchsorted(known, numbers[places]), random)
-        for place, ids in zip(places.tolist(), sampled, strict=True):
-            segmented[place] = ids
-        unknown = np.flatnonzero(~is_known).tolist()
-        encoded = self._tokenizer.encode_words([words[number] for number in unknown])
-        ids_of = dict(zip(unknown, encoded, strict=True))
-        for place in np.flatnonzero(~is_known[numbers]).tolist():
-            segmented[place] = ids_of[int(numbers[place])][:-1]
-        rest = iter(segmented)
-        return [
-            [*itertools.chain.from_iterable(itertools.islice(rest, len(sentence))), EOS_ID]
-            for sentence in split
-        ]
+        encoded = dict(zip(unknown, self._tokenizer.encode_words(unknown), strict=True))
+        number_of = {word: number for number, word in enumerate(known)}
+        numbers = np.array([number_of[word] for word in words if word in number_of], np.int32)
+        sampled = iter(self.segment([SPACE + word for word in known], numbers, random))
+        rows: Rows = []
+        for sentence in split:
+            ids = (encoded[word][:-1] if word in encoded else next(sampled) for word in sentence)
+            rows.append([*itertools.chain.from_iterable(ids), EOS_ID])
+        return rows
 
     @abc.abstractmethod
     def segment(self, words: Sequence[str], numbers: Int[np.ndarray, "n"], random: Random) -> Rows:

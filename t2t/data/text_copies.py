@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import tqdm
-
-from t2t.data.cache_folders import create_folder
+from t2t.data.cache_folders import create_folder, show_progress
 from t2t.data.corpus import DataError, Pair
 from t2t.storage.atomic_files import (
     explain_write_errors,
@@ -49,9 +47,7 @@ def copy_pairs(copy: Path, pairs: Iterable[Pair]) -> None:
             remove_incomplete(copy)  # a part of it was deleted
         draft = stack.enter_context(create_folder(copy))
         files = [stack.enter_context(path.open("wb")) for path in find_text(draft)]
-        bar = stack.enter_context(  # shown on a terminal (`disable=None`) after two seconds
-            tqdm.tqdm(desc="copying", unit=" pairs", unit_scale=True, delay=2, disable=None)
-        )
+        bar = stack.enter_context(show_progress("copying"))
         for pair in pairs:
             for file, sentence in zip(files, pair, strict=True):
                 file.write(_LINE_BREAK.sub(" ", sentence).encode() + b"\n")

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tqdm
 from jaxtyping import Int, Integer
 
-from t2t.data.cache_folders import remove_whole
+from t2t.data.cache_folders import remove_whole, show_progress
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.token_shards import Shard, is_built, open_or_build
 from t2t.data.tokenizer import Vocabulary
@@ -97,18 +96,9 @@ def tokenize_corpus(
         raise DataError(f"{corpus.name} holds no sentence pair")
     vocabulary, (number, count) = _tag(vocabulary, corpus), share
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
-    total = sum(len(pairs) for _, pairs in shards)
     with (
         explain_write_errors(DataError, f"data.cache_directory={directory}"),
-        # Shown on a terminal (`disable=None`) after two seconds.
-        tqdm.tqdm(
-            desc="tokenising",
-            total=total,
-            unit=" pairs",
-            unit_scale=True,
-            delay=2,
-            disable=None if progress else True,
-        ) as bar,
+        show_progress("tokenising", sum(len(pairs) for _, pairs in shards), progress) as bar,
     ):
         return TokenizedCorpus(
             [open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards]

@@ -210,16 +210,14 @@ class Vocabulary:
         Raises:
             VocabularyError: A file is missing or damaged.
         """
-        if (joint := directory / "joint.model").exists():
-            tokenizer = Tokenizer.load(joint)
-            return cls(tokenizer, tokenizer, _read_share(directory / _LINES))
         if not cls.is_saved(directory):
             raise VocabularyError(
                 f"{directory} holds no vocabulary: neither joint.model, nor both of src.model and "
                 "tgt.model; is its parent a run directory?"
             )
-        src, tgt = (Tokenizer.load(directory / f"{side}.model") for side in ("src", "tgt"))
-        return cls(src, tgt, _read_share(directory / _LINES))
+        names = ["joint"] if (directory / "joint.model").exists() else ["src", "tgt"]
+        tokenizers = [Tokenizer.load(directory / f"{name}.model") for name in names]
+        return cls(tokenizers[0], tokenizers[-1], _read_share(directory / _LINES))
 
     @staticmethod
     def is_saved(directory: Path) -> bool:
@@ -266,13 +264,12 @@ def train_vocabulary(
     def train(text: str, *sides: int) -> Tokenizer:
         return _train(text, _read_sides(corpora, weights, sides), config, tags)
 
-    share = _measure_several(corpora)
     if config.shared:
-        joint = train("training text", 0, 1)
-        vocabulary = Vocabulary(joint, joint, share)
+        src = tgt = train("training text", 0, 1)
     else:
         src = train("training text's source side", 0)
-        vocabulary = Vocabulary(src, train("training text's target side", 1), share)
+        tgt = train("training text's target side", 1)
+    vocabulary = Vocabulary(src, tgt, _measure_several(corpora))
     vocabulary.save(directory)
     return vocabulary
 

@@ -1,31 +1,20 @@
 """Small files of pairs, as Hugging Face `datasets` reads them."""
 
-import bz2
-import gzip
 import json
-import lzma
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus
+from t2t.storage.open_text import pack
 
 PAIRS = [("a dog", "ein Hund"), ('NA "quoted', "null"), ("12", "3.50"), ("ü\u2028x", "€ y")]
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
     """Writes a file, compressed as its name says."""
-    import zstandard
-
-    pack: dict[str, Callable[[bytes], bytes]] = {
-        ".gz": gzip.compress,
-        ".bz2": bz2.compress,
-        ".xz": lzma.compress,
-        ".zst": zstandard.ZstdCompressor().compress,
-    }
-    path.write_bytes(pack.get(path.suffix, bytes)(content))
+    path.write_bytes(pack(content, path.suffix))
     return path
 
 

@@ -1,5 +1,7 @@
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from t2t.config import variants
@@ -13,27 +15,6 @@ def write_pair(folder: Path, stem: str, count: int) -> tuple[str, str]:
     for path in paths:
         path.write_text("".join(f"{path.name} {i}\n" for i in range(count)))
     return str(paths[0]), str(paths[1])
-
-
-def test_text_corpora_come_with_their_weights(tmp_path: Path) -> None:
-    (src1, tgt1), (src2, tgt2) = write_pair(tmp_path, "a", 3), write_pair(tmp_path, "b", 2)
-    data = DataConfig(source="text", train_src=(src1, src2), train_tgt=(tgt1, tgt2))
-    assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(3, 1.0), (2, 1.0)]
-    data.train_weights = (2.0, 0.5)
-    assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(3, 2.0), (2, 0.5)]
-    assert [src for src, _ in corpus_sources.open_split(data, "train")] == [
-        *(f"a.en {i}" for i in range(3)),
-        *(f"b.en {i}" for i in range(2)),
-    ]
-
-
-def test_temperature_gives_whole_weights_without_a_fraction() -> None:
-    assert corpus_sources.find_weights([8000, 1000], temperature=3) == [1, 4]
-    assert corpus_sources.find_weights([32, 1], temperature=5) == [1, 16]
-
-
-def test_no_temperature_leaves_a_corpus_out() -> None:
-    assert corpus_sources.find_weights([1000, 1_000_000], temperature=0.2) == [1e-9, 1]
 
 
 def test_text_has_the_splits_that_have_files(tmp_path: Path) -> None:
@@ -66,16 +47,9 @@ def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_toy_source")
 def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
     (src1, tgt1), (src2, tgt2) = write_pair(tmp_path, "a", 3), write_pair(tmp_path, "b", 4)
-    data = DataConfig(
-        source="toy+text",
-        train_src=(src1, src2),
-        train_tgt=(tgt1, tgt2),
-        validation_src=src1,
-        validation_tgt=tgt1,
-        test_src=src1,
-        test_tgt=tgt1,
-        cache_directory=str(tmp_path),
-    )
+    held_out: dict[str, Any] = {"validation_src": src1, "validation_tgt": tgt1}
+    held_out |= {"test_src": src1, "test_tgt": tgt1}
+    data = DataConfig("toy+text", train_src=(src1, src2), train_tgt=(tgt1, tgt2), **held_out)
     assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(2, 1), (3, 1), (4, 1)]
     whole = corpus_sources.open_split(data, "train")
     assert [src for src, _ in whole][1:4] == ["spiel", "a.en 0", "a.en 1"]
@@ -92,16 +66,16 @@ def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
 
 
 def test_shares_of_corpora_follow_their_sizes_to_the_power_of_one_over_t(tmp_path: Path) -> None:
-    files = [write_pair(tmp_path, name, count) for name, count in (("a", 32), ("b", 4), ("c", 1))]
-    src, tgt = zip(*files, strict=True)
-    data = DataConfig("text", train_src=src, train_tgt=tgt, cache_directory=str(tmp_path))
+    sizes = [32, 4, 1]
     for temperature in (1.0, 2.0, 5.0, 1e9):
-        data.temperature = temperature
-        found = corpus_sources.open_training(data)
-        uses = [len(corpus) * weight for corpus, weight in found]
-        wanted = [size ** (1 / temperature) for size in (32, 4, 1)]
-        assert uses[0] == 32
-        assert uses == pytest.approx([32 * each / wanted[0] for each in wanted])
+        weights = corpus_sources.find_weights(sizes, temperature)
+        wanted = [(size / 32) ** (1 / temperature) for size in sizes]
+        assert np.multiply(weights, sizes) == pytest.approx(32 * np.array(wanted))
+    assert corpus_sources.find_weights([8000, 1000], temperature=3) == [1, 4]  # without a fraction
+    assert corpus_sources.find_weights([1000, 1_000_000], temperature=0.2) == [1e-9, 1]
+    (src, tgt), (src2, tgt2) = write_pair(tmp_path, "a", 32), write_pair(tmp_path, "b", 1)
+    data = DataConfig("text", train_src=(src, src2), train_tgt=(tgt, tgt2), temperature=5.0)
+    assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 16]
 
 
 @pytest.mark.usefixtures("_toy_source")

@@ -179,18 +179,16 @@ def test_each_source_is_opened_once_for_each_direction(
 def test_validation_is_that_of_each_direction(tmp_path: Path) -> None:
     data = DataConfig("phrasebook", directions=("en-de", "de-en"), cache_directory=str(tmp_path))
     found = corpus_sources.open_validation(data)
-    assert [(name, corpus.tag) for name, corpus in found.items()] == [
-        ("en-de", "<2de>"),
-        ("de-en", "<2en>"),
-    ]
+    tags = {name: corpus.tag for name, corpus in found.items()}
+    assert tags == {"en-de": "<2de>", "de-en": "<2en>"}
     assert found["en-de"][0] == found["de-en"][0][::-1]
-    [(name, corpus)] = corpus_sources.open_validation(
-        DataConfig("phrasebook", cache_directory=str(tmp_path))
-    ).items()
+    [(name, corpus)] = corpus_sources.open_validation(DataConfig("phrasebook")).items()
     assert (name, corpus.tag) == ("", "")
 
 
 TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt": ("a.{tgt}",)}
+HF: dict[str, Any] = {"source": "hf", "hf_files": ("train=a.tsv",)}
+TWO = {"directions": ("en-de", "en-fr")}
 
 
 @pytest.mark.parametrize(
@@ -200,37 +198,23 @@ TEXT: dict[str, Any] = {"source": "text", "train_src": ("a.{src}",), "train_tgt"
         ({"directions": ("en-d>e",)}, "data.directions has 'en-d>e'; write SOURCE-TARGET"),
         ({"directions": ("en-de", "en-de")}, "names a direction twice; name each once"),
         (
-            TEXT | {"train_src": ("a",), "train_tgt": ("b",), "directions": ("en-de", "en-fr")},
+            TEXT | TWO | {"train_src": ("a",), "train_tgt": ("b",)},
             "data.train_src='a' and data.train_tgt='b' are the same files in each of data.dir.*"
             r"write \{src\} and \{tgt\} for the languages, such as train\.\{src\}",
         ),
         (
-            TEXT | {"test_src": "t.e", "test_tgt": "t.d", "directions": ("en-de", "en-fr")},
+            TEXT | TWO | {"test_src": "t.e", "test_tgt": "t.d"},
             "data.test_src='t.e' and data.test_tgt='t.d' are the same files",
         ),
         (
-            {
-                "source": "hf",
-                "hf_files": ("train=a.tsv",),
-                "src_column": "0",
-                "tgt_column": "1",
-                "directions": ("en-de", "de-en"),
-            },
+            HF | TWO | {"src_column": "0", "tgt_column": "1"},
             "data.src_column='0' and data.tgt_column='1' are the same in each of data.directions",
         ),
         (
-            {
-                "source": "hf",
-                "hf_files": ("train=a.tsv",),
-                "src_column": "de",
-                "tgt_language": "de",
-            },
+            HF | {"src_column": "de", "tgt_language": "de"},
             "data.src_column='de' and data.tgt_column='' both mean the column 'de'",
         ),
-        (
-            TEXT | {"directions": ("en-de", "en-fr"), "train_weights": (1.0,)},
-            "data.train_weights has 1 values for 2 corpora",
-        ),
+        (TEXT | TWO | {"train_weights": (1.0,)}, "data.train_weights has 1 values for 2 corpora"),
     ],
 )
 def test_impossible_directions_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,11 +57,8 @@ def test_filters_have_the_names_of_the_config() -> None:
 
 def test_pair_counts_for_the_first_filter_that_drops_it(tmp_path: Path) -> None:
     pairs = [("дом", "дом"), ("a house", "ein Haus"), ("a dog", "ein Hund")]
-    counts = [
-        apply(names, tmp_path, [pairs])[0].dropped
-        for names in (["identical", "script"], ["script", "identical"])
-    ]
-    assert counts == [{"identical": 1, "script": 0}, {"script": 1, "identical": 0}]
+    for names in ("identical", "script"), ("script", "identical"):
+        assert apply(names, tmp_path, [pairs])[0].dropped == {names[0]: 1, names[1]: 0}
 
 
 def test_duplicates_are_found_across_corpora(tmp_path: Path) -> None:
@@ -117,26 +115,15 @@ def test_wide_and_narrow_letters_are_of_one_script(tmp_path: Path) -> None:
 
 
 def test_fingerprint_names_texts_and_filters(tmp_path: Path) -> None:
-    corpora = [
-        *apply([], tmp_path),
-        *apply(["script"], tmp_path),
-        *apply(["identical"], tmp_path),
-        *apply(["identical", "script"], tmp_path),
-        *apply(["identical", "script"], tmp_path, [PAIRS[:-1]]),
-        *apply(["overlap"], tmp_path),
-    ]
+    names: list[list[str]] = [[], ["script"], ["identical"], ["identical", "script"], ["overlap"]]
+    corpora = [apply(each, tmp_path)[0] for each in names]
+    corpora += apply(["identical", "script"], tmp_path, [PAIRS[:-1]])
     assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)
 
 
 def test_filters_that_leave_nothing_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"drop all pairs of part 0: 1 identical; remove"):
         apply(["identical"], tmp_path, [[("x", "x")]])
-
-
-def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "filters").write_text("in the way")
-    with pytest.raises(DataError, match=r"data\.cache_directory="):
-        apply(["identical"], tmp_path)
 
 
 @pytest.mark.parametrize("names", [("duplicate",), ("script", "script")])
@@ -150,15 +137,12 @@ def test_training_and_its_split_have_the_pairs_that_are_kept(tmp_path: Path) -> 
         for side in range(2):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (tmp_path / f"{name}.{side}").write_text(text)
-    data = DataConfig(
-        "text",
-        train_src=(f"{tmp_path}/train.0",),
-        train_tgt=(f"{tmp_path}/train.1",),
-        test_src=f"{tmp_path}/test.0",
-        test_tgt=f"{tmp_path}/test.1",
-        cache_directory=f"{tmp_path}/cache",
-        filters=NAMES,
-    )
+    train: dict[str, Any] = {
+        "train_src": (f"{tmp_path}/train.0",),
+        "train_tgt": (f"{tmp_path}/train.1",),
+    }
+    test: dict[str, Any] = {"test_src": f"{tmp_path}/test.0", "test_tgt": f"{tmp_path}/test.1"}
+    data = DataConfig("text", **train, **test, cache_directory=f"{tmp_path}/cache", filters=NAMES)
     [(corpus, weight)] = open_training(data)
     kept = [PAIRS[number] for number in (0, 1, 5, 6)]
     assert ([*corpus], weight) == (kept, 1.0)

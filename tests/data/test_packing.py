@@ -1,6 +1,7 @@
 """Several pairs in a row: each once an epoch, hardly a position empty."""
 
 import hashlib
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Int
 from t2t.config.fields import DataConfig
 from t2t.data import packing
 from t2t.data.batching import BatchPlan
-from t2t.data.packing import PackedBatchPlan, make_plan, pack_rows
+from t2t.data.packing import make_plan, pack_rows
 from t2t.planning.batch_shapes import draw_lengths
 
 Lengths = Int[np.ndarray, "n"]
@@ -43,23 +44,11 @@ def list_epoch(plan: BatchPlan, epoch: int) -> list[tuple[tuple[int, ...], ...]]
     ]
 
 
-def test_config_chooses_the_plan() -> None:
-    assert isinstance(pack([draw()]), PackedBatchPlan)
-    assert not isinstance(make_plan([draw()], DataConfig(), 0), PackedBatchPlan)
-
-
-@pytest.mark.parametrize(("mean", "wanted"), [(27.0, 0.95), (14.0, 0.95)])
-def test_hardly_a_target_position_is_padding(mean: float, wanted: float) -> None:
+@pytest.mark.parametrize("mean", [27.0, 14.0])
+def test_hardly_a_target_position_is_padding(mean: float) -> None:
     src, tgt = draw(mean, 20_000)
     rows = pack_rows(src, tgt, 256, 0)
-    assert tgt.sum() / (256 * (rows.max() + 1)) > wanted
-
-
-def test_uneven_sides_are_packed_by_the_longer() -> None:
-    src, tgt = np.full(100, 10), np.full(100, 40)
-    rows = pack_rows(src, tgt, 256, 0)
-    assert np.bincount(rows).max() == 6
-    assert rows.max() + 1 <= 19
+    assert tgt.sum() / (256 * (rows.max() + 1)) > 0.95
 
 
 @given(
@@ -72,19 +61,14 @@ def test_each_pair_is_used_once_an_epoch_and_no_side_of_a_row_is_overfull(
     src, tgt = np.array(pairs, np.int32).T
     data = DataConfig(max_length=64, packed_length=64, batch_tokens=64 * 8)
     plan = make_plan([(src, tgt)], data, seed)
-    for epoch in range(2):
-        *full, last = list_epoch(plan, epoch)
+    epochs = [list_epoch(plan, epoch) for epoch in range(2)]
+    assert Counter(itertools.chain(*epochs[0])) == Counter(itertools.chain(*epochs[1]))
+    for *full, last in epochs:
         assert {len(batch) for batch in full} <= {8}
         assert 1 <= len(last) <= 8
         rows = [[*row] for batch in (*full, last) for row in batch]
         assert sorted(index for row in rows for index in row) == list(range(len(pairs)))
         assert all(0 < side[row].sum() <= 64 for row in rows for side in (src, tgt))
-
-
-def test_weights_are_numbers_of_uses() -> None:
-    plan = pack([draw(count=100), draw(count=60)], weights=(2, 1))
-    uses = Counter(i for batch in list_epoch(plan, 1) for row in batch for i in row)
-    assert uses == dict.fromkeys(range(100), 2) | dict.fromkeys(range(100, 160), 1)
 
 
 @pytest.mark.parametrize("block", [64, 10**6])
@@ -140,12 +124,3 @@ def test_a_block_without_pairs_has_no_rows(monkeypatch: pytest.MonkeyPatch) -> N
     data = DataConfig(packed_length=256, batch_tokens=256 * 8)
     (batch,) = list_epoch(make_plan([(lengths, lengths)], data, 0), 0)
     assert sorted(index for row in batch for index in row) == list(range(20, 30))
-
-
-def test_epochs_have_the_same_rows_in_another_order() -> None:
-    plan = pack([draw()])
-    first, second = (
-        [row for batch in list_epoch(plan, epoch) for row in batch] for epoch in (0, 1)
-    )
-    assert first != second
-    assert sorted(first) == sorted(second)

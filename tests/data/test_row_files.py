@@ -1,7 +1,7 @@
 """Formats of files, and what is wrong with them."""
 
 import json
-import os
+import re
 from pathlib import Path
 
 import pytest
@@ -70,113 +70,61 @@ def change_row(number: int, line: bytes) -> bytes:
     return b"".join(lines)
 
 
-BAD_FILES = {
-    "broken UTF-8": (
-        "a.tsv", change_row(10_000, b"caf\xe9\tx\n"),
-        r"a\.tsv, line 10001: byte 0xe9 is not UTF-8; convert .* iconv -f ENCODING",
-    ),
-    "too many fields": (
-        "a.tsv", change_row(10_000, b"a\tb\tc\n"),
-        r"a\.tsv, line 10001 has 3 fields instead of 2; correct the line or remove it",
-    ),
-    "too many fields in all rows": (
-        "a.tsv", b"en\tde\nhello\thallo\t0.9\nbye\ttschau\t0.8\n",
-        r"a\.tsv, line 2 has 3 fields instead of 2; correct the line or remove it",
-    ),
-    "comma after each row": (
-        "a.csv", b"en,de\nhello,hallo,\nbye,tschau,\n",
-        r"a\.csv, line 2 has 3 fields instead of 2",
-    ),
-    "carriage return in a row": (
-        "a.tsv", b"en\tde\na b\tx y\rz\nc\td\n",
-        r"a\.tsv, line 2 has a carriage return within it; replace it by a space",
-    ),
-    "too few fields": (
-        "a.tsv", change_row(10_000, b"a\n"),
-        r"a\.tsv, line 10001 has 1 fields instead of 2; correct the line or remove it",
-    ),
-    "too few fields after a long one": (
-        "a.tsv", b"en\tde\n" + b"a" * 200_000 + b"\tb\nonlyone\n",
-        r"a\.tsv, line 3 has 1 fields instead of 2",
-    ),
-    "quote that is not closed": (
-        "a.csv", b'en,de\na,b\nc,"d\ne,f\n',
-        r"a\.csv, line 3: a quote that opens in this row is never closed, .* in line 4; close it",
-    ),
-    "quote within a quoted cell": (
-        "a.csv", b'en,de\na,"b" c\n',
-        r"a\.csv, line 2: .* in the row that begins in line 2, double each quote",
-    ),
-    "semicolons": (
-        "a.csv", b"en;de\na;b\n", r"has no column 'en'; it has en;de; .* by semicolons, but"
-    ),
-    "commas in TSV": (
-        "a.tsv", b"en,de\na,b\n", r"has no column 'en'; it has en,de; .* by commas, but"
-    ),
-    "sentences instead of names": (
-        "a.tsv", to_tsv([("a", "b")], "A dog.\tEin Hund.\n"),
-        r"it has A dog\., Ein Hund\.; if that is no line of names, number .*src_column=0; set",
-    ),
-    "a name twice": ("a.csv", b"en,de,en\na,b,c\n", r"several columns 'en'; rename them"),
-    "UTF-16": (
-        "a.csv", "en,de\na,b\n".encode("utf-16"), r"a\.csv is UTF-16, .* iconv -f UTF-16 -t UTF-8"
-    ),
-    "key twice": (
-        "a.jsonl", b'{"en": "a", "de": "b"}\n\n{"en": "a", "en": "b"}\n',
-        r"a\.jsonl, line 3 is not JSON: the key 'en' occurs twice",
-    ),
-    "lone surrogate": (
-        "a.jsonl", to_json([{"en": "a", "de": "b"}, {"en": "\ud83d", "de": "b"}]),
-        r"a\.jsonl, line 2, column 'en': U\+D83D is half of a character",
-    ),
-    "no object": ("a.jsonl", b"12\n", r"a\.jsonl, line 1 is no object but int"),
-    "too few fields of CSV": (
-        "a.csv", b'id,en,de\n1,"a\nb","c, ""d"""\n2,a\n',
-        r"a\.csv, line 4 has 2 fields instead of 3",
-    ),
-    "missing column": (
-        "a.tsv", to_tsv([("a", "b")], "en\tfr\n"),
-        r"a\.tsv has no column 'de'; it has en, fr; if .* data\.src_column=0; set data\.tgt_column",
-    ),
-    "missing key": (
-        "a.jsonl", to_json([{"en": "a", "de": "b"}] * 1500 + [{"en": "a"}]),
-        r"a\.jsonl, line 1501, column 'de': there is no value; correct the row or remove it",
-    ),
-    "missing key of a column": (
-        "a.jsonl", to_json([{"translation": {"en": "a", "de": "b"}}, {"translation": {"en": "a"}}]),
-        r"a\.jsonl, line 2, column 'translation\.de': there is no value",
-    ),
-    "null": (
-        "a.jsonl", to_json([{"en": "a", "de": "b"}, {"en": None, "de": "b"}]),
-        r"a\.jsonl, line 2, column 'en': there is no value",
-    ),
-    "number": (
-        "a.jsonl", to_json([{"en": 1, "de": "b"}]),
-        r"a\.jsonl, line 1, column 'en': 1 is no text but int; set data\.src_column",
-    ),
-    "no key": (
-        "a.jsonl", to_json([{"translation": "text", "de": "b"}]),
-        r"a\.jsonl, line 1, column 'translation\.en': 'text' has no keys",
-    ),
-    "no JSON": (
-        "a.jsonl", to_json([{"en": "a", "de": "b"}] * 3) + b'{"en":\n',
-        r"a\.jsonl, line 4 is not JSON: Expecting value",
-    ),
-    "empty file": ("a.tsv", b"", r"a\.tsv is empty; remove it from data\.hf_files"),
-    "names alone": ("a.tsv", b"en\tde\n", r"a\.tsv has no rows; remove it from data\.hf_files"),
-    "unknown format": ("a.xml", b"<x/>", r"a\.xml: data\.hf_files takes \.parquet and .* rename"),
-    "no Parquet": ("a.parquet", b"PAR1", r"a\.parquet cannot be read: "),
-}  # fmt: skip
+GOOD = {"en": "a", "de": "b"}
+NESTED = [{"translation": {"en": "a", "de": "b"}}, {"translation": {"en": "a"}}]
+BAD_FILES = [  # name, content, what the message says after the name
+    ("a.tsv", change_row(10_000, b"caf\xe9\tx\n"),
+     r", line 10001: byte 0xe9 is not UTF-8; convert .* iconv -f ENCODING"),
+    ("a.TSV.gz", to_tsv(PAIRS) + b"caf\xe9\tx\n", f", line {len(PAIRS) + 2}: byte 0xe9 is not UTF"),
+    ("a.tsv", change_row(10_000, b"a\tb\tc\n"),
+     ", line 10001 has 3 fields instead of 2; correct the line or remove it"),
+    ("a.tsv", b"en\tde\nhello\thallo\t0.9\nbye\ttschau\t0.8\n", ", line 2 has 3 fields instead of"),
+    ("a.tsv", b"en\tde\na b\tx y\rz\nc\td\n",
+     ", line 2 has a carriage return within it; replace it by a space"),
+    ("a.tsv", b"en\tde\n" + b"a" * 200_000 + b"\tb\none\n", ", line 3 has 1 fields instead of 2"),
+    ("a.csv", b'en,de\na,b\nc,"d\ne,f\n',
+     ", line 3: a quote that opens in this row is never closed, .* in line 4; close it"),
+    ("a.csv", b'en,de\na,"b" c\n', ", line 2: .* row that begins in line 2, double each quote"),
+    ("a.csv", b"en;de\na;b\n", "has no column 'en'; it has en;de; .* by semicolons, but"),
+    ("a.tsv", b"en,de\na,b\n", "has no column 'en'; it has en,de; .* by commas, but"),
+    ("a.tsv", to_tsv([("a", "b")], "A dog.\tEin Hund.\n"),
+     r".*has A dog\., Ein Hund\.; if that is no line of names, number .*src_column=0; set"),
+    ("a.csv", b"en,de,en\na,b,c\n", "has several columns 'en'; rename them"),
+    ("a.csv", "en,de\na,b\n".encode("utf-16"), "is UTF-16, .* iconv -f UTF-16 -t UTF-8"),
+    ("a.csv", b'id,en,de\n1,"a\nb","c, ""d"""\n2,a\n', ", line 4 has 2 fields instead of 3"),
+    ("a.tsv", to_tsv([("a", "b")], "en\tfr\n"),
+     r"has no column 'de'; it has en, fr; if .* data\.src_column=0; set data\.tgt_column"),
+    ("a.jsonl", b'{"en": "a", "de": "b"}\n\n{"en": "a", "en": "b"}\n',
+     ", line 3 is not JSON: the key 'en' occurs twice"),
+    ("a.jsonl", to_json([GOOD, {"en": "\ud83d", "de": "b"}]),
+     r", line 2, column 'en': U\+D83D is half of a character"),
+    ("a.jsonl", b"12\n", ", line 1 is no object but int"),
+    ("a.jsonl", to_json([GOOD] * 1500 + [{"en": "a"}]),
+     ", line 1501, column 'de': there is no value; correct the row or remove it"),
+    ("a.jsonl", to_json(NESTED), r", line 2, column 'translation\.de': there is no value"),
+    ("a.jsonl", to_json([GOOD, {"en": None}]), ", line 2, column 'en': there is no value"),
+    ("a.jsonl", to_json([{"en": 1, "de": "b"}]),
+     r", line 1, column 'en': 1 is no text but int; set data\.src_column"),
+    ("a.jsonl", to_json([{"translation": "text", "de": "b"}]),
+     r", line 1, column 'translation\.en': 'text' has no keys"),
+    ("a.jsonl", to_json([GOOD] * 3) + b'{"en":\n', ", line 4 is not JSON: Expecting value"),
+    ("a.tsv", b"", r"is empty; remove it from data\.hf_files"),
+    ("a.tsv", b"en\tde\n", r"has no rows; remove it from data\.hf_files"),
+    ("a.xml", b"<x/>", r": data\.hf_files takes \.parquet and .* rename"),
+    ("a.parquet", b"PAR1", "cannot be read: "),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize(
+    ("name", "content", "message"), BAD_FILES, ids=[message for *_, message in BAD_FILES]
+)
 def test_bad_file_is_one_line_and_leaves_no_copy(
     tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     path = write_bytes(tmp_path / name, content)
     data = make_config(tmp_path, path)
     for _ in range(2):  # what the first attempt left behind does not hide the fault
-        with pytest.raises(DataError, match=message) as caught:
+        with pytest.raises(DataError, match=f"{re.escape(name)} ?{message}") as caught:
             corpus_sources.open_split(data, "train")
         assert "\n" not in str(caught.value)
     [part] = list_parts(data)
@@ -188,25 +136,8 @@ def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
     second = write_bytes(tmp_path / "b.tsv", to_tsv(PAIRS, "english\tde\n"))
     with pytest.raises(DataError, match=r"b\.tsv has no column 'en'; it has english, de; .*set"):
         open_train(tmp_path, first, second)
-
-
-def test_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
-    pairs = [(os.urandom(20).hex(), os.urandom(20).hex()) for _ in range(5_000)]
-    path = write_bytes(tmp_path / "a.tsv.gz", to_tsv(pairs))
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(DataError, match=r"a\.tsv\.gz is not a complete .* fetch it"):
-        open_train(tmp_path, path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.tsv does not exist; data\.hf_files names it"):
         open_train(tmp_path, tmp_path / "none.tsv")
-
-
-def test_line_that_is_not_utf8_is_found_in_a_compressed_file(tmp_path: Path) -> None:
-    path = write_bytes(tmp_path / "a.TSV.gz", to_tsv(PAIRS) + b"caf\xe9\tx\n")
-    with pytest.raises(DataError, match=rf"line {len(PAIRS) + 2}: byte 0xe9 is not UTF-8"):
-        open_train(tmp_path, path)
 
 
 def test_rows_of_many_lines_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

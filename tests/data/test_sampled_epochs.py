@@ -34,19 +34,11 @@ def run(tmp_path: Path) -> Path:
     for side, name in enumerate(("src", "tgt")):
         lines = [pair[side] for pair in small_corpus.PAIRS[:NUM_PAIRS]]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    config = Config(
-        data=DataConfig(
-            source="text",
-            train_src=(f"{tmp_path}/src",),
-            train_tgt=(f"{tmp_path}/tgt",),
-            cache_directory=f"{tmp_path}/cache",
-            max_length=40,
-            packed_length=40,
-            batch_tokens=800,
-            subword_sampling=0.2,
-        ),
-        tokenizer=TokenizerConfig(vocab_size=400),
-    )
+    files: dict[str, Any] = {"train_src": (f"{tmp_path}/src",), "train_tgt": (f"{tmp_path}/tgt",)}
+    sizes: dict[str, Any] = {"max_length": 40, "packed_length": 40, "batch_tokens": 800}
+    cache = f"{tmp_path}/cache"
+    data = DataConfig("text", **files, cache_directory=cache, **sizes, subword_sampling=0.2)
+    config = Config(data=data, tokenizer=TokenizerConfig(vocab_size=400))
     workdir = tmp_path / "run"
     corpus = TextCorpus(tmp_path / "src", tmp_path / "tgt")
     train_vocabulary([corpus], config.tokenizer, workdir / "vocab")
@@ -66,13 +58,13 @@ def open_epochs(run: Path, row_shards: tuple[int, tuple[int, ...]] = (1, (0,))) 
     return SampledEpochs(config, run, corpora, Vocabulary.load(run / "vocab"), make_loader)
 
 
-def begin(run: Path) -> Generator[HostBatch, None, None]:
+def begin(run: Path, start: int = 0) -> Generator[HostBatch, None, None]:
     """The batches as a generator, which can be closed."""
-    yield from open_epochs(run).iterate(0, STEPS)
+    yield from open_epochs(run).iterate(start, STEPS)
 
 
-def read(run: Path, start: int = 0, stop: int = STEPS) -> list[HostBatch]:
-    return list(open_epochs(run).iterate(start, stop))
+def read(run: Path, start: int = 0) -> list[HostBatch]:
+    return list(begin(run, start))
 
 
 def assert_same(some: Sequence[HostBatch], others: Sequence[HostBatch]) -> None:

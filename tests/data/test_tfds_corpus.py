@@ -15,12 +15,7 @@ from tests.data import tiny_tfds
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
     directory = str(tmp_path_factory.mktemp("tfds"))
     data = DataConfig(
-        "tfds",
-        "de",
-        "en",
-        directory=directory,
-        tfds_name="tiny_translation",
-        cache_directory=f"{directory}/cache",
+        "tfds", "de", "en", directory, "tiny_translation", cache_directory=f"{directory}/cache"
     )
     corpus_sources.prepare(data)
     return data
@@ -96,10 +91,7 @@ def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
 
 def test_unprepared_tfds_names_the_command(tmp_path: Path) -> None:
     data = DataConfig(
-        "tfds",
-        directory=str(tmp_path),
-        tfds_name="tiny_translation",
-        cache_directory=str(tmp_path),
+        "tfds", "", "", str(tmp_path), "tiny_translation", cache_directory=str(tmp_path)
     )
     with pytest.raises(DataError, match=r"not prepared in .*python -m t2t\.prepare --config="):
         corpus_sources.open_split(data, "train")
