@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
+gc.disable()  # while modules are imported, which stay
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of a test's time is compilation, which these flags halve. T2T_TEST_FLAGS=user keeps XLA's
@@ -78,11 +79,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector look rarely, since the imported modules are many objects."""
+    """Lets the garbage collector look rarely, and never at the imported modules: many objects."""
+    gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.collect()  # pytest does it twice more, for exceptions that nobody has raised
+    gc.freeze()
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not reporter or not session.config.getoption("--nothing-skipped"):  # workers have none
         return
@@ -121,6 +126,15 @@ def one_device() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_run, "make_mesh", make_small_mesh)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_programs() -> Iterator[None]:
+    """All tests of the file use the same compiled programs."""
+    from tests.shared_programs import share_programs  # here since it is slow
+
+    with share_programs():
         yield
 
 

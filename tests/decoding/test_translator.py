@@ -28,6 +28,8 @@ from tests.decoding.small_translator import (
     make_reference,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:

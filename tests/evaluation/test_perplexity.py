@@ -27,6 +27,8 @@ from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS as MANY
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 TOKENIZER = TokenizerConfig(vocab_size=400)
 PAIRS = [*MANY[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
 
