@@ -130,12 +130,12 @@ def one_device() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared_programs() -> Iterator[None]:
-    """All tests of the file use the same compiled programs."""
+def shared_programs() -> Iterator[dict[Any, Any]]:
+    """All tests of the file use the same compiled programs; a test may clear them."""
     from tests.shared_programs import share_programs  # here since it is slow
 
-    with share_programs():
-        yield
+    with share_programs() as programs:
+        yield programs
 
 
 @pytest.fixture

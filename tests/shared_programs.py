@@ -28,8 +28,8 @@ def copy_tree(described: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def share_programs() -> Iterator[None]:
-    """Until it ends, programs are made once for each structure, setting and mesh."""
+def share_programs() -> Iterator[dict[Any, Any]]:
+    """Until it ends, programs are made once for each structure, setting and mesh; yields them."""
     made: dict[Any, Any] = {}
 
     def once(make: Callable[..., Any], describe: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,4 +83,4 @@ def share_programs() -> Iterator[None]:
         patch.setattr(train_run, "describe_state", lambda *x: copy_tree(describe_state(*x)))
         patch.setattr(train_run, "make_train_step", make_train_step)
         patch.setattr(BatchSearch, "__init__", create_search)
-        yield
+        yield made
