@@ -78,6 +78,28 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+# The files whose tests take longest, which workers begin with, so that they end at the same time.
+# pytest-xdist would begin with the files of most tests.
+LONGEST = [
+    "model/test_build.py", "test_evaluate.py", "test_textbook.py", "training/test_step.py",
+    "model/test_precision.py", "runtime/test_mesh.py", "api/test_run.py", "test_prepare.py",
+    "ops/test_twins.py", "test_train.py", "test_extend.py", "test_translate.py", "test_start.py",
+    "test_train_validation.py", "test_directions.py", "decoding/test_beam_search.py",
+    "decoding/test_translator.py", "decoding/test_translator_options.py", "test_variants.py",
+    "training/test_checkpoint.py", "evaluation/test_perplexity.py", "test_inspect_heads.py",
+]  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist is there
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
 def pytest_collection_finish() -> None:
     """Lets the garbage collector look rarely, and never at the imported modules: many objects."""
     gc.freeze()
