@@ -18,7 +18,7 @@ from t2t.config.fields import Config, DecodingConfig
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation import perplexity
 from t2t.ops import build_model
-from t2t.training import state
+from t2t.training import state, step
 
 
 def copy_tree(described: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -59,10 +59,10 @@ def share_programs() -> Iterator[dict[Any, Any]]:
         return repr((config.seed, config.model, training))
 
     init_state = once(
-        train_run.init_state, lambda config, _, *sizes: (describe_training(config), sizes)
+        state.init_state, lambda config, _, *sizes: (describe_training(config), sizes)
     )
     describe_state = once(
-        train_run.describe_state, lambda config, _, *sizes: (describe_training(config), sizes)
+        state.describe_state, lambda config, _, *sizes: (describe_training(config), sizes)
     )
 
     def init_anew(*arguments: Any) -> Any:
@@ -70,14 +70,14 @@ def share_programs() -> Iterator[dict[Any, Any]]:
         return structure, jax.tree.map(jnp.copy, first)  # the step donates it
 
     make_train_step = once(
-        train_run.make_train_step,
+        step.make_train_step,
         lambda structure, _, config: (structure, describe_training(config)),
     )
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (build_model, perplexity, state):
             patch.setattr(module, "describe_model", lambda *x: copy_tree(describe_model(*x)))
-        make_eval_step = once(perplexity.make_eval_step, lambda structure: structure)
+        make_eval_step = once(step.make_eval_step, lambda structure: structure)
         patch.setattr(perplexity, "make_eval_step", make_eval_step)
         patch.setattr(train_run, "init_state", init_anew)
         patch.setattr(train_run, "describe_state", lambda *x: copy_tree(describe_state(*x)))

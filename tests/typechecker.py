@@ -1,7 +1,6 @@
 """The run-time check of types and shapes that `conftest.py` adds to modules with array shapes."""
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,7 @@ SETTINGS = BeartypeConf(
 
 # By module, name and signature, on which alone a check depends: jaxtyping asks again for the check
 # of an inner function whenever the outer one runs, and beartype takes milliseconds to write one.
-_checks: dict[tuple[str, str, str], Callable[..., Any]] = {}
+_checks: dict[tuple[str, str, str], Any] = {}
 
 
 def check(checked: Checked) -> Checked:
@@ -35,5 +34,6 @@ def check(checked: Checked) -> Checked:
         return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]
     key = checked.__module__, checked.__qualname__, str(inspect.signature(checked))
     if key not in _checks:
-        _checks[key] = beartype(checked, conf=SETTINGS)
-    return _checks[key]
+        _checks[key] = beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]
+    same: Checked = _checks[key]
+    return same
