@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
+gc.disable()  # while modules are imported, which stay
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of a test's time is compilation, which these flags halve. T2T_TEST_FLAGS=user keeps XLA's
@@ -77,12 +78,38 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+# The files whose tests take longest, which workers begin with, so that they end at the same time.
+# pytest-xdist would begin with the files of most tests.
+LONGEST = [
+    "model/test_build.py", "test_evaluate.py", "test_textbook.py", "training/test_step.py",
+    "model/test_precision.py", "runtime/test_mesh.py", "api/test_run.py", "test_prepare.py",
+    "ops/test_twins.py", "test_train.py", "test_extend.py", "test_translate.py", "test_start.py",
+    "test_train_validation.py", "test_directions.py", "decoding/test_beam_search.py",
+    "decoding/test_translator.py", "decoding/test_translator_options.py", "test_variants.py",
+    "training/test_checkpoint.py", "evaluation/test_perplexity.py", "test_inspect_heads.py",
+]  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist is there
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector look rarely, since the imported modules are many objects."""
+    """Lets the garbage collector look rarely, and never at the imported modules: many objects."""
+    gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.collect()  # pytest does it twice more, for exceptions that nobody has raised
+    gc.freeze()
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not reporter or not session.config.getoption("--nothing-skipped"):  # workers have none
         return
@@ -122,6 +149,15 @@ def one_device() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_run, "make_mesh", make_small_mesh)
         yield
+
+
+@pytest.fixture(scope="module")
+def shared_programs() -> Iterator[dict[Any, Any]]:
+    """All tests of the file use the same compiled programs; a test may clear them."""
+    from tests.shared_programs import share_programs  # here since it is slow
+
+    with share_programs() as programs:
+        yield programs
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.tiny_training import change, make_config, read_figures, read_state
 STEPS = 12
 DIRECTIONS = ("en-de", "en-xx")
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 
 @pytest.fixture(scope="module")

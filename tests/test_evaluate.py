@@ -26,6 +26,8 @@ from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

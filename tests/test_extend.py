@@ -31,7 +31,7 @@ from tests.tiny_training import (
 ROOT = Path(__file__).parents[1]
 STEPS, MORE = 10, 15
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 
 @pytest.fixture(scope="module")

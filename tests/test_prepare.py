@@ -88,6 +88,7 @@ def test_prepared_run_has_vocabulary_and_tokens(
     assert not is_prepared(config, tmp_path / "run")
 
 
+@pytest.mark.usefixtures("one_device")
 def test_training_uses_what_was_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

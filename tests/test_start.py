@@ -13,7 +13,7 @@ from t2t.training.metrics import NonFiniteError
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 
 def test_second_trainer_is_refused_while_the_first_one_trains(

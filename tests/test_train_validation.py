@@ -19,7 +19,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return make_config(tmp_path_factory.mktemp("training"))
 
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 
 def test_validation_translates_where_it_is_asked_to(

@@ -25,6 +25,8 @@ from tests import programs
 from tests.programs import ROOT, make_environment
 from tests.tiny_run import make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 LINES = [
     b"Two dogs run.\n",
     b"\n",
@@ -137,15 +139,6 @@ def test_lists_carry_the_number_of_the_line_and_the_score() -> None:
     )
 
 
-def test_pipe_in_pipe_out(run: Path) -> None:
-    process = start(run, "--n_best=2")
-    output, errors = process.communicate(b"".join(LINES))
-    assert process.returncode == 0
-    numbers = [int(line.split(b"\t")[0]) for line in output.splitlines()]
-    assert numbers == [1, 1, 2, 3, 3, 4, 4, 5, 5]
-    assert b"not valid UTF-8: 1" in errors
-
-
 @pytest.mark.slow
 def test_closed_output_ends_without_a_traceback(run: Path) -> None:
     process = start(run)
@@ -228,15 +221,21 @@ def test_prefixes_come_from_a_file(run: Path, tmp_path: Path) -> None:
 
 
 def test_pipe_gets_each_answer_at_once_without_reading_ahead(run: Path) -> None:
-    process = start(run, "--read_ahead=1", "--beam_size=1")
+    process = start(run, "--read_ahead=1", "--n_best=2")
     assert process.stdin
     assert process.stdout
-    for line in LINES[:2]:
+    answers = []
+    for line, count in zip(LINES[:-1], (2, 1, 2, 2), strict=True):
         process.stdin.write(line)
         process.stdin.flush()
-        assert process.stdout.readline().endswith(b"\n")
-    process.communicate()
+        answers += [process.stdout.readline() for _ in range(count)]
+    process.stdin.write(LINES[-1])
+    output, errors = process.communicate()
+    answers += output.splitlines(keepends=True)
     assert process.returncode == 0
+    assert all(answer.endswith(b"\n") for answer in answers)
+    assert [int(answer.split(b"\t")[0]) for answer in answers] == [1, 1, 2, 3, 3, 4, 4, 5, 5]
+    assert b"not valid UTF-8: 1" in errors
 
 
 def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(

@@ -1,7 +1,8 @@
 """The run-time check of types and shapes that `conftest.py` adds to modules with array shapes."""
 
+import inspect
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from beartype import BeartypeConf, FrozenDict, beartype
 from etils import epath
@@ -22,6 +23,17 @@ SETTINGS = BeartypeConf(
 )
 
 
+# By module, name and signature, on which alone a check depends: jaxtyping asks again for the check
+# of an inner function whenever the outer one runs, and beartype takes milliseconds to write one.
+_checks: dict[tuple[str, str, str], Any] = {}
+
+
 def check(checked: Checked) -> Checked:
     """Wraps a function or class so that arguments and results are checked at each call."""
-    return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]
+    if not inspect.isfunction(checked) or "<locals>" not in checked.__qualname__:
+        return beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]
+    key = checked.__module__, checked.__qualname__, str(inspect.signature(checked))
+    if key not in _checks:
+        _checks[key] = beartype(checked, conf=SETTINGS)  # type: ignore[call-overload]
+    same: Checked = _checks[key]
+    return same

@@ -21,6 +21,8 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests.tiny_run import make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

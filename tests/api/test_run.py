@@ -31,6 +31,8 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 SRC = np.array([[5, 9, EOS_ID, 0], [7, 8, 6, EOS_ID]])
 TGT = np.array([[BOS_ID, 4, 11], [BOS_ID, 10, 0]])
 
@@ -153,13 +155,16 @@ def test_no_sentence_gives_no_result(run: Run) -> None:
     assert run.score([]).shape == (0,)
 
 
-def test_sentences_of_known_lengths_compile_nothing(run: Run) -> None:
+def test_sentences_of_known_lengths_compile_nothing(
+    run: Run, shared_programs: dict[Any, Any]
+) -> None:
     def use(src: str, tgt: str) -> None:
         run.translate([src])
         run.score([(src, tgt)])
         run.logits(SRC, TGT)
 
     use("Dogs climb.", "Hunde klettern.")
+    shared_programs.clear()  # the run itself has to keep its programs
     compiled: list[str] = []
 
     def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:

@@ -27,6 +27,8 @@ from tests.decoding.small_translator import (
     make_reference,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:
@@ -64,8 +66,12 @@ def test_translations_of_a_larger_model_depend_on_no_order(
 
 
 def test_what_is_compiled_ahead_serves_the_translation(
-    vocabulary: Vocabulary, params: Params, translations: list[Translation]
+    vocabulary: Vocabulary,
+    params: Params,
+    translations: list[Translation],
+    shared_programs: dict[Any, Any],
 ) -> None:
+    shared_programs.clear()
     translator = Translator(make_config(batch_size=3), vocabulary)
     translator.compile(params, SENTENCES)
     programs = set(translator._batches._compiled)
@@ -79,7 +85,9 @@ def test_leaving_a_batch_changes_nothing(
     params: Params,
     translations: list[Translation],
     monkeypatch: pytest.MonkeyPatch,
+    shared_programs: dict[Any, Any],
 ) -> None:
+    shared_programs.clear()
     monkeypatch.setattr("t2t.decoding.staged_search._SHRUNK_ROWS", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
@@ -304,7 +312,10 @@ def test_more_hypotheses_than_the_beam_has_are_refused(
         Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 5)
 
 
-def test_a_shape_is_compiled_once(vocabulary: Vocabulary, params: Params) -> None:
+def test_a_shape_is_compiled_once(
+    vocabulary: Vocabulary, params: Params, shared_programs: dict[Any, Any]
+) -> None:
+    shared_programs.clear()
     translator = Translator(make_config(), vocabulary)
     translator.translate(params, SENTENCES)
     seconds = translator.compile_seconds

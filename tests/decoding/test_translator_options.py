@@ -22,6 +22,8 @@ from tests.decoding.small_translator import (
     make_params,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 SAMPLING = {"strategy": "sampling", "temperature": 1.2, "top_k": 50, "top_p": 0.95}
 
 

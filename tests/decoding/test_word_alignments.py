@@ -28,6 +28,8 @@ from t2t.decoding.word_alignments import (
 from t2t.evaluation.load_models import ModelRequest
 from tests.tiny_run import PAIRS, make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:

@@ -18,6 +18,8 @@ from t2t.training.early_stopping import read_stop_request, record_stop, request_
 from t2t.training.run_directory import RunError, list_steps, lock
 from tests.tiny_run import make_run
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 STEPS = [100, 200, 300]
 
 

@@ -17,6 +17,8 @@ from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import PAIRS, make_config, make_reference
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
     src, tgt = zip(*PAIRS, ("", "Nichts."), ("Dogs.", ""), strict=True)

@@ -28,6 +28,8 @@ from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS as MANY
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 TOKENIZER = TokenizerConfig(vocab_size=400)
 PAIRS = [*MANY[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
 
@@ -116,7 +118,8 @@ def test_no_pair_within_the_learned_positions_is_an_error(
 def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
     corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus], dtype: str
 ) -> None:
-    config, mesh = Config(model=ModelConfig(num_layers=1, d_model=16)), make_mesh(MeshConfig())
+    model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
+    config, mesh = Config(model=model), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         _, state = init_state(config, make_optimizer(config), 400, 400)
         wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)

@@ -18,9 +18,12 @@ from t2t.planning.hlo_parser import parse_module
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state
 from t2t.training.step import make_eval_step, make_train_step
-from tests.model.small_models import SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
+from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
 
 BATCH = Batch(SRC, TGT_IN, TGT_OUT, jnp.ones(TGT_OUT.shape))
+PROGRAMS = ("training", "validation", "search")
+# Cases that are quick tests besides the combined variants.
+QUICK = [("cpu", "paper", "validation"), ("cpu", "mixed", "training")]
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
 
 
@@ -74,13 +77,26 @@ def trace(program: str, config: Config) -> Any:
             return jax.make_jaxpr(decode)(state.params)
 
 
-@pytest.mark.parametrize("program", ["training", "validation", "search"])
 @pytest.mark.parametrize(
-    "variant", ["paper", "today's", "ALiBi", "no tables shared", "deep GRU", "LSTM", "mixed"]
-)
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+    ("platform", "variant", "program"),
+    [
+        *(("cpu", variant, program) for variant in COMBINED for program in ("training", "search")),
+        *QUICK,
+        # With a bias of attention and without one.
+        *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),
+        *(
+            pytest.param(platform, variant, program, marks=pytest.mark.slow)
+            for platform in ("cpu", "tpu")
+            for variant in (
+                "paper", "today's", "ALiBi", "no tables shared", "deep GRU", "LSTM", "mixed",
+            )
+            for program in PROGRAMS
+            if (platform, variant, program) not in QUICK
+        ),
+    ],
+)  # fmt: skip
 def test_float32_products_are_float32_on_every_device(
-    program: str, variant: str, platform: str, monkeypatch: pytest.MonkeyPatch
+    platform: str, variant: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recomputed_attention, "platform", lambda: platform)
     products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
@@ -91,7 +107,7 @@ def test_float32_products_are_float32_on_every_device(
         assert len(wide) == len(products)
 
 
-@pytest.mark.parametrize("program", ["training", "validation", "search"])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_float32_products_of_the_formulas_are_float32(program: str) -> None:
     config = Config(model=dataclasses.replace(vary("paper"), kernels="textbook"))
     products = list(list_products(trace(program, config).jaxpr))
@@ -99,8 +115,11 @@ def test_float32_products_of_the_formulas_are_float32(program: str) -> None:
     assert {precision for _, precision in products} == {HIGHEST}
 
 
-@pytest.mark.parametrize("program", ["training", "validation", "search"])
-@pytest.mark.parametrize("variant", ["bfloat16", "LSTM in bfloat16", "mixed"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "variant",
+    ["bfloat16", "LSTM in bfloat16", pytest.param("mixed", marks=pytest.mark.slow)],
+)
 def test_bfloat16_products_have_the_default_precision(program: str, variant: str) -> None:
     products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
     narrow = [precision for dtypes, precision in products if "bfloat16" in dtypes]
@@ -110,7 +129,12 @@ def test_bfloat16_products_have_the_default_precision(program: str, variant: str
 
 @pytest.mark.parametrize("kernels", ["textbook", "auto"])
 @pytest.mark.parametrize(
-    "variant", ["paper", "learned positions", "relative positions", "SwiGLU", "LSTM"]
+    "variant",
+    [
+        "learned positions",
+        "relative positions",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "SwiGLU", "LSTM")),
+    ],
 )
 def test_sums_over_positions_are_float32_in_a_bfloat16_model(variant: str, kernels: str) -> None:
     model = dataclasses.replace(vary(variant), dtype="bfloat16", kernels=kernels)

@@ -162,7 +162,18 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str,
         )
 
 
-@pytest.mark.parametrize("changes", combine_variants(VARIANTS), ids=name_fields)
+# The other combinations have no parameter or bias of another kind.
+FEW = ("learned", "relative", "alibi", "lstm")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, marks=[] if {*FEW} & {*changes.values()} else [pytest.mark.slow])
+        for changes in combine_variants(VARIANTS)
+    ],
+    ids=name_fields,
+)
 @pytest.mark.parametrize("mesh", ["one device", pytest.param(ALL_AXES, marks=pytest.mark.slow)])
 def test_shardings_of_every_variant_fit_together(changes: dict[str, Any], mesh: str) -> None:
     """Traces the variants: JAX checks shardings during tracing, so nothing is compiled."""

@@ -74,6 +74,12 @@ def trainer() -> Trainer:
     return make_trainer()
 
 
+@pytest.fixture(scope="module")
+def averaging() -> Trainer:
+    """The same with a moving average."""
+    return make_trainer(change(training={"ema_decay": 0.3}))
+
+
 def make_batch(seed: int = 0, rows: int = ROWS) -> HostBatch:
     """Copy the source: 1 to LENGTH - 1 tokens, so rows and parts have different weights."""
     random = np.random.default_rng(seed)
@@ -196,14 +202,13 @@ def test_training_goes_on_after_skipped_steps_as_if_they_had_not_been(trainer: T
     assert_same((state.params, state.opt_state), (expected.params, expected.opt_state))
 
 
-def test_moving_average_follows_its_recurrence_and_no_skipped_step() -> None:
-    trainer = make_trainer(change(training={"ema_decay": 0.3}))
-    state = trainer.fresh
+def test_moving_average_follows_its_recurrence_and_no_skipped_step(averaging: Trainer) -> None:
+    state = averaging.fresh
     expected = jax.tree.map(np.asarray, state.params)
     good, bad = make_batch(), spoil(make_batch())
     update = 0
     for batch in (bad, good, good, bad, good, good):
-        state, _ = trainer.step(state, on_device(batch))
+        state, _ = averaging.step(state, on_device(batch))
         if batch is good:
             update += 1
             decay = min(0.3, (1 + update) / (10 + update))  # 2/11, 3/12, 0.3, 0.3
@@ -215,8 +220,7 @@ def test_moving_average_follows_its_recurrence_and_no_skipped_step() -> None:
     assert update == 4
 
 
-def test_moving_average_leaves_training_as_it_is(trainer: Trainer) -> None:
-    averaging = make_trainer(change(training={"ema_decay": 0.9}))
+def test_moving_average_leaves_training_as_it_is(trainer: Trainer, averaging: Trainer) -> None:
     states = [trainer.fresh, averaging.fresh]
     for seed in range(3):
         batch = on_device(make_batch(seed))

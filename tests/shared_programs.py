@@ -1,0 +1,86 @@
+"""Lets all tests of a file use the same traced and compiled programs.
+
+Each translator, scorer and training run compiles its own programs, as it does for users. Tests that
+make many of them over the same model only differ in parameters and text.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from t2t.api import train_run
+from t2t.config.fields import Config, DecodingConfig
+from t2t.decoding.staged_search import BatchSearch
+from t2t.evaluation import perplexity
+from t2t.ops import build_model
+from t2t.training import state, step
+
+
+def copy_tree(described: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The structure, and a tree whose dicts the caller may change."""
+    structure, tree = described
+    return structure, jax.tree.map(lambda leaf: leaf, tree)
+
+
+@contextlib.contextmanager
+def share_programs() -> Iterator[dict[Any, Any]]:
+    """Until it ends, programs are made once for each structure, setting and mesh; yields them."""
+    made: dict[Any, Any] = {}
+
+    def once(make: Callable[..., Any], describe: Callable[..., Any]) -> Callable[..., Any]:
+        """`make`, called once for each value of `describe`."""
+
+        def find(*arguments: Any) -> Any:
+            key = make, jax.sharding.get_mesh(), describe(*arguments)
+            if key not in made:
+                made[key] = make(*arguments)
+            return made[key]
+
+        return find
+
+    describe_model = once(build_model.describe_model, lambda *arguments: repr(arguments))
+
+    create = BatchSearch.__init__
+
+    def create_search(search: BatchSearch, structure: Any, config: DecodingConfig) -> None:
+        create(search, structure, config)
+        setting = structure, search._beam_size, search._sampler, jax.sharding.get_mesh()
+        search._compiled = made.setdefault(setting, {})
+
+    def describe_training(config: Config) -> Any:
+        training = config.training
+        if training.schedule == "noam" and not training.cooldown_steps:
+            training = dataclasses.replace(training, steps=1)  # on which its rate does not depend
+        return repr((config.seed, config.model, training))
+
+    init_state = once(
+        state.init_state, lambda config, _, *sizes: (describe_training(config), sizes)
+    )
+    describe_state = once(
+        state.describe_state, lambda config, _, *sizes: (describe_training(config), sizes)
+    )
+
+    def init_anew(*arguments: Any) -> Any:
+        structure, first = init_state(*arguments)
+        return structure, jax.tree.map(jnp.copy, first)  # the step donates it
+
+    make_train_step = once(
+        step.make_train_step,
+        lambda structure, _, config: (structure, describe_training(config)),
+    )
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (build_model, perplexity, state):
+            patch.setattr(module, "describe_model", lambda *x: copy_tree(describe_model(*x)))
+        make_eval_step = once(step.make_eval_step, lambda structure: structure)
+        patch.setattr(perplexity, "make_eval_step", make_eval_step)
+        patch.setattr(train_run, "init_state", init_anew)
+        patch.setattr(train_run, "describe_state", lambda *x: copy_tree(describe_state(*x)))
+        patch.setattr(train_run, "make_train_step", make_train_step)
+        patch.setattr(BatchSearch, "__init__", create_search)
+        yield made
