@@ -75,6 +75,7 @@ def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     config: Config, run: Path, tmp_path: Path

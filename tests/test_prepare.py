@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
 from t2t.data.preparation import is_large, is_prepared
+from t2t.training import loop
 from t2t.training.run_directory import RunError
 from tests.data import tiny_tfds
 from tests.tiny_training import change, make_config, write_recipe
@@ -92,13 +94,14 @@ def test_prepared_run_has_vocabulary_and_tokens(
 def test_training_uses_what_was_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = change(make_config(tmp_path), training={"steps": 5, "warmup_steps": 2})
+    config = change(make_config(tmp_path), training={"warmup_steps": 2})
     prepare_run.prepare(config, tmp_path / "run")
     monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
     monkeypatch.setattr("t2t.data.token_shards._write", None)
     monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)  # bytes: large, but prepared
-    with caplog.at_level("WARNING"):
-        assert train_run.train(config, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", mock.Mock(side_effect=KeyboardInterrupt))
+    with caplog.at_level("WARNING"), pytest.raises(KeyboardInterrupt):
+        train_run.train(config, tmp_path / "run")
     assert not caplog.messages
 
 

@@ -60,18 +60,6 @@ def test_command_line_changes_the_fields_that_it_names(
     assert flatten(parse_flags(monkeypatch, recipe, *flags)) == flatten(Config()) | values
 
 
-def test_command_line_rejects_a_misspelt_field(
-    monkeypatch: pytest.MonkeyPatch, recipe: str
-) -> None:
-    with pytest.raises(KeyError, match="num_head not found"):
-        parse_flags(monkeypatch, recipe, "--config.model.num_head=1")
-
-
-def test_command_line_rejects_a_wrong_type(monkeypatch: pytest.MonkeyPatch, recipe: str) -> None:
-    with pytest.raises(flags.IllegalFlagValueError, match="num_heads=two"):
-        parse_flags(monkeypatch, recipe, "--config.model.num_heads=two")
-
-
 def documented_commands(path: Path) -> list[Any]:
     """Finds the commands in the recipe's docstring: their arguments and overrides."""
     text = re.sub(r"\\+\n", "", path.read_text("utf-8"))  # joins lines that end in a backslash

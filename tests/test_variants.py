@@ -46,7 +46,7 @@ from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from tests.data.small_corpus import PAIRS
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
 from tests.tiny_training import make_config, read_figures
 
 STEPS = 6
@@ -138,7 +138,7 @@ def test_registered_part_of_the_model_is_not_exported(field: str) -> None:
 def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
     register_soft_capped_attention()
     register_squared_relu()
-    structure, params = draw(dataclasses.replace(SMALL, **PARTS))
+    structure, params = draw_params(dataclasses.replace(SMALL, **PARTS))
 
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, Any]:
@@ -156,8 +156,8 @@ def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
 
 def test_soft_caps_change_the_logits() -> None:
     register_soft_capped_attention()
-    capped, params = draw(dataclasses.replace(SMALL, attention="soft_capped"))
-    plain, _ = draw(SMALL)
+    capped, params = draw_params(dataclasses.replace(SMALL, attention="soft_capped"))
+    plain, _ = draw_params(SMALL)
 
     @jax.jit
     def run(params: Params) -> list[jax.Array]:
@@ -191,7 +191,7 @@ def test_parameters_of_a_registered_feed_forward_are_counted(
 ) -> None:
     add()
     config = dataclasses.replace(SMALL, feed_forward=name)
-    counted = sum(leaf.size for leaf in jax.tree.leaves(draw(config)[1]))
+    counted = sum(leaf.size for leaf in jax.tree.leaves(draw_params(config)[1]))
     assert count_parameters(config, *SIZES) == counted
 
 
@@ -199,7 +199,7 @@ def test_muon_leaves_a_registered_feed_forward_to_adam() -> None:
     """Its matrices have the names of the library's own, which have one dimension more."""
     register_squared_relu()
     model = dataclasses.replace(SMALL, feed_forward="squared_relu")
-    _, params = draw(model)
+    _, params = draw_params(model)
     optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))
     updates = jax.eval_shape(lambda x: optimizer.update(x, optimizer.init(x), x)[0], params)
     assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)

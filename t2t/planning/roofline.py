@@ -122,14 +122,14 @@ def find_link(one: Collective, hosts: Sequence[int], chip: Chip) -> tuple[str, f
             return "network", chip.network_bandwidth
 
 
-def _find_heaviest(cost: Cost, count: int = 12) -> list[dict[str, Any]]:
-    """Returns the `count` operations with most cycles, or most bytes if there are no cycles."""
+def _find_heaviest(cost: Cost) -> list[dict[str, Any]]:
+    """Returns the 12 operations with most cycles, or most bytes if there are no cycles."""
     key = "hbm_bytes" if cost.cycles is None else "cycles"
     heaviest = sorted(cost.operations.items(), key=lambda item: -getattr(item[1], key))
     return [
         {"name": name, "executions": own.count, "hbm_bytes": own.hbm_bytes}
         | ({} if cost.cycles is None else {"cycles": own.cycles})
-        for name, own in heaviest[:count]
+        for name, own in heaviest[:12]
     ]
 
 

@@ -73,9 +73,7 @@ def is_unanswered(error: Exception) -> bool:
     cause = error.__cause__ or error.__context__ or error
     if is_client_error(cause):
         status = getattr(cause, "code", None)  # of HTTP
-        broken = _is_kind(
-            cause, "ClientConnectionError", "HTTPClientError"
-        )  # aiohttp's, botocore's
+        broken = _is_kind(cause, "ClientConnectionError")  # aiohttp's
         return broken or (isinstance(status, int) and status >= 500)
     return isinstance(cause, TimeoutError) or bool(_UNANSWERED.search(str(error.__cause__)))
 

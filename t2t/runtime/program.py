@@ -384,6 +384,6 @@ def _similarity(name: str, other: str) -> float:
     return difflib.SequenceMatcher(None, name.split(".")[-1], other.split(".")[-1]).ratio()
 
 
-def _fail(message: str, status: int = 2) -> int:
+def _fail(message: str) -> int:
     print(message, file=sys.stderr)
-    return status
+    return 2

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class NonFiniteError(RuntimeError):
-    """Too many steps in a row had a loss or gradient that was not finite."""
+    """Too many steps in a row had a loss or gradient that was NaN or infinite."""
 
 
 class Report:

@@ -24,8 +24,8 @@ from tests.model.small_models import (
     VARIANTS,
     Structure,
     combine_variants,
-    draw,
     draw_model,
+    draw_params,
     name_fields,
     vary,
 )
@@ -50,7 +50,7 @@ def test_weights_agree_with_naive_numpy(
 ) -> None:
     """The reference tells its weights in the order of its calls, when values are unit vectors."""
     config = dataclasses.replace(SMALL, **changes)
-    structure, params = draw(config)
+    structure, params = draw_params(config)
     found, told = weigh_all(structure, params), []
     attend = reference.attend
 
@@ -123,7 +123,7 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
 
 
 def test_each_side_has_its_own_number_of_layers() -> None:
-    structure, params = draw(dataclasses.replace(vary("paper"), decoder_layers=2))
+    structure, params = draw_params(dataclasses.replace(vary("paper"), decoder_layers=2))
     drawn = jax.eval_shape(lambda params: weigh_all(structure, params), params)
     assert len(drawn.encoder) == 1
     assert len(drawn.decoder) == len(drawn.cross) == 2

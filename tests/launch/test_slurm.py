@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from t2t.config.files import save_config
-from t2t.runtime import program
+from t2t.runtime.program import INTERRUPTED
 from t2t.training.run_directory import list_steps
 from tests.launch.slurm_jobs import (
     JOB_NAME,
@@ -119,8 +119,8 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
         for status in (0, 1, 2, 76)
     }
     crashes = END_BY_RESTARTS.format(statuses="134 137 143 " + "137 " * 7 + "134 0")
-    stops = END_BY_RESTARTS.format(statuses=f"{program.INTERRUPTED} " * 11 + "0")
-    stops_and_crashes = END_BY_RESTARTS.format(statuses=f"{program.INTERRUPTED} " * 11 + "137 0")
+    stops = END_BY_RESTARTS.format(statuses=f"{INTERRUPTED} " * 11 + "0")
+    stops_and_crashes = END_BY_RESTARTS.format(statuses=f"{INTERRUPTED} " * 11 + "137 0")
     progress = 'mkdir -p "a b/checkpoints/$SLURM_RESTART_COUNT"\n' + END_BY_RESTARTS.format(
         statuses="137 " * 12 + "0"
     )

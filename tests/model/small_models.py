@@ -130,13 +130,18 @@ def vary(name: str) -> ModelConfig:
     return dataclasses.replace(SMALL, **(VARIANTS | COMBINED)[name])
 
 
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    """Draws standard normal numbers in float32."""
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
 @functools.cache
 def draw_model(name: str) -> tuple[Structure, Params]:
     """The variant's structure, and parameters drawn so that no bias is zero and no scale is one."""
-    return draw(vary(name))
+    return draw_params(vary(name))
 
 
-def draw(config: ModelConfig) -> tuple[Structure, Params]:
+def draw_params(config: ModelConfig) -> tuple[Structure, Params]:
     structure, shapes = describe_model(config, *SIZES)
     random = np.random.default_rng(0)
 

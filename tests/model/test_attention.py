@@ -12,15 +12,11 @@ from t2t.model.attention import MultiHeadAttention, dot_product_attention
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.position import make_position
 from tests import reference
-from tests.model.small_models import POLICY, SMALL
+from tests.model.small_models import POLICY, SMALL, draw
 
 BATCH, QUERIES, KEYS = 2, 3, 4
 
 attend = jax.jit(dot_product_attention, static_argnames="dropout_rate")
-
-
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 def draw_mask() -> np.ndarray:

@@ -25,11 +25,7 @@ from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
 from t2t.model.position import NoPosition
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import TEXTBOOK
-from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
-
-
-def draw(*shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
+from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
 
 class Double(nnx.Module):

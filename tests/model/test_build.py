@@ -24,8 +24,8 @@ from tests.model.small_models import (
     VARIANTS,
     VOCAB_SIZE,
     Structure,
-    draw,
     draw_model,
+    draw_params,
     vary,
 )
 
@@ -192,7 +192,7 @@ class Influences(NamedTuple):
 def find_influences(name: str) -> Influences:
     """With a table for the source alone and one for the target's inputs alone."""
     apart = dataclasses.replace(vary(name), tie_embeddings="none")
-    drawn = draw_model(name) if apart == vary(name) else draw(apart)
+    drawn = draw_model(name) if apart == vary(name) else draw_params(apart)
     influences = []
     for position in range(TGT_IN.shape[1]):
         gradient = np.zeros((*TGT_IN.shape, VOCAB_SIZE), np.float32)

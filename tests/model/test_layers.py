@@ -29,11 +29,7 @@ from t2t.model.layers import (
 from t2t.ops.fast_layers import dropout as fast_dropout
 from t2t.ops.select_kernels import choose_policy
 from tests import reference
-from tests.model.small_models import POLICY, SMALL
-
-
-def draw(*shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
+from tests.model.small_models import POLICY, SMALL, draw
 
 
 @pytest.mark.parametrize("kind", ["relu", "gelu", "swiglu", "geglu"])

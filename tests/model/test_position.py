@@ -12,7 +12,7 @@ from t2t.config.fields import ModelConfig
 from t2t.model.position import Position, Relative, encode_sinusoidal, make_position, rotate
 from t2t.ops import fast_layers
 from tests import reference
-from tests.model.small_models import POLICY, SMALL
+from tests.model.small_models import POLICY, SMALL, draw
 
 
 def make(position: str, *, causal: bool = False, **changes: Any) -> Position:
@@ -24,10 +24,6 @@ def find_bias(position: Position, query: Array, key: Array) -> Float[Array, "H T
     bias = position.bias(query, key)
     assert bias is not None
     return bias
-
-
-def draw(*shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(0).standard_normal(shape), jnp.float32)
 
 
 def test_sinusoids_agree_with_the_formula() -> None:

@@ -9,13 +9,9 @@ from jaxtyping import Array, Bool, Float
 from t2t.model.interface import Params
 from t2t.model.rnn import RNN, AdditiveAttention, EncodedSource
 from tests import reference_rnn
-from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN
+from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
 CONFIG = dataclasses.replace(SMALL, kind="rnn", num_layers=2, dropout=0.1)
-
-
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 @jax.jit

@@ -10,13 +10,9 @@ from jaxtyping import Array, Bool, Float
 from t2t.model.interface import Params
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell
 from tests import reference_rnn
-from tests.model.small_models import SMALL
+from tests.model.small_models import SMALL, draw
 
 CELLS = ["gru", "lstm"]
-
-
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -21,8 +21,7 @@ from t2t.ops import cudnn_attention, select_kernels
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.step import sum_smoothed_losses
-from tests.model.small_models import SMALL, Structure
-from tests.model.small_models import draw as draw_params
+from tests.model.small_models import SMALL, Structure, draw_params
 
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 8, 6, 4, 4, 8
 needs_plugin = pytest.mark.skipif(

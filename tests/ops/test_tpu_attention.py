@@ -20,8 +20,7 @@ from t2t.ops.tpu_attention import LANES, supports_operands
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from tests import reference
-from tests.model.small_models import SRC, TGT_IN, Structure, vary
-from tests.model.small_models import draw as draw_small
+from tests.model.small_models import SRC, TGT_IN, Structure, draw, draw_params, vary
 
 ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
 
@@ -44,10 +43,6 @@ class Shape:
         """Queries, keys and values."""
         sizes = (self.queries, self.d_k), (self.keys, self.d_k), (self.keys, self.d_v)
         return tuple(jax.ShapeDtypeStruct((self.rows, self.heads, *s), self.dtype) for s in sizes)
-
-
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 def draw_inputs() -> Inputs:
@@ -143,7 +138,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
 def test_model_computes_the_same_with_and_without_the_kernel(kernel: mock.Mock) -> None:
     found = []
     for kernels in ("auto", "textbook"):
-        structure, params = draw_small(dataclasses.replace(vary("today's"), kernels=kernels))
+        structure, params = draw_params(dataclasses.replace(vary("today's"), kernels=kernels))
 
         def weigh(params: Params, structure: Structure = structure) -> Float[Array, ""]:
             hidden = merge(structure, params).encode_and_decode(SRC, TGT_IN)

@@ -102,7 +102,6 @@ INNER = """
       ROOT %y = f32[1000]{0} all-reduce(%x), channel_id=1, replica_groups=[1,4]<=[4]
     }
 """
-FUSED = INNER.replace("inner", "fused").replace("all-reduce(%x)", "add(%x, %x)")
 
 
 def test_computation_that_is_called_twice_sends_twice() -> None:

@@ -120,6 +120,20 @@ def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -
         check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]}, ())
 
 
+def test_validation_text_counts_once_a_checkpoint_has_a_score(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    corpora = {"train": [CORPUS], "validation": [ListCorpus("old", PAIRS[:4])]}
+    record_start(tmp_path, Config(), vocabulary, corpora, 0)
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    check_corpora(tmp_path, {"validation": [ListCorpus("moved", PAIRS[:4])]}, ["loss"])
+    other = {"validation": [ListCorpus("other", PAIRS[:3])]}
+    check_corpora(tmp_path, other, [])
+    message = r"(?s)another validation text:\n  old: 4 pairs, .*\n  other: 3 pairs, .* --src=FILE"
+    with pytest.raises(RunError, match=message):
+        check_corpora(tmp_path, other, ["loss"])
+
+
 def test_vocabulary_that_was_replaced_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:
     other = Vocabulary(vocabulary.src, Tokenizer(vocabulary.src.model, "of its own"))
     record(tmp_path, vocabulary)

@@ -1,13 +1,11 @@
 """What breaks in a run directory is said, and what was whole stays so; whose run it is."""
 
 import contextlib
-import dataclasses
-import errno
+import functools
 import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
+from tests import tiny_training
 from tests.full_disk import full_disk
 from tests.training.toy_run import (
     CONFIG,
@@ -25,6 +24,8 @@ from tests.training.toy_run import (
     restore_state,
     write_run,
 )
+
+change = functools.partial(tiny_training.change, CONFIG)
 
 # Where its files break, Orbax leaves unfinished work behind, which complains when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -131,14 +132,6 @@ def open_again(workdir: Path, config: Config) -> None:
     open_run(workdir, config, list_measures(workdir))
 
 
-def change(**sections: dict[str, Any]) -> Config:
-    parts = {
-        name: dataclasses.replace(getattr(CONFIG, name), **fields)
-        for name, fields in sections.items()
-    }
-    return dataclasses.replace(CONFIG, **parts)
-
-
 def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
     other = change(model={"d_model": 256}, data={"batch_tokens": 30_000}, mesh={"tensor": 2})
     before = (run / "config.json").read_bytes()
@@ -217,11 +210,9 @@ def test_search_is_bound_by_checkpoints_with_bleu(run: Path) -> None:
 
 
 def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
-    config = change(training={"schedule": "cosine"})
-    save_config(config, run / "config.json")
-    longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=7))
+    save_config(change(training={"schedule": "cosine"}), run / "config.json")
     with pytest.raises(RunError, match=r"training\.steps: 100000 -> 7"):
-        open_again(run, longer)
+        open_again(run, change(training={"schedule": "cosine", "steps": 7}))
 
 
 def test_number_of_steps_is_a_part_of_a_cooldown(run: Path) -> None:
@@ -255,29 +246,10 @@ def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: 
         pass
 
 
-def test_second_trainer_in_a_run_directory_is_refused(tmp_path: Path) -> None:
-    for _ in range(2):  # the lock ends with its holder
-        with contextlib.ExitStack() as first:
-            first.enter_context(lock_run(tmp_path))
-            with pytest.raises(RunError, match="another trainer is at work"), lock_run(tmp_path):
-                pass
-
-
 def test_checkpoints_without_their_config_are_not_continued(run: Path) -> None:
     (run / "config.json").unlink()
     with pytest.raises(RunError, match=r"config\.json is missing, without which checkpoint 30"):
         open_again(run, CONFIG)
-
-
-def test_file_system_without_locks_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(RunError, match=r"without locks .* -o flock"), lock_run(tmp_path):
-        pass
 
 
 def test_full_disk_leaves_the_config(run: Path) -> None:

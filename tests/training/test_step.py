@@ -30,6 +30,7 @@ from t2t.training.optimizer import make_optimizer
 from t2t.training.schedule import noam
 from t2t.training.state import TrainState, init_state
 from t2t.training.step import Metrics, TrainStep, make_eval_step, make_train_step
+from tests import tiny_training
 
 VOCAB_SIZE, ROWS, LENGTH = 24, 16, 7
 CONFIG = Config(
@@ -54,13 +55,7 @@ class Trainer(NamedTuple):
         return copy
 
 
-def change(**sections: dict[str, Any]) -> Config:
-    """CONFIG with some fields changed: change(model={"dropout": 0.1})."""
-    parts = {
-        name: dataclasses.replace(getattr(CONFIG, name), **fields)
-        for name, fields in sections.items()
-    }
-    return dataclasses.replace(CONFIG, **parts)
+change = functools.partial(tiny_training.change, CONFIG)
 
 
 def make_trainer(config: Config = CONFIG) -> Trainer:
