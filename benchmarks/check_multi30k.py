@@ -22,7 +22,7 @@ from t2t.data.corpus_sources import open_training
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 
 STEPS = 40
 NUM_SENTENCES = 50

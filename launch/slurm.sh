@@ -23,7 +23,7 @@
 #SBATCH --signal=TERM@300
 set -euo pipefail
 
-readonly interrupted=75 # t2t.runtime.program.INTERRUPTED
+readonly interrupted=75 # t2t.runtime.command_line.INTERRUPTED
 readonly killed=128     # and above: a process died by a signal, as those do that lose another
 readonly max_lost=10    # starts in a row that are lost without a new checkpoint, and followed by another
 

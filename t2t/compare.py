@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from t2t.config.measures import MEASURES
-from t2t.runtime import program
+from t2t.config.measure_names import MEASURES
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
 
@@ -58,4 +58,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."
     )
-    program.run(main, operands="RUN", alone="it only reads files")
+    command_line.run(main, operands="RUN", alone="it only reads files")

@@ -8,7 +8,7 @@ status is 1 if there is a problem.
 from absl import flags
 
 from t2t.config.flags import define_config, read_config
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_run_path
 
 
@@ -22,7 +22,7 @@ def main() -> int:
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
-    join(**program.read_hosts())
+    join(**command_line.read_hosts())
     healthy = True
     for finding in examine(make_run_path(workdir) if workdir else None, config):
         healthy &= not finding.problem
@@ -34,5 +34,5 @@ def main() -> int:
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "A run directory whose disk is checked.")
     define_config(required=False)
-    program.define_hosts()
-    program.run(main)
+    command_line.define_hosts()
+    command_line.run(main)

@@ -15,8 +15,8 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
-from t2t.config.measures import MEASURES
-from t2t.runtime import program
+from t2t.config.measure_names import MEASURES
+from t2t.runtime import command_line
 
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
 
@@ -83,11 +83,11 @@ def main() -> int:
 
     values = flags.FLAGS.flag_values_dict()
     enable_compilation_cache()
-    join(**program.read_hosts())
+    join(**command_line.read_hosts())
     check_flags(values, jax.process_count())
     selected = [name for name in _MODES if values[name]]
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
-    models = program.read_models()
+    models = command_line.read_models()
     workdir, *others = models.pop("workdirs")
     given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
     given["measures"] = tuple(values["measures"])
@@ -106,7 +106,7 @@ def main() -> int:
         limits = values["patience"], values["watch_timeout"]
         finished, table = watch(request, counts, measure, *limits)
         print(table, end="\n" * bool(table))
-        return 0 if finished else program.TIMED_OUT
+        return 0 if finished else command_line.TIMED_OUT
     if values["average"]:
         print(scan_averages(request, read_numbers("average", values["average"], int), measure))
     elif beam_sizes or alphas:
@@ -208,11 +208,11 @@ def define_modes() -> None:
 
 
 if __name__ == "__main__":
-    program.define_models()
-    program.define_direction()
-    program.define_hosts()
-    program.define_backend()
+    command_line.define_models()
+    command_line.define_direction()
+    command_line.define_hosts()
+    command_line.define_backend()
     define_flags()
     define_modes()
     define_decoding()
-    program.run(main)
+    command_line.run(main)

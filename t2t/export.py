@@ -6,7 +6,7 @@ DIR/vocab holds the SentencePiece models; the engine's tokens are their pieces, 
 
 from absl import flags
 
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
 QUANTIZATIONS = (
@@ -20,14 +20,14 @@ def main() -> None:
 
     values = flags.FLAGS
     output = make_path(values.output)
-    export(program.read_workdir(), values.checkpoint, output, values.quantization)
+    export(command_line.read_workdir(), values.checkpoint, output, values.quantization)
     print(output)
 
 
 if __name__ == "__main__":
-    program.define_workdir()
+    command_line.define_workdir()
     flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2"], "The engine to convert for.")
-    program.define_checkpoint()
+    command_line.define_checkpoint()
     flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
     flags.DEFINE_enum(
         "quantization",
@@ -35,4 +35,4 @@ if __name__ == "__main__":
         QUANTIZATIONS,
         "The type of the saved weights; default: not quantized.",
     )
-    program.run(main)
+    command_line.run(main)

@@ -14,7 +14,7 @@ from absl import flags
 
 from t2t.config.fields import Config
 from t2t.config.flags import define_config, read_config
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path
 
@@ -54,4 +54,4 @@ if __name__ == "__main__":
         "vocabulary", None, "A vocabulary folder such as RUN/vocab; default: train a vocabulary."
     )
     flags.DEFINE_string("output", None, "Also write the figures to this JSON file.")
-    program.run(main)
+    command_line.run(main)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from t2t.runtime import program
+from t2t.runtime import command_line
 
 
 def main(operands: Sequence[str]) -> None:
@@ -19,7 +19,7 @@ def main(operands: Sequence[str]) -> None:
     values = flags.FLAGS
     enable_compilation_cache()
     request = HeadRequest(
-        program.read_workdir(),
+        command_line.read_workdir(),
         " ".join(operands),
         values.checkpoint,
         values.importance,
@@ -32,9 +32,9 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    program.define_workdir()
-    program.define_direction()
-    program.define_checkpoint()
+    command_line.define_workdir()
+    command_line.define_direction()
+    command_line.define_checkpoint()
     flags.DEFINE_integer(
         "importance",
         100,
@@ -55,4 +55,4 @@ if __name__ == "__main__":
         "",
         "The HTML file; default: RUN/heads.html, or heads-en-de.html with --direction.",
     )
-    program.run(main, operands="the sentence")
+    command_line.run(main, operands="the sentence")

@@ -21,7 +21,7 @@ from absl import flags
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.flags import define_config, read_config
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.atomic_files import (
     check_writable,
     explain_write_errors,
@@ -94,4 +94,4 @@ if __name__ == "__main__":
         lower_bound=1.0,
         upper_bound=1e6,
     )
-    program.run(main, alone="it compiles for devices that are elsewhere")
+    command_line.run(main, alone="it compiles for devices that are elsewhere")

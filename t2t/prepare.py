@@ -14,7 +14,7 @@ from absl import flags
 
 from t2t.config.flags import define_config, read_config, read_recipe, show_in_help
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_run_path
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     from t2t.runtime.distributed import join
 
     jax.config.update("jax_platforms", "cpu")  # leave the accelerators to others
-    join(**program.read_hosts())
+    join(**command_line.read_hosts())
     prepare(config, workdir, functools.partial(print, flush=True))
 
 
@@ -42,6 +42,6 @@ if __name__ == "__main__":
     define_config()
     flags.DEFINE_string("workdir", None, "The run directory whose vocabulary is trained.")
     show_in_help("workdir")
-    program.define_hosts()
+    command_line.define_hosts()
     flags.DEFINE_bool("allow_unused", False, "Accept fields without effect, as t2t.train does.")
-    program.run(main)
+    command_line.run(main)

@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_scoring, read_decoding
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
 
@@ -38,7 +38,7 @@ def main() -> None:
             raise ConfigError(f"--{name} is for --n_best_list; leave it out with --tgt")
     if values.n_best_list and values.tokens:
         raise ConfigError("--tokens is not for --n_best_list")
-    request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
+    request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
     src = make_path(values.src)
     model = RunModel(request, read_decoding())  # reports errors before the texts are read
     if values.n_best_list:
@@ -56,9 +56,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program.define_models()
-    program.define_direction()
-    program.define_checkpoint()
+    command_line.define_models()
+    command_line.define_direction()
+    command_line.define_checkpoint()
     flags.DEFINE_string("src", None, "The source sentences, one per line.", required=True)
     flags.DEFINE_string("tgt", "", "Their translations, line by line.")
     flags.DEFINE_string("n_best_list", "", "Translations with numbers and scores, to be reranked.")
@@ -68,4 +68,4 @@ if __name__ == "__main__":
         "share", 1.0, "Share of this model in the new score.", lower_bound=0.0, upper_bound=1.0
     )
     define_scoring()
-    program.run(main)
+    command_line.run(main)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path, make_run_path
 
 
@@ -35,4 +35,4 @@ if __name__ == "__main__":
         "validation/loss",
         "The figure of metrics.jsonl to plot, such as train/loss or validation/bleu.",
     )
-    program.run(main, operands="RUN", alone="it only reads files")
+    command_line.run(main, operands="RUN", alone="it only reads files")

@@ -16,9 +16,9 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
-from t2t.config.measures import MEASURES, choose_measure
+from t2t.config.measure_names import MEASURES, choose_measure
 from t2t.config.recipes import find_recipe
-from t2t.runtime import program
+from t2t.runtime import command_line
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def main() -> int:
     from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
 
     values = flags.FLAGS
-    base, workdir = read_config(), program.read_workdir()
+    base, workdir = read_config(), command_line.read_workdir()
     if "," in str(workdir):  # which separates the runs of an ensemble or of a system
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
     measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
@@ -76,8 +76,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     define_config()
-    program.define_workdir()
-    program.define_direction()
+    command_line.define_workdir()
+    command_line.define_direction()
     flags.DEFINE_string(
         "sweep", None, "The file of rows, such as configs/sweeps/table3.py.", required=True
     )
@@ -106,4 +106,6 @@ if __name__ == "__main__":
         "last",
         "The checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none.",
     )
-    program.run(main, alone="each run is a job of its own, --index of a job array (docs/sweeps.md)")
+    command_line.run(
+        main, alone="each run is a job of its own, --index of a job array (docs/sweeps.md)"
+    )

@@ -10,14 +10,14 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.jax_settings import has_gpu, has_tpu
 
 
 def main() -> int:
     """Trains as the flags say; returns the exit status."""
-    values, workdir = flags.FLAGS, program.read_workdir()
+    values, workdir = flags.FLAGS, command_line.read_workdir()
     given = read_config(steps=values.extend) if values["config"].value else None
     if given is None and not (workdir / "config.json").exists():
         raise ConfigError(
@@ -46,16 +46,16 @@ def main() -> int:
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()
-    join(**program.read_hosts(), shares_signals=True)
+    join(**command_line.read_hosts(), shares_signals=True)
     if train(config, workdir):
         return 0
-    return STOPPED_EARLY if is_stop_requested(workdir) else program.INTERRUPTED
+    return STOPPED_EARLY if is_stop_requested(workdir) else command_line.INTERRUPTED
 
 
 if __name__ == "__main__":
     define_config(required=False)
-    program.define_workdir()
-    program.define_hosts()
+    command_line.define_workdir()
+    command_line.define_hosts()
     flags.DEFINE_integer(
         "extend",
         None,
@@ -68,4 +68,4 @@ if __name__ == "__main__":
         False,
         "Accept fields without effect, such as those that only other rows of a sweep use.",
     )
-    program.run(main)
+    command_line.run(main)

@@ -23,7 +23,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.open_text import open_text, unpack
 from t2t.storage.paths import make_local_path, make_path
 
@@ -77,7 +77,7 @@ def main() -> int:
         if values[name].present and not in_bulk:
             raise ConfigError(f"--{name} is for --input; add it, or leave this out")
     enable_compilation_cache()
-    request = ModelRequest(checkpoint=values.checkpoint, **program.read_models())
+    request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
     options = LineOptions(
         values.n_best, read_decoding(), values.backend, values.compute_type,
         values.alignment_layer or 0 if values.alignments else None,
@@ -119,10 +119,10 @@ def define_bulk() -> None:
 
 
 if __name__ == "__main__":
-    program.define_models()
-    program.define_direction()
-    program.define_backend()
-    program.define_checkpoint()
+    command_line.define_models()
+    command_line.define_direction()
+    command_line.define_backend()
+    command_line.define_checkpoint()
     flags.DEFINE_integer(
         "n_best", 1, "Translations per line; above 1 each is preceded by the line's number."
     )
@@ -150,4 +150,4 @@ if __name__ == "__main__":
     )
     define_bulk()
     define_decoding()
-    program.run(main, alone="each of several processes translates a --part")
+    command_line.run(main, alone="each of several processes translates a --part")

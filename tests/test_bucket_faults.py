@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data, train_on_one_device
@@ -61,6 +61,6 @@ def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
             text=True,
             timeout=300,
         )
-    assert done.returncode == program.LOST
+    assert done.returncode == command_line.LOST
     [line] = done.stderr.splitlines()
     assert "no answer within" in line

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError, list_steps
@@ -74,7 +74,7 @@ def test_run_stopped_by_a_signal_is_the_same_bit_for_bit(bucket: Path, tmp_path:
         while process.poll() is None and not list_steps(bucket / "run"):
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == program.INTERRUPTED
+        assert process.wait() == command_line.INTERRUPTED
     assert list_steps(bucket / "run")[-1] < STEPS
     train_on_one_device(moved, str(bucket / "run"))
     states = [read_state(workdir, STEPS) for workdir in (bucket / "run", tmp_path / "run")]

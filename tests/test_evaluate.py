@@ -14,7 +14,7 @@ import t2t
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measures import list_measures
+from t2t.config.measure_names import list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {path.stem for path in (ROOT / "t2t").glob("[!_]*.py")}

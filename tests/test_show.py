@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Path:
         "date": "2026-01-02T10:00:00Z",
         "step": 50,
         "devices": 2,
-        "changed": ["M t2t/runtime/program.py"],
+        "changed": ["M t2t/runtime/command_line.py"],
         "code": "face" * 16,
     }
     lines = [START, START | resumed, START | resumed | {"step": 55}]
@@ -97,7 +97,7 @@ def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     lines = read_lines(run)
     start = lines.index("2026-01-02T10:00:00Z after step 50")
     assert lines[start + 1 : start + 5] == [
-        "changed M t2t/runtime/program.py",
+        "changed M t2t/runtime/command_line.py",
         "code facefacefaceface, sha256 of the programs and recipes",
         "devices 2",
         "2026-01-02T10:00:00Z after step 55",

@@ -17,7 +17,7 @@ from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
@@ -203,7 +203,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
         ["SIGTERM", "os.mkdir", r"checkpoints/20\..*/params"],
     ):
         done = programs.run("tests.moments", *signal_and_moment, "t2t.train", *flags)
-        assert done.returncode == program.INTERRUPTED, done.stderr
+        assert done.returncode == command_line.INTERRUPTED, done.stderr
         *_, line = done.stderr.splitlines()
         step = list_steps(tmp_path / "run")[-1]
         end = f"stopped and saved after step {step} of {STEPS}; run the same command to continue"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.training.early_stopping import STOPPED_EARLY
 from tests import programs
 from tests.programs import Program
@@ -101,5 +101,5 @@ def test_interrupted_watch_ends_cleanly(tmp_path: Path) -> None:
     with Program(*WATCH, f"--workdir={workdir}") as watch:
         wait_for_scores(workdir, 1, watch)
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(timeout=60) == program.INTERRUPTED
+        assert watch.wait(timeout=60) == command_line.INTERRUPTED
     assert watch.messages.splitlines()[-1] == "interrupted"

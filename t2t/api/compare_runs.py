@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.config.measures import CASED_MEASURES, choose_measure
+from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.measures import (
     MIN_SENTENCES,

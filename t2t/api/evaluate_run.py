@@ -12,7 +12,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.config.measures import CASED_MEASURES, choose_measure
+from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding

@@ -17,7 +17,7 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measures import MEASURES, ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURES, ON_REQUEST, list_measures
 from t2t.data.batch import find_limit
 from t2t.data.corpus import Corpus, TextCorpus
 from t2t.data.corpus_sources import open_split

@@ -28,7 +28,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measures import MEASURES
+from t2t.config.measure_names import MEASURES
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import Config, DecodingConfig, flatten
-from t2t.config.measures import MEASURES
+from t2t.config.measure_names import MEASURES
 from t2t.evaluation.measures import Measure, Statistics, make_measure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,

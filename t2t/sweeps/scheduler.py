@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.config.measures import ON_REQUEST
+from t2t.config.measure_names import ON_REQUEST
 from t2t.runtime.jax_settings import has_tpu
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles

@@ -19,7 +19,7 @@ from typing import Any
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config
 from t2t.config.languages import writes_spaces
-from t2t.config.measures import CASED_MEASURES, list_measures
+from t2t.config.measure_names import CASED_MEASURES, list_measures
 from t2t.data.parts import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.measures import MEASURES
+from t2t.config.measure_names import MEASURES
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.measures import score_corpus
 from t2t.evaluation.saved_evaluations import (

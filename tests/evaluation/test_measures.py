@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.measures import MEASURES
+from t2t.config.measure_names import MEASURES
 from t2t.evaluation.measures import (
     MeasureError,
     have_spaces,

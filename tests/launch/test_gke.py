@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.early_stopping import STOPPED_EARLY
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.training import provenance
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, write_recipe

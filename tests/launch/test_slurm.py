@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from t2t.config.files import save_config
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.run_directory import list_steps
 from tests.launch.slurm_jobs import (
     JOB_NAME,

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import Config
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests import programs

@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.runtime.distributed import (
     CoordinatorError,
     check_visible_gpus,
@@ -85,7 +85,7 @@ def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> No
             [sys.executable, "-c", code, *flags, *meeting],
             cwd=Path(__file__).parents[2], capture_output=True, text=True,
         )  # fmt: skip
-    assert done.returncode == program.LOST
+    assert done.returncode == command_line.LOST
     assert f"--coordinator={address} does not answer" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -103,10 +103,10 @@ def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> No
 def test_wrong_address_and_number_are_refused_in_each_process(
     address: str, process_id: int, message: str
 ) -> None:
-    given = dict(zip(program.HOST_FLAGS, (False, address, 2, process_id), strict=True))
+    given = dict(zip(command_line.HOST_FLAGS, (False, address, 2, process_id), strict=True))
     values = {name: SimpleNamespace(value=value) for name, value in given.items()}
     with mock.patch.object(flags, "FLAGS", values), pytest.raises(ConfigError, match=message):
-        program.read_hosts()
+        command_line.read_hosts()
 
 
 def test_process_that_fails_alone_ends_with_its_own_status() -> None:
@@ -114,17 +114,17 @@ def test_process_that_fails_alone_ends_with_its_own_status() -> None:
         unused.bind(("localhost", 0))
         meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
     code = """
-from t2t.runtime import distributed, program
+from t2t.runtime import distributed, command_line
 
 def main():
-    distributed.join(**program.read_hosts())
+    distributed.join(**command_line.read_hosts())
     if distributed.is_first():
         raise OSError(28, "No space left on device", "runs/big")
     distributed.wait_for_all()
 
-program.LEAVING = 1
-program.define_hosts()
-program.run(main)
+command_line.LEAVING = 1
+command_line.define_hosts()
+command_line.run(main)
 """
     processes = [
         subprocess.Popen(

@@ -6,16 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from t2t.runtime.program import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED
 
 # Both are signalled before the loop, as in a resumed run that still prepares its data.
 TRAINING = """
 import signal, time
-from t2t.runtime import distributed, program
+from t2t.runtime import distributed, command_line
 from t2t.training.signals import Interruption
 
 def main():
-    distributed.join(**program.read_hosts(), shares_signals=True)
+    distributed.join(**command_line.read_hosts(), shares_signals=True)
     if distributed.is_first():
         signal.raise_signal(signal.SIGTERM)
     distributed.wait_for_all()
@@ -27,24 +27,24 @@ def main():
             time.sleep(0.1)
     print(step)
 
-program.define_hosts()
-program.run(main)
+command_line.define_hosts()
+command_line.run(main)
 """
 
 EVALUATION = """
 import signal, time
-from t2t.runtime import distributed, program
+from t2t.runtime import distributed, command_line
 
 def main():
-    distributed.join(**program.read_hosts())
+    distributed.join(**command_line.read_hosts())
     distributed.wait_for_all()
     if distributed.is_first():
         signal.raise_signal(signal.SIGTERM)
     time.sleep(60)
 
-program.LEAVING = 1
-program.define_hosts()
-program.run(main)
+command_line.LEAVING = 1
+command_line.define_hosts()
+command_line.run(main)
 """
 
 

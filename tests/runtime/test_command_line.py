@@ -16,7 +16,7 @@ import pytest
 from t2t.config.fields import Config
 from t2t.config.files import save_config
 from t2t.runtime import error_messages
-from t2t.runtime.program import INTERRUPTED, LOST
+from t2t.runtime.command_line import INTERRUPTED, LOST
 from tests import programs
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = '''
 import gc, logging, os, signal, sys, threading, time, warnings
 from t2t.config.flags import define_config, read_config
-from t2t.runtime import program
+from t2t.runtime import command_line
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 from absl import flags
@@ -96,7 +96,7 @@ ACTIONS = {
     "nccl": lambda: lose_peer("INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error"),
     "unavailable": lambda: lose_peer("UNAVAILABLE: a task has died"),
     "internal": lambda: lose_peer("INTERNAL: an instruction is missing"),
-    "interrupted run": lambda: program.INTERRUPTED,
+    "interrupted run": lambda: command_line.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
     "device": lambda: exhaust("RESOURCE_EXHAUSTED: Out of memory allocating 25 bytes."),
@@ -114,18 +114,18 @@ ACTIONS = {
 }
 
 def main():
-    config, workdir = read_config(), program.read_workdir()
+    config, workdir = read_config(), command_line.read_workdir()
     action = ACTIONS.get(workdir.name)
     if action:
         return action()
     print(config.model.num_heads, config.data.train_weights, workdir)
 
 define_config()
-program.define_workdir()
+command_line.define_workdir()
 flags.DEFINE_list("names", [], "")
 flags.DEFINE_bool("fast", False, "")
 flags.DEFINE_integer("beam_size", None, "")
-program.run(main)
+command_line.run(main)
 '''
 
 REMEDIES = (
