@@ -16,7 +16,7 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, DecodingConfig
 from t2t.decoding.staged_search import BatchSearch
-from t2t.evaluation import perplexity
+from t2t.evaluation import validation_scores
 from t2t.ops import build_model
 from t2t.training import state, step
 
@@ -75,10 +75,10 @@ def share_programs() -> Iterator[dict[Any, Any]]:
     )
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (build_model, perplexity, state):
+        for module in (build_model, validation_scores, state):
             patch.setattr(module, "describe_model", lambda *x: copy_tree(describe_model(*x)))
         make_eval_step = once(step.make_eval_step, lambda structure: structure)
-        patch.setattr(perplexity, "make_eval_step", make_eval_step)
+        patch.setattr(validation_scores, "make_eval_step", make_eval_step)
         patch.setattr(train_run, "init_state", init_anew)
         patch.setattr(train_run, "describe_state", lambda *x: copy_tree(describe_state(*x)))
         patch.setattr(train_run, "make_train_step", make_train_step)
