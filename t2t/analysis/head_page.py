@@ -64,7 +64,7 @@ class HeadRequest:
 
 
 class HeadView(NamedTuple):
-    """What the page shows of one head."""
+    """A head as the page shows it."""
 
     stack: str
     layer: int  # counted from 1

@@ -88,7 +88,7 @@ def list_tags(data: DataConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a source needs to find its pairs of one direction."""
+    """Sentence pairs of one source in one direction, as the source finds them."""
 
     source: str
     direction: str  # such as en-de; "" without data.directions
