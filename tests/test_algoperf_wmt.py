@@ -42,7 +42,7 @@ def make_small(optimizer: str, cache: Path) -> Config:
 
 
 def test_parameters_are_those_of_the_workload() -> None:
-    """A base model of 6 + 6 layers: 18 attentions, 12 feed-forwards with biases, 32 norms, one table."""
+    """Base has 6 + 6 layers: 18 attentions, 12 feed-forwards with biases, 32 norms, one table."""
     d_model = d_ff = 1024
     layers = 18 * 4 * d_model**2 + 12 * (2 * d_model * d_ff + d_ff + d_model)
     for optimizer in OPTIMIZERS:

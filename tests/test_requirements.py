@@ -21,7 +21,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
 
 
 def read_requirements() -> list[Requirement]:
-    """Reads the requirements of the package and of the extra `dev`, with the extras that it includes."""
+    """Reads the requirements of the package and of the extra `dev`, which includes other extras."""
     text = (ROOT / "requirements.txt").read_text("utf-8")
     lines = [line.partition("#")[0] for line in text.splitlines() if line[:1].isalpha()]
     extras: set[str] = set()
