@@ -10,11 +10,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binomtest
-from scipy.stats import t as student
 
 from t2t.evaluation.measures import (
     LEVEL,
@@ -140,7 +139,7 @@ def compare_systems(first: SystemScore, second: SystemScore, scale: Scale) -> Co
     freedom = min(freedom, n - 1)
     half = _quantile(freedom) * error
     if error:
-        p_value = 2 * float(student.sf(abs(difference) / error, freedom))
+        p_value = 2 * float(_load_statistics().t.sf(abs(difference) / error, freedom))
     else:  # neither sentences nor seeds vary
         p_value = math.nan if difference else 1.0
     errors = math.sqrt(by_sentences), math.sqrt(by_seeds)
@@ -169,7 +168,7 @@ def compare_shares(
     error = 100 / count * math.sqrt(differing - (gained - lost) ** 2 / count)
     if not differing:
         return _make_comparison(first, second, scale, (error, 0.0), None, 1.0)
-    test = binomtest(gained, differing)
+    test = _load_statistics().binomtest(gained, differing)
     low, high = test.proportion_ci(1 - LEVEL, "exact")
     interval = tuple(100 * differing / count * (2 * bound - 1) for bound in (low, high))
     is_large = count >= MIN_SENTENCES
@@ -250,7 +249,14 @@ def _center(scores: Float[np.ndarray, "R m"]) -> Float[np.ndarray, "R m"]:
 
 
 def _quantile(freedom: float) -> float:
-    return float(student.ppf(1 - LEVEL / 2, freedom))
+    return float(_load_statistics().t.ppf(1 - LEVEL / 2, freedom))
+
+
+def _load_statistics() -> Any:
+    """Imports scipy.stats when a verdict asks for it: it takes a second, and few programs do."""
+    from scipy import stats
+
+    return stats
 
 
 @dataclasses.dataclass(frozen=True)

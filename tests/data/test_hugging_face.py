@@ -1,4 +1,5 @@
 import gc
+import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from t2t.data.row_files import Row
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 from tests.full_disk import full_disk
 
-pytest.importorskip("datasets")
+# `importorskip` would import it, which takes a second, in each process that collects the tests.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("datasets") is None, reason="the extra hf is not installed"
+)
 
 
 def test_splits_are_those_of_the_files(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Formats of files, and what is wrong with them."""
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,10 @@ from t2t.data.corpus import DataError
 from t2t.data.parts import list_parts
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 
-pytest.importorskip("datasets")
+# `importorskip` would import it, which takes a second, in each process that collects the tests.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("datasets") is None, reason="the extra hf is not installed"
+)
 
 
 ROWS = [{"id": n, "translation": {"en": e, "de": d}} for n, (e, d) in enumerate(PAIRS)]
