@@ -101,8 +101,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector look rarely, and never at the imported modules: many objects."""
-    gc.freeze()
+    """Lets the garbage collector look rarely.
+
+    Nothing is frozen: Hypothesis asks the collector who holds its generator of random numbers, and
+    frozen objects do not answer.
+    """
     gc.enable()
     gc.set_threshold(50_000, 20, 100)
 
