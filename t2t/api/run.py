@@ -227,10 +227,11 @@ def read_texts(name: str, texts: object) -> list[str]:
     """Returns the texts of an argument as a list.
 
     Raises:
-        DataError: it cannot be iterated over or is a single string, or an element is no text; the
-            message has the name of the argument and the element's index.
+        DataError: it cannot be iterated over, is a single string, or has no order of texts (a set,
+            or a dictionary), or an element is no text; the message has the name of the argument
+            and the element's index.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | bytes | Mapping | set | frozenset) or not isinstance(texts, Iterable):
         raise DataError(f"{name} is {_describe(texts)}; give a list of strings")
     found = list(texts)
     for index, text in enumerate(found):

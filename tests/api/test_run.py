@@ -251,6 +251,8 @@ def test_a_sentence_without_a_visible_character_has_an_empty_translation(run: Ru
     [
         ("Dogs climb", " is str 'Dogs climb'; give a list"),
         (None, " is NoneType None; give a list"),
+        ({"Dogs": "climb"}, " is dict .*; give a list"),
+        ({"Dogs"}, " is set .*; give a list"),
         (["Dogs", None], r"\[1\] is NoneType None, not a string; leave it out"),
         ((math.nan,), r"\[0\] is float nan, not a string; leave it out"),
         (["a", b"b"], r"\[1\] is bytes b'b', not a string; decode it"),
