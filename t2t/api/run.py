@@ -231,8 +231,8 @@ def read_texts(name: str, texts: object) -> list[str]:
             or a dictionary), or an element is no text; the message has the name of the argument
             and the element's index.
     """
-    no_list = str | bytes | Mapping | set | frozenset
-    if isinstance(texts, no_list) or not isinstance(texts, Iterable):
+    is_list = not isinstance(texts, str | bytes | Mapping | set | frozenset)
+    if not is_list or not isinstance(texts, Iterable):
         raise DataError(f"{name} is {_describe(texts)}; give a list of strings")
     found = list(texts)
     for index, text in enumerate(found):
