@@ -104,8 +104,8 @@ def write_model(
             _write_norm(stack.layer_norm, norm)
     width = config.key_width
     for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["attention"], width)
-        _write_norm(target.self_attention.layer_norm, layer["attention_residual"]["norm"])
+        _write_self_attention(target.self_attention, layer["self_attention"], width)
+        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
         _write_feed_forward(target.ffn, layer["feed_forward"])
     for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
         _write_self_attention(target.self_attention, layer["self_attention"], width)
