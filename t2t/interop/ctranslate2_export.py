@@ -38,7 +38,9 @@ EXPORTED = (
     "max_positions tie_embeddings"
 ).split()
 # Fields that only affect training, other kinds of models, or how this project computes.
-IGNORED = ("rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels").split()
+IGNORED = (
+    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers"
+).split()
 MAX_POSITIONS = 2048  # positions whose sinusoids are written
 
 

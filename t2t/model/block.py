@@ -1,4 +1,4 @@
-"""Section 3.1: one block of a stack, and a stack of blocks.
+"""Section 3.1: one block of a stack (`stack.py`).
 
 A block is what the paper calls a layer: self-attention, attention over a memory if the stack has
 one, and a feed-forward. Each of these sub-layers has a residual connection and a norm around it.
@@ -6,7 +6,8 @@ All families of models are stacks of this block (`transformer.py`, `decoder_only
 `encoder_only.py`).
 """
 
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import jax
 from flax import nnx
@@ -16,7 +17,7 @@ from t2t.config.fields import ModelConfig
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import FeedForward, Identity, Norm, make_feed_forward, make_norm
+from t2t.model.layers import Identity, Norm, make_feed_forward, make_norm
 from t2t.model.position import Position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
@@ -36,7 +37,7 @@ class Context(NamedTuple):
     bias: Float[Array, "*#B H T S"] | None  # `position.bias`, added to the attention logits
     memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
-    write_at: Int[Array, ""] | None = None  # in decoding: index of the first new key in the cache
+    write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
 
 
 class BlockCache(NamedTuple):
@@ -44,6 +45,10 @@ class BlockCache(NamedTuple):
 
     past: KVCache  # of self-attention
     memory: KVCache | None = None  # of cross-attention
+
+    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "BlockCache":
+        """Returns the cache with these keys and values of self-attention from `start` on."""
+        return self._replace(past=self.past.write(start, new))
 
 
 class DropoutKeys(NamedTuple):
@@ -107,7 +112,7 @@ class FeedForwardBlock(nnx.Module):
         feed_forward = make_feed_forward(config, policy, key)
         self.enabled = feed_forward is not None
         if feed_forward is not None:
-            self.feed_forward = cast(FeedForward, feed_forward)
+            self.feed_forward = cast(Callable[..., Any], feed_forward)
             self.residual = Residual(config, policy)
 
     def __call__(
@@ -117,7 +122,8 @@ class FeedForwardBlock(nnx.Module):
         if not self.enabled:
             return x, {}
         result = self.feed_forward(self.residual.before(x), keys.hidden)
-        y, auxiliary = result if isinstance(result, tuple) else (result, {})
+        auxiliary: Auxiliary = {}
+        y, auxiliary = result if isinstance(result, tuple) else (result, auxiliary)
         return self.residual.after(x, y, keys.feed_forward_output), auxiliary
 
 
@@ -151,18 +157,39 @@ class Block(nnx.Module):
         returned in its place. With a cache (decoding), their keys and values are written to it,
         and they attend to the whole cache.
         """
-        inner = self.self_residual.before(x)
-        query, new = self.self_attention.project(inner, context.position, context.positions)
-        past = None if cache is None else cache.past.write(context.write_at, new)
+        query, new = self.self_attention.project(
+            self.self_residual.before(x), context.position, context.positions
+        )
+        written = new if cache is None else cache.write(context.write_at, new)
         y = self.self_attention.attend(
-            query, new if past is None else past, context.mask, context.bias, keys.self_weights
+            query,
+            written.past if isinstance(written, BlockCache) else written,
+            context.mask,
+            context.bias,
+            keys.self_weights,
         )
         x = self.self_residual.after(x, y, keys.self_output)
         if self.over_memory:
-            attention = self.cross_attention
-            memory = attention.project_memory(context.memory) if cache is None else cache.memory
-            query = attention.project_query(self.cross_residual.before(x))
-            y = attention.attend(query, memory, context.memory_mask, key=keys.cross_weights)
+            y = self._attend_to_memory(self.cross_residual.before(x), context, cache, keys)
             x = self.cross_residual.after(x, y, keys.cross_output)
         x, auxiliary = self.feed_forward(x, keys)
-        return x, new if cache is None else cache._replace(past=past), auxiliary
+        return x, written, auxiliary
+
+    def _attend_to_memory(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None,
+        keys: DropoutKeys,
+    ) -> Float[Array, "B T D"]:
+        assert context.memory_mask is not None
+        query = self.cross_attention.project_query(x)
+        if cache is None:
+            assert context.memory is not None
+            memory: KeyValue | KVCache = self.cross_attention.project_memory(context.memory)
+        else:
+            assert cache.memory is not None
+            memory = cache.memory
+        return self.cross_attention.attend(
+            query, memory, context.memory_mask, key=keys.cross_weights
+        )

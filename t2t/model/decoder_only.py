@@ -137,7 +137,7 @@ class DecoderOnly(Tables, Generator):
         positions = jnp.broadcast_to(source_lengths + cache.step, tokens.shape)
         # The cache holds the key of slot w at step l at index S + l * W + w.
         past = source_lengths + jnp.repeat(jnp.arange(length), beam)
-        of_source = jnp.broadcast_to(jnp.arange(prefix), cache.src.shape)
+        of_source = jnp.zeros_like(cache.src) + jnp.arange(prefix)  # sharded as the source is
         key_positions = jnp.concatenate([of_source, past], axis=1)
         seen = ancestor_mask(ancestors, cache.step)
         sees_source = jnp.broadcast_to(padding_mask(cache.src), (*seen.shape[:3], prefix))

@@ -52,7 +52,7 @@ class KVCache(NamedTuple):
         values = jnp.zeros_like(like.stored_values[:, :, :1])
         return cls(jnp.tile(keys, (1, 1, 1, size)), jnp.tile(values, (1, 1, size, 1)))
 
-    def write(self, start: Int[Array, ""], new: KeyValue) -> "KVCache":
+    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "KVCache":
         """Returns the cache with these keys and values from index `start` on."""
         written = self.store(new)
         update = jax.lax.dynamic_update_slice_in_dim

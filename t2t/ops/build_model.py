@@ -18,7 +18,7 @@ from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
-from t2t.model.interface import Model, Params
+from t2t.model.interface import Generator, Model, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
@@ -49,7 +49,7 @@ def make_model(
 
 def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
-) -> tuple[nnx.GraphDef[Model], Params]:
+) -> tuple[nnx.GraphDef[Any], Params]:
     """Returns the model's structure and its parameters, each created with its final sharding."""
     sizes = src_vocab_size, tgt_vocab_size
 
@@ -63,7 +63,7 @@ def init_model(
 
 def describe_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int
-) -> tuple[nnx.GraphDef[Model], Params]:
+) -> tuple[nnx.GraphDef[Any], Params]:
     """As `init_model`, with a `jax.ShapeDtypeStruct` in place of each parameter.
 
     Each struct has the sharding of its parameter on the current mesh, or None without a mesh.
@@ -128,7 +128,9 @@ class Members(NamedTuple):
         def make() -> Ensemble:
             key = jax.random.key(0)
             models = [make_model(config, *sizes, key) for config in self.configs]
-            return Ensemble(models, self.weights, self.mean)
+            generators = [model for model in models if isinstance(model, Generator)]
+            assert len(generators) == len(models)
+            return Ensemble(generators, self.weights, self.mean)
 
         structure, state = nnx.split(nnx.eval_shape(make))
         return structure, nnx.to_pure_dict(state)
