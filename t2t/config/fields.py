@@ -18,7 +18,8 @@ class ModelConfig:
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
-    # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention)
+    # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
+    # registered family
     kind: str = "transformer"
     num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
     encoder_layers: int | None = None  # layers of the encoder; None: num_layers
@@ -33,12 +34,13 @@ class ModelConfig:
     attention: str = "dot_product"  # dot_product (equation 1), or a registered variant
     attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
     # kind of positions: sinusoidal (the paper's) | learned | rotary (Su et al. 2021) | relative
-    # (Raffel et al. 2020) | alibi (Press et al. 2022) | none
+    # (Raffel et al. 2020) | alibi (Press et al. 2022) | none, or a registered kind
     position: str = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
-    # with position="learned", since the other kinds have no limit
+    # with position="learned", since the other kinds have no limit, or a registered one
     max_positions: int = 1024
-    norm: str = "layer"  # layer (layer normalisation) | rms (root mean square) | none
+    # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
+    norm: str = "layer"
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none, or a registered variant

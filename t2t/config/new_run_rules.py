@@ -85,7 +85,11 @@ def _lacks(*names: str) -> Callable[[str], bool]:
 # Field, values of it for which others have no effect, and those others. Fields of a model.kind and
 # of sampling, and most of a data.source, are in `rules.py`.
 _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("model.position", lambda value: value != "learned", "model.max_positions"),
+    (
+        "model.position",
+        lambda value: value in {*CHOICES["model.position"]} - {"learned"},
+        "model.max_positions",
+    ),
     ("model.norm", lambda value: value == "none", "model.norm_position"),
     (
         "model.feed_forward",

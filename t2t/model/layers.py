@@ -1,6 +1,8 @@
 """Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,11 +79,15 @@ def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nn
             return FeedForward(config, policy, key)
         case other:
             variant: nnx.Module = call_variant(
-                "model.feed_forward", other, config, policy, key,
-                is_valid=lambda module: isinstance(module, nnx.Module) and callable(module),
-            )  # fmt: skip
+                "model.feed_forward", other, config, policy, key, is_valid=is_layer
+            )
             check_call("model.feed_forward", other, variant, None, None)
             return variant
+
+
+def is_layer(value: Any) -> bool:
+    """Returns whether a registered variant has made a module that can be called."""
+    return isinstance(value, nnx.Module) and callable(value)
 
 
 class Embedding(nnx.Module):
@@ -164,7 +170,7 @@ def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T
     return (x32 * jax.lax.rsqrt(mean_square + 1e-6)).astype(x.dtype)
 
 
-Norm = LayerNorm | RMSNorm | Identity
+Norm = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 
 def make_norm(config: ModelConfig, policy: Policy) -> Norm:
@@ -177,7 +183,9 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
         case "none":
             return Identity()
         case other:
-            raise ValueError(f"model.norm={other!r} is unknown")
+            norm: Norm = call_variant("model.norm", other, config, policy, is_valid=is_layer)
+            check_call("model.norm", other, norm, None)
+            return norm
 
 
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
