@@ -43,7 +43,15 @@ class ModelConfig:
     norm: str = "layer"
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
-    feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none, or a registered variant
+    # relu | gelu | swiglu | geglu | moe (a mixture of experts, which are relu without biases:
+    # Shazeer et al. 2017) | none, or a registered variant
+    feed_forward: str = "relu"
+    num_experts: int = 8  # feed_forward="moe": experts, each of width d_ff
+    experts_per_token: int = 2  # feed_forward="moe": experts that a router chooses for each token
+    # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
+    # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
+    # that of each part of the batch
+    load_balance: float = 0.01
     rnn_cell: str = "gru"  # gru | lstm; only with kind="rnn"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # none: three tables

@@ -96,6 +96,12 @@ _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda value: value == "none",
         "model.d_ff model.feed_forward_dropout",
     ),
+    ("model.feed_forward", lambda value: value == "moe", "model.feed_forward_dropout"),
+    (
+        "model.feed_forward",
+        lambda value: value in {*CHOICES["model.feed_forward"]} - {"moe"},
+        "model.num_experts model.experts_per_token model.load_balance",
+    ),
     ("data.source", _lacks("multi30k", "tfds"), "data.directory"),
     ("data.source", _lacks("tfds"), "data.tfds_name"),
     ("data.source", _lacks("hf"), "data.hf_streaming"),

@@ -28,7 +28,7 @@ CHOICES = {
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", *GATED, "none"),
+    "model.feed_forward": ("relu", "gelu", *GATED, "moe", "none"),
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "none"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import CHOICES, GATED, call_variant, check_call
+from t2t.config.variants import GATED, call_variant, check_call
 from t2t.model.compute_policy import Policy
 from t2t.model.matmul import add_bias, einsum
 from t2t.runtime.mesh import spec
@@ -68,21 +68,6 @@ class FeedForward(nnx.Module):
                 return jax.nn.gelu(halves[0]) * halves[1]
             case other:
                 raise ValueError(f"model.feed_forward={other!r} is unknown")
-
-
-def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
-    """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
-    match config.feed_forward:
-        case "none":
-            return None
-        case own if own in CHOICES["model.feed_forward"]:
-            return FeedForward(config, policy, key)
-        case other:
-            variant: nnx.Module = call_variant(
-                "model.feed_forward", other, config, policy, key, is_valid=is_layer
-            )
-            check_call("model.feed_forward", other, variant, None, None)
-            return variant
 
 
 def is_layer(value: Any) -> bool:

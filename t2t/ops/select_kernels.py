@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import check_call, find_variant
-from t2t.model import attention, layers, loss, matmul, position
+from t2t.model import attention, experts, layers, loss, matmul, position
 from t2t.model.compute_policy import Operations, Policy, keep_order
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
@@ -30,6 +30,7 @@ from t2t.ops import (
     fast_matmul,
     gpu_loss,
     recomputed_attention,
+    sorted_experts,
     tpu_attention,
 )
 from t2t.runtime.mesh import platform
@@ -39,6 +40,7 @@ TEXTBOOK = Operations(
     multiply=matmul.multiply,
     project=matmul.project,
     standardize=layers.standardize,
+    apply_experts=experts.apply_experts,
     relu=jax.nn.relu,
     rotate=position.rotate,
     dropout=layers.dropout,
@@ -77,6 +79,7 @@ FAST = Operations(
     multiply=fast_matmul.multiply,
     project=fast_matmul.project,
     standardize=fast_layers.standardize,
+    apply_experts=sorted_experts.apply_experts,
     relu=fast_layers.relu,
     rotate=fast_layers.rotate,
     dropout=fast_layers.dropout,

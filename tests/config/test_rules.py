@@ -77,6 +77,10 @@ def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
 TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
 
 COMBINATIONS = {
+    "a token has different experts": (
+        {"model": {"feed_forward": "moe", "experts_per_token": 9}},
+        "model.experts_per_token=9 is more than model.num_experts=8; use 8 or less",
+    ),
     "num_heads divides d_model": (
         {"model": {"num_heads": 5}},
         "model.num_heads=5 does not divide model.d_model=512; use one of 1, 2, 4, 8, "
@@ -335,6 +339,7 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         "position": "none", "max_positions": 4, "norm": "rms",
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
         "feed_forward_dropout": 0.5, "scan_layers": True,
+        "num_experts": 4, "experts_per_token": 1, "load_balance": 0.5,
     }  # fmt: skip
     shared = "kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout"
     assert vars(ModelConfig()).keys() == {
