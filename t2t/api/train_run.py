@@ -21,6 +21,7 @@ from t2t.data.corpus_sources import (
 )
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader
+from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
 from t2t.data.sampled_epochs import SampledEpochs
@@ -206,11 +207,13 @@ def make_training_loader(
     first: int,
 ) -> Loader | SampledEpochs:
     """Plans the batches of the training corpora from step `first` on; returns their loader."""
+    objective = make_objective(config.data, vocabulary.tgt)
 
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
         plan = make_plan(lengths, config.data, config.seed, weights)
-        return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
+        parts = config.training.accumulation_steps
+        return make_loader(plan, tokenized, mesh, parts, objective)
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:

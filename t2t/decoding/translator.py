@@ -48,7 +48,12 @@ class Translator:
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
-        """`config` and `vocabulary` are those of training; `members` form an ensemble."""
+        """`config` and `vocabulary` are those of training; `members` form an ensemble.
+
+        Raises:
+            ConfigError: the run does not translate, or its model has too few positions.
+        """
+        check_translates(config, "a translation")
         self.config = config.decoding
         self.vocabulary = vocabulary
         self._members = members = members or Members((config.model,))
