@@ -146,9 +146,9 @@ class DataConfig:
     directions: tuple[str, ...] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
-    # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). All but the first
-    # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target side of
-    # another source
+    # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
+    # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
+    # other sources
     objective: str = "translation"
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
     # masked, in (0, 1); at least one

@@ -49,13 +49,12 @@ def count_sentinels(data: DataConfig) -> int:
     return most
 
 
-def check_translates(config: Config, use: str) -> None:
-    """Raises ConfigError if the model was not trained to translate; `use` names what needs it."""
+def check_translates(config: Config) -> None:
+    """Raises ConfigError if the config does not train a model to translate."""
     if is_text_alone(config.data):
         raise ConfigError(
-            f"data.objective={config.data.objective!r} does not train a model to translate, which "
-            f"{use} needs; the loss on held-out text is validation/loss in metrics.jsonl, which "
-            "t2t.show prints"
+            f"data.objective={config.data.objective!r} trains no model to translate; its measure "
+            "is validation/loss in metrics.jsonl, the loss on held-out text, which t2t.show prints"
         )
 
 

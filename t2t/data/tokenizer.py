@@ -353,11 +353,12 @@ def _train(
     except RuntimeError as error:
         raise ConfigError(_explain(str(error), text, config)) from None
     tokenizer = Tokenizer(model.getvalue(), "the vocabulary just trained")
-    if unknown := sum(UNK_ID in ids for ids in tokenizer.encode_words([*symbols])):
+    encoded = zip(symbols, tokenizer.encode_words([*symbols]), strict=True)
+    if unknown := [symbol for symbol, ids in encoded if UNK_ID in ids]:
         logging.warning(
-            "%d of %d symbols of the %s are unknown: all but the most frequent ones, and those "
-            "named like a special piece; with tokenizer.vocab_size=%d or less there may be more",
-            unknown, len(symbols), text, config.vocab_size + unknown,
+            "%d of %d symbols of the %s are unknown, such as %s: the rarest if tokenizer."
+            "vocab_size=%d is too small, and those that are named like special pieces",
+            len(unknown), len(symbols), text, unknown[-1], config.vocab_size,
         )  # fmt: skip
     return tokenizer
 
