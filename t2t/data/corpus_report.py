@@ -120,10 +120,9 @@ def _describe_split(
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     both, sides = (tokenized.src_lengths, tokenized.tgt_lengths), [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
-    is_training, dropped, examples = split == "train", {}, {}
-    if is_training:
-        planned = make_objective(data, vocabulary.tgt).find_lengths(both)
-        dropped, examples = _count_dropped(data, corpus, planned)
+    planned = make_objective(data, vocabulary.tgt).find_lengths(both)
+    is_training = split == "train"
+    dropped, examples = _count_dropped(data, corpus, planned) if is_training else ({}, {})
     facts, unknown, byte_pieces, lacking = {}, {}, {}, {}
     for number, side in zip(corpus.sides, sides, strict=True):
         characters = Counter[str]()

@@ -170,8 +170,9 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
                 make = functools.partial(make, columns=columns, streaming=data.hf_streaming)
                 part = make(weight=next(weights), files=files, dataset=data.hf_name)
                 if is_text_alone(data):  # its column is both sides
-                    same = {"src_language": data.tgt_language, "columns": (columns[1], columns[1])}
-                    part = dataclasses.replace(part, **same)
+                    column, language = data.tgt_column, data.tgt_language
+                    both = column, column
+                    part = dataclasses.replace(part, src_language=language, columns=both)
                 yield part
             case _:
                 yield make(weight=next(weights))
