@@ -281,7 +281,8 @@ def train_vocabulary(
     else:
         src = train("training text's source side", 0)
         tgt = train("training text's target side", 1)
-    vocabulary = Vocabulary(src, tgt, _measure_several(corpora))
+    is_language = config.kind != "symbols"  # of which no line is split into sentences
+    vocabulary = Vocabulary(src, tgt, _measure_several(corpora) if is_language else None)
     vocabulary.save(directory)
     return vocabulary
 

@@ -16,11 +16,10 @@ from t2t.data.batching import (
     assign_shapes,
     choose_shapes,
     count_lengths,
-    count_rows,
     find_dropped,
 )
 from t2t.data.objectives import choose_objective
-from t2t.data.packing import pack_rows
+from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
 from t2t.model.flops import train_flops
 
 _PAIRS = 100_000
@@ -88,8 +87,9 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         )
     src, tgt = src[kept], tgt[kept]
     if length := config.data.packed_length:
-        shape = BatchShape(length, length, count_rows(length, config.data))
-        num_rows = int(pack_rows(src, tgt, length, config.seed).max()) + 1
+        numbers = pack_rows(src, tgt, length, config.seed)
+        shape = make_packed_shape(measure_fullest(numbers, src, tgt), config.data)
+        num_rows = int(numbers.max()) + 1
         return [_plan_shape(config, shape, row_shards, 1.0, src, tgt, len(src) / num_rows)]
     counts = count_lengths(src, tgt, config.data.length_multiple)
     shapes = choose_shapes(counts, config.data)

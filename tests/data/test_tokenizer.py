@@ -187,7 +187,9 @@ def test_symbols_between_spaces_are_one_piece_each(
     sentences = ["C4 e#5 C4 <2de>", "C4 rest rest ü", "C4 <extra_id_0>"]
     corpus = ListCorpus("music", [(text, "C4 rest") for text in sentences])
     config = TokenizerConfig(kind="symbols", vocab_size=10, sentinels=1)
-    tokenizer = train_vocabulary([corpus], config, tmp_path / "all", ["<2de>"]).src
+    vocabulary = train_vocabulary([corpus], config, tmp_path / "all", ["<2de>"])
+    assert vocabulary.several_sentences is None
+    tokenizer = vocabulary.src
     order = ["▁C4", "▁rest"]
     found = tokenizer.pieces(range(tokenizer.vocab_size))
     assert found[:8] == ["<pad>", "<s>", "</s>", "<unk>", "<2de>", "<extra_id_0>", *order]
