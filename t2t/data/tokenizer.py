@@ -151,7 +151,8 @@ class Tokenizer:
     @property
     def word_ids(self) -> list[int]:
         """The ids of all pieces that text is made of, bytes included."""
-        return [i for i in range(self.vocab_size) if not (i == UNK_ID or self.is_control(i))]
+        others = {UNK_ID, *self.sentinel_ids}
+        return [i for i in range(self.vocab_size) if not (i in others or self.is_control(i))]
 
     def is_byte(self, token: int) -> bool:
         """Returns whether a piece is a byte, used to spell characters without a piece."""
