@@ -99,9 +99,8 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
-    unit, divide = "characters", list
-    if config.tokenizer.kind == "symbols":
-        unit, divide = "symbols", str.split
+    is_language = config.tokenizer.kind != "symbols"
+    unit, divide = ("characters", list) if is_language else ("symbols", str.split)
     for data in list_directions(config.data):
         training: dict[str, np.ndarray] = {}  # hashes
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
