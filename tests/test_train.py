@@ -263,6 +263,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
         {},
         {"subword_sampling": 0.2, "packed_length": 32, "train_weights": ()},
         {"objective": "span_corruption", "train_src": (), "validation_src": ""},
+        {"objective": "lm", "packed_length": 32, "train_src": (), "validation_src": ""},
     ],
     ids=str,
 )
@@ -270,7 +271,9 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
     data: dict[str, Any], config: Config, tmp_path: Path
 ) -> None:
     """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
-    config = change(config, data=data, tokenizer={"sentinels": 2 if "objective" in data else 0})
+    kind = "decoder_only" if data.get("objective") == "lm" else "transformer"
+    sentinels = 2 if data.get("objective") == "span_corruption" else 0
+    config = change(config, data=data, model={"kind": kind}, tokenizer={"sentinels": sentinels})
     other = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert train_run.train(other, tmp_path / "uninterrupted")
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))

@@ -7,6 +7,7 @@ of a text by `count_noise`, which the rules need as well.
 from collections.abc import Iterator
 
 from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.config.variants import CHOICES
 
 KINDS = {  # objective -> values of model.kind that can be trained with it
     "translation": ("transformer", "rnn", "decoder_only"),
@@ -58,10 +59,19 @@ def check_translates(config: Config) -> None:
         )
 
 
+def check_scores(config: Config) -> None:
+    """Raises ConfigError if the model gives no probability to a target, token by token."""
+    if config.data.objective == "masked_lm":
+        raise ConfigError(
+            "data.objective='masked_lm' trains a model that predicts masked sub-words, not a whole "
+            "target, so a pair has no probability; its measure is validation/loss in metrics.jsonl"
+        )
+
+
 def objective_problems(config: Config) -> Iterator[str]:
     """Yields one line for each rule about the objective that the config breaks."""
     data, objective, kind = config.data, config.data.objective, config.model.kind
-    if kind not in KINDS[objective]:
+    if kind in CHOICES["model.kind"] and kind not in KINDS[objective]:  # not a registered one
         objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
         yield (
             f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
-from t2t.config.objective_rules import KINDS, count_noise
+from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
+from t2t.decoding.translator import Translator
+from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
+from t2t.sweeps.sweep_rows import Row, Run
 
 SPANS: dict[str, Any] = {
     "data.objective": "span_corruption",
@@ -128,8 +132,33 @@ def test_some_of_a_text_is_noise_and_some_is_not(density: float) -> None:
         validate(make(SPANS | {"data.noise_density": density}))
 
 
-def test_table_of_kinds_has_every_objective() -> None:
+def test_table_has_every_objective_and_every_kind() -> None:
     assert KINDS.keys() == {*CHOICES["data.objective"]}
+    assert {kind for kinds in KINDS.values() for kind in kinds} == {*CHOICES["model.kind"]}
+    for objective, kinds in KINDS.items():
+        for kind in kinds:
+            changes = {"data.objective": objective, "model.kind": kind, "tokenizer.sentinels": 14}
+            validate(make(changes))
+
+
+def test_registered_kind_may_have_any_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {("model.kind", "mine"): object})
+    validate(make({"data.objective": "lm", "model.kind": "mine"}))
+
+
+def test_what_searches_refuses_a_run_on_text_alone() -> None:
+    vocabulary: Any = None  # refused before anything is read
+    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
+        Translator(make(SPANS), vocabulary)
+    run = Run(Row("base"), 0, make(SPANS))
+    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
+        check_protocol(EvaluationProtocol("test", "last", "bleu"), [run])
+
+
+def test_masked_sub_words_give_a_pair_no_probability() -> None:
+    check_scores(make(SPANS))
+    with pytest.raises(ConfigError, match=r"data\.objective='masked_lm' .* has no probability"):
+        check_scores(make({"data.objective": "masked_lm"}))
 
 
 def test_counts_are_those_of_t5() -> None:
