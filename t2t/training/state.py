@@ -1,6 +1,7 @@
 """The training state: all that is carried from step to step, enough to resume bit for bit."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -38,11 +39,15 @@ def init_state(
     optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
+    change: Callable[[Params], Params] = lambda params: params,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
-    """Returns the model's structure and the state before step 0, created with its shardings."""
+    """Returns the model's structure and the state before step 0, created with its shardings.
+
+    `change` maps the random parameters to those that training begins with.
+    """
     params_key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
-    return structure, _init_training(config, optimizer, params)
+    return structure, _init_training(config, optimizer, change(params))
 
 
 def describe_state(
