@@ -32,7 +32,6 @@ from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import hash_params
 from t2t.evaluation.validation_scores import Validation
-from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
@@ -47,7 +46,7 @@ from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, describe_outcomes, read_source, take_params
 from t2t.training.metrics import Report
-from t2t.training.optimizer import describe_optimizer, make_optimizer
+from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
 from t2t.training.provenance import record_start
 from t2t.training.resume import (
@@ -59,7 +58,13 @@ from t2t.training.resume import (
 )
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
 from t2t.training.schedule import make_schedule
-from t2t.training.state import describe_state, init_state
+from t2t.training.state import (
+    TrainState,
+    describe_state,
+    init_params,
+    init_state,
+    init_training,
+)
 from t2t.training.step import make_train_step
 
 _log = logging.getLogger(__name__)
@@ -103,6 +108,11 @@ def train(config: Config, workdir: Path) -> bool:
         if is_stop_requested(workdir):
             record_stop(workdir, last)
             return False
+        if last and config.training.init_from:
+            _log.info(
+                "--init_from=%s acted when the run began; going on from checkpoint %d",
+                config.training.init_from, last,
+            )  # fmt: skip
         return train_on_mesh(config, workdir, mesh, corpora, weights, validation, source)
 
 
@@ -117,13 +127,9 @@ def check_groups(config: Config) -> None:
 
 def open_source(config: Config, workdir: Path) -> Source | None:
     """Reads the parameters that a new run begins with, if they are of another run."""
-    name, steps = config.training.init_from, list_steps(workdir)
-    if not name:
+    if not config.training.init_from or list_steps(workdir):
         return None
-    if steps:
-        _log.info("--init_from=%s acted at the start: going on from checkpoint %d", name, steps[-1])
-        return None
-    source = read_source(name, workdir)
+    source = read_source(config.training.init_from, workdir)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
             "the vocabulary will be trained on this run's text; to keep that of %s, add "
@@ -134,9 +140,11 @@ def open_source(config: Config, workdir: Path) -> Source | None:
 
 
 def start_from(
-    source: Source, config: Config, vocabulary: Vocabulary, params: Params
-) -> tuple[Params, dict[str, Any]]:
-    """Takes from the source what fits; returns the parameters, and their origin for the ledger."""
+    source: Source, config: Config, optimizer: Optimizer, vocabulary: Vocabulary
+) -> tuple[TrainState, dict[str, Any]]:
+    """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_params(config, *sizes)
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
     digest = hash_params(source.params)
@@ -147,11 +155,14 @@ def start_from(
     )  # fmt: skip
     if changed := differences(Config(model=source.model), Config(model=config.model)):
         _log.info("its model and this one differ: %s", ", ".join(changed))
-    random = {outcome.name for outcome in outcomes if not outcome.size}
-    frozen = [name for name in random if find_factor(config.training, name) is None]
+    frozen = [
+        outcome.name
+        for outcome in outcomes
+        if outcome.text != "taken" and find_factor(config.training, outcome.name) is None
+    ]
     if frozen:
-        _log.warning("training.frozen keeps random initial values: %s", ", ".join(sorted(frozen)))
-    return params, {
+        _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
+    return init_training(config, optimizer, params), {
         "run": str(make_absolute(source.run)),
         "checkpoint": source.checkpoint,
         "sha256": digest,
@@ -179,20 +190,16 @@ def train_on_mesh(
     for size in sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    initial = None
-
-    def change(params: Params) -> Params:
-        nonlocal initial
-        if source is not None:
-            params, initial = start_from(source, config, vocabulary, params)
-        return params
-
     structure, described = describe_state(config, optimizer, *sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         restored = checkpoints.restore(described)
-        state = restored
-        if state is None:
-            _, state = init_state(config, optimizer, *sizes, change)
+        initial = None
+        if restored is not None:
+            state = restored
+        elif source is None:
+            _, state = init_state(config, optimizer, *sizes)
+        else:
+            state, initial = start_from(source, config, optimizer, vocabulary)
         first = int(state.step)
         loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
         checkpoints.check_space(state)

@@ -1,7 +1,6 @@
 """The training state: all that is carried from step to step, enough to resume bit for bit."""
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -39,15 +38,18 @@ def init_state(
     optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
-    change: Callable[[Params], Params] = lambda params: params,
 ) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
-    """Returns the model's structure and the state before step 0, created with its shardings.
+    """Returns the model's structure and the state before step 0, created with its shardings."""
+    structure, params = init_params(config, src_vocab_size, tgt_vocab_size)
+    return structure, init_training(config, optimizer, params)
 
-    `change` maps the random parameters to those that training begins with.
-    """
-    params_key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
-    structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
-    return structure, _init_training(config, optimizer, change(params))
+
+def init_params(
+    config: Config, src_vocab_size: int, tgt_vocab_size: int
+) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
+    """Returns the model's structure and the random parameters of the run's seed."""
+    key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
+    return init_model(config.model, src_vocab_size, tgt_vocab_size, key)
 
 
 def describe_state(
@@ -64,11 +66,11 @@ def describe_state(
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
-    state = jax.eval_shape(functools.partial(_init_training, config, optimizer), params)
+    state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     return structure, jax.tree.map(place, state)
 
 
-def _init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
+def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
     """Returns the state before step 0 with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.
