@@ -43,6 +43,8 @@ def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConf
         ("data", "sampled_sides", "src", "data.subword_sampling", 0.0),
         ("data", "directory", "x", "data.source", "phrasebook"),
         ("data", "tfds_name", "x", "data.source", "text+multi30k"),
+        ("tokenizer", "vocab_size", 8000, "tokenizer.path", "RUN/vocab"),
+        ("tokenizer", "shared", False, "tokenizer.path", "RUN/vocab"),
         ("decoding", "alpha", 1.0, "decoding.length_penalty", "none"),
         ("decoding", "beam_size", 5, "decoding.strategy", "sampling"),
     ],
