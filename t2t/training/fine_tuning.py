@@ -24,7 +24,7 @@ from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
 from t2t.storage.paths import is_same_folder, make_run_path
 from t2t.training.checkpoint import list_measures, restore_params
-from t2t.training.parameter_groups import flatten, join_path, unflatten
+from t2t.training.parameter_groups import flatten, join_path, replace, unflatten
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
 
 FLAG = "--init_from"
@@ -148,7 +148,7 @@ def take_params(
             f"{FLAG}: no parameter of {source.run} fits this model ({'; '.join(rows)}; ...); use "
             f"the model fields of its config.json, or leave {FLAG} out"
         )
-    return unflatten(found), outcomes
+    return replace(params, unflatten(found)), outcomes
 
 
 def _find_tables(params: Params, vocabulary: Vocabulary) -> dict[str, Tokenizer]:

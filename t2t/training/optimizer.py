@@ -31,6 +31,7 @@ from t2t.training.parameter_groups import (
     join,
     join_path,
     list_names,
+    replace,
 )
 from t2t.training.schedule import make_schedule
 
@@ -132,7 +133,7 @@ def _group(optimizers: Sequence[Optimizer], choose: Callable[[str], int | None])
             for own, state, (part,) in zip(optimizers, states, split(params), strict=True)
             if own.evaluation_params
         ]
-        return join([params, *evaluated])
+        return replace(params, join(evaluated))
 
     has_own = any(own.evaluation_params for own in optimizers)
     return Optimizer(init, update, evaluation_params if has_own else None)
@@ -277,9 +278,9 @@ def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Pa
     The sum is sharded as `updates`, the result as `params`. Parameters that `updates` lacks, which
     are frozen, stay.
     """
-    has_all = jax.tree.structure(updates) == jax.tree.structure(params)
+    has_all = len(jax.tree.leaves(updates)) == len(jax.tree.leaves(params))
     trained = params if has_all else divide(params, [flatten(updates)])[0]
     old = jax.tree.map(reshard_like, trained, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
     placed = jax.tree.map(reshard_like, new, trained)
-    return placed if has_all else join([params, placed])
+    return placed if has_all else replace(params, placed)

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_leaves_with_path
+from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
 from t2t.model.interface import Params
@@ -60,16 +60,12 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
 
 def freeze(training: TrainingConfig, params: Params) -> Params:
     """Returns the parameters, of which the frozen ones have no gradient."""
-    if not training.frozen:
-        return params
-    return unflatten(
-        {
-            path: leaf
-            if find_factor(training, join_path(path)) is not None
-            else jax.lax.stop_gradient(leaf)
-            for path, leaf in flatten(params).items()
-        }
-    )
+    frozen = {
+        path: jax.lax.stop_gradient(leaf)
+        for path, leaf in flatten(params).items()
+        if find_factor(training, join_path(path)) is None
+    }
+    return replace(params, unflatten(frozen)) if frozen else params
 
 
 def divide(params: Params, groups: Sequence[Collection[tuple[Any, ...]]]) -> list[Params]:
@@ -79,8 +75,17 @@ def divide(params: Params, groups: Sequence[Collection[tuple[Any, ...]]]) -> lis
 
 
 def join(parts: Sequence[Params]) -> Params:
-    """Returns the tree of all parts; of a parameter in several, the last one counts."""
+    """Returns the tree of all parts."""
     return unflatten({path: leaf for part in parts for path, leaf in flatten(part).items()})
+
+
+def replace(params: Params, part: Params) -> Params:
+    """Returns the tree with the parameters of `part` in place of its own."""
+    leaves = flatten(part)
+    replaced: Params = tree_map_with_path(
+        lambda path, leaf: leaves.get(tuple(key.key for key in path), leaf), params
+    )
+    return replaced
 
 
 def list_names(params: Params) -> list[str]:
