@@ -1,6 +1,6 @@
 """Groups of parameters by patterns of their names: `training.frozen`, `training.rate_factors`.
 
-A name is the path of a parameter in the model's tree, such as encoder.0.feed_forward.inner. `*` in
+A name is the path of a parameter in the model's tree, such as encoder.0.attention.output. `*` in
 a pattern stands for any text, dots included. A tree of a part of the parameters has the same names
 and lacks the others.
 """
