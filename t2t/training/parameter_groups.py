@@ -1,8 +1,8 @@
 """Groups of parameters by patterns of their names: `training.frozen`, `training.rate_factors`.
 
-A name is the path of a parameter in the model's tree, such as encoder.0.attention.output. `*` in
-a pattern stands for any text, dots included. A tree of a part of the parameters has the same names
-and lacks the others.
+A name is the path of a parameter in the model's tree, such as encoder.0.self_attention.output. `*`
+in a pattern stands for any text, dots included. A tree of a part of the parameters has the same
+names and lacks the others.
 """
 
 import re
@@ -11,10 +11,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
+from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
 from t2t.model.interface import Params
+from t2t.ops.build_model import find_names
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
@@ -83,14 +84,14 @@ def replace(params: Params, part: Params) -> Params:
     """Returns the tree with the parameters of `part` in place of its own."""
     leaves = flatten(part)
     replaced: Params = tree_map_with_path(
-        lambda path, leaf: leaves.get(tuple(key.key for key in path), leaf), params
+        lambda path, leaf: leaves.get(find_names(path), leaf), params
     )
     return replaced
 
 
 def list_names(params: Params) -> list[str]:
     """Returns the names of all parameters."""
-    return [keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(params)]
+    return [join_path(path) for path in flatten(params)]
 
 
 def join_path(path: Sequence[Any]) -> str:
@@ -100,7 +101,7 @@ def join_path(path: Sequence[Any]) -> str:
 
 def flatten(params: Params) -> dict[tuple[Any, ...], Any]:
     """Returns the leaves of nested dictionaries by their path."""
-    return {tuple(part.key for part in path): leaf for path, leaf in tree_leaves_with_path(params)}
+    return {find_names(path): leaf for path, leaf in tree_leaves_with_path(params)}
 
 
 def unflatten(leaves: Mapping[tuple[Any, ...], Any]) -> Params:

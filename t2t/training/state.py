@@ -46,7 +46,7 @@ def init_state(
 
 def init_params(
     config: Config, src_vocab_size: int, tgt_vocab_size: int
-) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
+) -> tuple[nnx.GraphDef[Any], Params]:
     """Returns the model's structure and the random parameters of the run's seed."""
     key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
     return init_model(config.model, src_vocab_size, tgt_vocab_size, key)

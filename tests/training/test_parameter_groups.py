@@ -29,12 +29,15 @@ def draw(*shape: int) -> jax.Array:
 
 
 PARAMS: Params = {
-    "encoder": {layer: {"inner": draw(1, 4, 6), "bias": draw(6)} for layer in range(2)},
+    "encoder": {
+        layer: {"self_attention": {"output": draw(2, 3, 4)}, "bias": draw(6)} for layer in range(2)
+    },
     "tgt_embedding": {"table": draw(5, 4)},
 }
 GRADIENTS = [jax.tree.map(lambda x: draw(*x.shape), PARAMS) for _ in range(3)]
 NAMES = [
-    "encoder.0.bias", "encoder.0.inner", "encoder.1.bias", "encoder.1.inner", "tgt_embedding.table"
+    "encoder.0.bias", "encoder.0.self_attention.output", "encoder.1.bias",
+    "encoder.1.self_attention.output", "tgt_embedding.table",
 ]  # fmt: skip
 BASE = TrainingConfig(schedule="constant", learning_rate=0.03, warmup_steps=2)
 OPTIMIZERS = [
@@ -158,7 +161,7 @@ def test_frozen_parameters_have_no_gradient() -> None:
         (
             {"frozen": ("encodr.*",)},
             "training.frozen has 'encodr.*', which is no parameter's name; .*"
-            r"patterns such as encoder\.\*\.bias, encoder\.\*\.inner, tgt_embedding\.table",
+            r"patterns such as encoder\.\*\.bias, encoder\.\*\.self_attention\.output, tgt",
         ),
         ({"rate_factors": ("*.gamma=2",)}, r"training.rate_factors has '\*.gamma'.* no parameter"),
         ({"frozen": ("encoder.*", "tgt*")}, "training.frozen=.* leave some of them out"),
