@@ -117,6 +117,23 @@ def assert_same(one: Any, other: Any) -> None:
     assert jax.tree.all(jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), one, other))
 
 
+def test_frozen_parameters_take_no_part_in_a_step(trainer: Trainer) -> None:
+    names = {"encoder", "src_embedding"}
+    frozen = make_trainer(change(training={"frozen": tuple(f"{name}.*" for name in names)}))
+    batch = on_device(make_batch())
+    whole, _ = trainer.step(trainer.fresh, batch)
+    state, metrics = frozen.step(frozen.fresh, batch)
+    trained = {name: tree for name, tree in moment(whole).items() if name not in names}
+    assert_close(moment(state), trained, rtol=1e-5, atol=1e-7)
+    norm = optax.tree.norm(trained) / (1 - CONFIG.training.adam_b1)
+    np.testing.assert_allclose(metrics.gradient_norm, norm, rtol=1e-5)
+    for name, tree in state.params.items():
+        if name in names:
+            assert_same(tree, trainer.first.params[name])
+        else:
+            assert_close(tree, whole.params[name], rtol=1e-4, atol=1e-6)
+
+
 def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Trainer) -> None:
     batch = on_device(make_batch())
     params = trainer.first.params
