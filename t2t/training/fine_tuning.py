@@ -5,9 +5,8 @@ embeddings, rows are taken: those of the special tokens by id, and those of piec
 vocabularies have. All else keeps its random initial values.
 """
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from t2t.training.parameter_groups import flatten, join_path, replace, unflatten
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
 
 FLAG = "--init_from"
+_LAYER = re.compile(r"(\w+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
 _SPECIAL_IDS = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 # For each table of embeddings, the tables of another model of which the first that it has is used.
 _TABLES = {
@@ -162,12 +162,10 @@ def _take_rows(
 ) -> tuple[jax.Array, Outcome]:
     """Takes the rows of a table's pieces, each from the source's first table with the piece."""
     held = _find_tables(source.params, source.vocabulary)
-    is_tied = "src_embedding" not in tables
-    wanted = _TIED if is_tied else [other for other in _TABLES[name] if other in held][:1]
     width, has_row = leaf.shape[1], np.zeros(len(leaf), bool)
     rows = np.zeros(leaf.shape, leaf.dtype)
     other_widths = set()
-    for other in filter(held.__contains__, wanted):
+    for other in _choose_tables(name, tables, held):
         table = source.params[other]["table"]
         if table.shape[1] != width:
             other_widths.add(table.shape[1])
@@ -185,6 +183,13 @@ def _take_rows(
     mask = np.broadcast_to(has_row[:, None], rows.shape)
     taken = jnp.where(put_like(mask, leaf), put_like(rows, leaf), leaf)
     return taken, Outcome(f"{name}.table", text, int(has_row.sum()) * width)
+
+
+def _choose_tables(name: str, ours: Collection[str], theirs: Collection[str]) -> list[str]:
+    """Returns the source's tables that one of the new model's takes rows from, best first."""
+    if "src_embedding" not in ours:
+        return [other for other in _TIED if other in theirs]
+    return [other for other in _TABLES[name] if other in theirs][:1]
 
 
 def match_pieces(old: Tokenizer, new: Tokenizer) -> Int[np.ndarray, "V"]:
@@ -205,39 +210,47 @@ def _identify(tokenizer: Tokenizer, token: int) -> object:
 def describe_outcomes(outcomes: Sequence[Outcome], source: Source) -> list[list[str]]:
     """Returns a table: parameters, what became of them, and the number of values taken.
 
-    Layers of equal outcome share a row. The last rows have the source's parameters that the new
-    model does not use.
+    Parts of the model and layers of equal outcome share a row. The last rows have the source's
+    parameters that the new model does not use.
     """
-    used = {outcome.name for outcome in outcomes} | {f"{table}.table" for table in _TABLES}
+    used = {outcome.name for outcome in outcomes}
+    ours = [table for table in _TABLES if f"{table}.table" in used]
+    chosen = [_choose_tables(table, ours, source.params) for table in ours]
+    used = used - {f"{table}.table" for table in _TABLES}
+    used |= {f"{table}.table" for tables in chosen for table in tables}
     unused = [
         Outcome(join_path(path), "not used: not in the new model", 0)
         for path in flatten(source.params)
         if join_path(path) not in used
     ]
-    rows: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for (stack, number), layer in itertools.groupby([*outcomes, *unused], _find_layer):
-        group = [*layer]
-        texts = {outcome.text for outcome in group}
-        for outcome in group:
-            whole = number >= 0 and len(texts) == 1
-            name = f"{stack}.{{}}" if whole else outcome.name
-            if number >= 0 and not whole:
-                name = outcome.name.replace(f"{stack}.{number}.", f"{stack}.{{}}.", 1)
-            rows.setdefault((name, outcome.text), []).append((number, outcome.size))
+    texts: dict[str, set[str]] = {}  # of all parameters whose names begin so
+    for outcome in (*outcomes, *unused):
+        for part in _list_parts(outcome.name):
+            texts.setdefault(part, set()).add(outcome.text)
+    rows: dict[tuple[str, str], list[tuple[str, int]]] = {}  # (number of the layer, values)
+    for outcome in (*outcomes, *unused):
+        part = next(part for part in _list_parts(outcome.name) if len(texts[part]) == 1)
+        found = _LAYER.fullmatch(part)
+        stack, number, rest = found.groups() if found else ("", "", part)
+        rows.setdefault((f"{stack}{{}}{rest}", outcome.text), []).append((number, outcome.size))
     return [
         [
-            name.replace("{}", _format_numbers({number for number, _ in found})),
+            name.replace("{}", _format_numbers({int(number) for number, _ in own if number})),
             text,
-            f"{size:,}" if (size := sum(size for _, size in found)) else "",
+            f"{size:,}" if (size := sum(size for _, size in own)) else "",
         ]
-        for (name, text), found in rows.items()
+        for (name, text), own in rows.items()
     ]
 
 
-def _find_layer(outcome: Outcome) -> tuple[str, int]:
-    """Returns the stack and the number of a parameter's layer; -1 for one that is in none."""
-    matched = re.match(r"(\w+)\.(\d+)\.", outcome.name)
-    return (matched[1], int(matched[2])) if matched else (outcome.name, -1)
+def _list_parts(name: str) -> list[str]:
+    """Returns the names of the parts of a model that hold a parameter, largest first.
+
+    A layer is the largest part of a stack.
+    """
+    names = name.split(".")
+    parts = [".".join(names[:count]) for count in range(1, len(names) + 1)]
+    return parts[1:] if _LAYER.match(name) else parts
 
 
 def _format_numbers(numbers: set[int]) -> str:

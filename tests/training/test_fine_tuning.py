@@ -139,9 +139,31 @@ def test_encoder_alone_starts_an_encoder_decoder(vocabularies: dict[str, Vocabul
     vocabulary = vocabularies["shared"]
     old, new = (make_params(vocabulary, "all") for _ in range(2))
     del old["decoder"]
-    taken, _ = take(new, make_source(old, vocabulary), vocabulary)
+    source = make_source(old, vocabulary)
+    taken, outcomes = take(new, source, vocabulary)
     for name, wanted in (("encoder", old), ("tgt_embedding", old), ("decoder", new)):
         jax.tree.map(np.testing.assert_array_equal, taken[name], wanted[name])
+    table = [row[:2] for row in describe_outcomes(outcomes, source)]
+    assert table[0] == ["decoder.0-1", "random: not in the source"]
+
+
+def test_table_names_the_parts_of_a_layer_that_are_not_used(
+    vocabularies: dict[str, Vocabulary],
+) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = (make_params(vocabulary, "all") for _ in range(2))
+    for layer in old["decoder"].values():
+        layer["cross_attention"] = {"query": draw(2), "output": draw(2)}
+    source = make_source(old, vocabulary)
+    _, outcomes = take(new, source, vocabulary)
+    size = sum(leaf.size for leaf in jax.tree.leaves(new["decoder"]))
+    assert describe_outcomes(outcomes, source) == [
+        ["decoder.0-1.feed_forward", "taken", f"{size}"],
+        ["encoder.0-1", "taken", f"{size}"],
+        ["encoder_norm", "taken", "8"],
+        ["tgt_embedding", "taken", f"{330 * WIDTH:,}"],
+        ["decoder.0-1.cross_attention", "not used: not in the new model", ""],
+    ]
 
 
 @pytest.mark.parametrize("old_tie", ["all", "decoder", "none"])
@@ -175,6 +197,11 @@ def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
                     wanted = table(old, other)[pieces.index(piece)]
             counts[name] += bool((wanted != table(new, name)[token]).any())
             np.testing.assert_array_equal(table(taken, name)[token], wanted)
+    unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
+    wanted_tables = {other for others in roles.values() for other in others}
+    if new_tie == "decoder":
+        wanted_tables.discard("own_output_embedding")
+    assert unused == {name for name in old if "embedding" in name} - wanted_tables
     for outcome in outcomes:
         name = outcome.name.removesuffix(".table")
         if name in counts:

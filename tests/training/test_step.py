@@ -117,6 +117,7 @@ def assert_same(one: Any, other: Any) -> None:
     assert jax.tree.all(jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), one, other))
 
 
+@pytest.mark.slow
 def test_frozen_parameters_take_no_part_in_a_step(trainer: Trainer) -> None:
     names = {"encoder", "src_embedding"}
     frozen = make_trainer(change(training={"frozen": tuple(f"{name}.*" for name in names)}))
