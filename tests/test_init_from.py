@@ -11,6 +11,7 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
+from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import upload
 from t2t.training.checkpoint import restore_params
@@ -19,6 +20,7 @@ from t2t.training.run_directory import RunError, list_steps
 from t2t.training.signals import Interruption
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data
+from tests.data.small_corpus import CORPUS
 from tests.tiny_run import make_run
 from tests.tiny_training import change, make_config, read_figures, read_state, write_recipe
 
@@ -138,6 +140,9 @@ def test_source_may_be_in_a_bucket(config: Config, source: Path, tuned: Path, bu
     assert_same_run(bucket / "run", tuned, STEPS)
     [entry] = read_ledger(bucket / "run")
     assert entry["initial"]["run"] == f"{bucket}/source"
+    kept = fill_tokenizer(change(moved, tokenizer={"path": f"{bucket}/source/vocab"}))
+    made = make_vocabulary(kept, bucket / "kept", [CORPUS], [1.0])
+    assert made.fingerprint() == Vocabulary.load(source / "vocab").fingerprint()
 
 
 def test_pattern_that_matches_nothing_is_refused_before_anything_is_written(

@@ -328,6 +328,28 @@ def test_any_mesh_trains_and_skips_as_one_device(sizes: MeshConfig, r_drop: floa
 
 
 @pytest.mark.slow
+def test_any_mesh_updates_groups_of_parameters_as_one_device() -> None:
+    config = change(
+        training={
+            "frozen": ("encoder.*", "src_embedding.*"), "rate_factors": ("decoder.*=0.5",),
+            "optimizer": "muon", "clip_norm": 0.5, "accumulation_steps": 2,
+        }
+    )  # fmt: skip
+    found = []
+    for sizes in (MeshConfig(1, 1, 1), MeshConfig(4, 1, 2), MeshConfig(2, 2, 2)):
+        mesh = make_mesh(sizes, jax.devices()[: 1 if sizes.data == 1 else 8])
+        with jax.set_mesh(mesh):
+            trainer = make_trainer(config)
+            state = trainer.fresh
+            for seed in range(3):
+                state, metrics = trainer.step(state, put_batch(make_batch(seed), mesh))
+        assert_same(state.params["encoder"], trainer.first.params["encoder"])
+        found.append((state.params, metrics.gradient_norm))
+    for each in found[1:]:
+        assert_close(each, found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_devices_add_up_gradients_of_weights_once_for_all_parts(dtype: str) -> None:
     parts, model = 4, dataclasses.replace(CONFIG.model, d_model=64, d_ff=128, dtype=dtype)
