@@ -51,7 +51,8 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
 
 
 def test_given_vocabulary_is_prepared_and_trained_with(tmp_path: Path) -> None:
-    config, lines = make_config(tmp_path), []
+    config = make_config(tmp_path)
+    lines: list[str] = []
     given = change(config, tokenizer={"path": f"{tmp_path}/first/vocab", "vocab_size": 37_000})
     prepare_run.prepare(config, tmp_path / "first")
     prepare_run.prepare(given, tmp_path / "second", lines.append)
