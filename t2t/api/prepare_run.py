@@ -6,6 +6,7 @@ from pathlib import Path
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.filters import describe_dropped
+from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.parts import list_directions
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
@@ -55,7 +56,8 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
     wait_for_all()
     if not is_first():
         return
-    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+    objective = make_objective(data, vocabulary.tgt)
+    lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
     plan = make_plan(lengths, data, config.seed, weights)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(

@@ -14,6 +14,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
 from t2t.config.files import differences
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
@@ -25,6 +26,7 @@ from t2t.data.corpus_sources import (
 )
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader
+from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
 from t2t.data.sampled_epochs import SampledEpochs
@@ -272,13 +274,16 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     splits = list_splits(config.data)
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
+    advice = f"; to evaluate: {command}{'' if scores else ' --checkpoint=last'}"
+    if is_text_alone(config.data):
+        advice = ""
     if not scores:
-        return f"{finished}; to evaluate: {command} --checkpoint=last"
+        return f"{finished}{advice}"
     last = max(scores)
     best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
-        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
+        f"best {scores[best]:.4g} at step {best}{advice}"
     )
 
 
@@ -300,11 +305,13 @@ def make_training_loader(
     first: int,
 ) -> Loader | SampledEpochs:
     """Plans the batches of the training corpora from step `first` on; returns their loader."""
+    objective = make_objective(config.data, vocabulary.tgt)
 
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
         plan = make_plan(lengths, config.data, config.seed, weights)
-        return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
+        parts = config.training.accumulation_steps
+        return make_loader(plan, tokenized, mesh, parts, objective)
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:

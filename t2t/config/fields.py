@@ -154,6 +154,18 @@ class DataConfig:
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
     # stand for them. Empty: src_language to tgt_language, without tags
     directions: tuple[str, ...] = ()
+    # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
+    # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
+    # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
+    # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
+    # other sources
+    objective: str = "translation"
+    # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
+    # masked, in (0, 1); at least one
+    noise_density: float = 0.15
+    # objective="span_corruption": mean number of sub-words of a span, at least 1; a text has
+    # as many spans as this number and noise_density say, rounded
+    mean_span_length: float = 3.0
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: int = 256
@@ -187,7 +199,9 @@ class TokenizerConfig:
     # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
     # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
     path: str = ""
-    kind: str = "bpe"  # bpe | unigram
+    # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
+    # language; other symbols are unknown, neighbours together)
+    kind: str = "bpe"
     vocab_size: int = 37_000  # sub-words per vocabulary, special tokens included
     shared: bool = True  # one vocabulary for both languages; False: one per language
     # share of the text's characters that become sub-words, from 0.98 to 1
@@ -197,6 +211,9 @@ class TokenizerConfig:
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: bool = False
+    # pieces <extra_id_0>, <extra_id_1>, ... for data.objective: one for each span that a text may
+    # have with span_corruption, one with masked_lm; text with these characters is text
+    sentinels: int = 0
 
 
 @dataclasses.dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
+from t2t.config.objective_rules import count_sentinels
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
@@ -74,7 +75,9 @@ def make_vocabulary(
                 return vocabulary
         if given:
             vocabulary = open_given(given)
-            vocabulary = dataclasses.replace(vocabulary, several_sentences=measure_several(corpora))
+            if config.tokenizer.kind != "symbols":
+                several = measure_several(corpora)
+                vocabulary = dataclasses.replace(vocabulary, several_sentences=several)
             vocabulary.save(directory)
         else:
             _log.info("training the vocabulary")
@@ -143,6 +146,13 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
             f"{error}; leave tokenizer.path out, and a vocabulary with these tags is trained"
         ) from None
+    sentinels, needed = len(vocabulary.tgt.sentinel_ids), count_sentinels(config.data)
+    if sentinels < needed:
+        raise ConfigError(
+            f"tokenizer.path={given} has {sentinels} sentinels, but data.objective="
+            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and set "
+            f"tokenizer.sentinels={needed}"
+        )
     if len({side.kind for side in sides}) > 1 and config.data.subword_sampling:
         raise ConfigError(
             f"tokenizer.path={given} has a vocabulary of bpe and one of unigram, but "
@@ -160,6 +170,7 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
         vocab_size=max(side.vocab_size for side in sides),
         shared=vocabulary.shared,
         byte_fallback=all(side.has_bytes for side in sides),
+        sentinels=sentinels,
         lowercase=all(side.split_words(["Aa"]) == [["aa"]] for side in sides),
     )
     return validate(dataclasses.replace(config, tokenizer=tokenizer))

@@ -13,6 +13,7 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
+from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
@@ -150,7 +151,12 @@ class RunModel:
         return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
 
     def make_scorer(self, limit: int = 2**30) -> PairScorer:
-        """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS."""
+        """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
+
+        Raises:
+            ConfigError: the model gives a pair no probability.
+        """
+        check_scores(self.config)
         size = self.config.decoding.batch_size
         return PairScorer(self.members, self.vocabulary, size, limit)
 

@@ -14,6 +14,7 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
+from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
@@ -136,7 +137,9 @@ class CorpusScorer:
             ConfigError: no pair is left.
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
-        lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
+        objective = make_objective(config.data, vocabulary.tgt)
+        sides = objective.find_lengths((corpus.src_lengths, corpus.tgt_lengths))
+        lengths = [np.maximum(side, 2) for side in sides]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
         limit = min(x for x in (positions, int(longer.max())) if x is not None)
@@ -159,7 +162,7 @@ class CorpusScorer:
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
-        self._loader = make_loader(self._plan, [corpus], mesh)
+        self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)
         self._eval_step = make_eval_step(structure)
         self._mesh = mesh
 

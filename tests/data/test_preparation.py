@@ -19,6 +19,7 @@ from tests.data.small_corpus import CORPUS, PAIRS
 KINDS = {
     "bpe": TokenizerConfig(vocab_size=330),
     "unigram": TokenizerConfig(kind="unigram", vocab_size=320, lowercase=True),
+    "symbols": TokenizerConfig(kind="symbols", vocab_size=60, byte_fallback=False, sentinels=3),
     "apart": TokenizerConfig(vocab_size=90, shared=False, byte_fallback=False),
 }
 
@@ -121,6 +122,11 @@ def test_vocabulary_that_does_not_fit_is_refused(own: Path) -> None:
             own / "unigram",
             {"directions": ("en-de", "de-en")},
             r"tokenizer.path=.* data.directions=.* no tag <2de>.* leave tokenizer.path out",
+        ),
+        (
+            own / "symbols",
+            {"objective": "span_corruption"},
+            r"tokenizer.path=.* has 3 sentinels, but .* set tokenizer.sentinels=\d\d",
         ),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -1,0 +1,49 @@
+r"""The families of Transformers from the same blocks, at equal parameters and at equal FLOPs.
+
+    python -m t2t.sweep --sweep=configs/sweeps/families.py --config=configs/multi30k.py:en-de \
+        --workdir=runs/families
+
+The base has an encoder and a decoder. Rows of group P have as many layers as its parameters allow,
+and its number of steps. Rows of group F have the same models, and as many steps as its training
+FLOPs allow. The report states parameters and FLOPs of each row (closed form, `t2t/model/flops.py`).
+"""
+
+from dataclasses import replace
+
+from t2t.config import Config
+from t2t.config.fields import ModelConfig
+from t2t.model.flops import count_parameters
+from t2t.sweeps.sweep_rows import Row, match_steps
+
+SEEDS = (0, 1, 2)
+
+
+def get_rows(base: Config) -> list[Row]:
+    """Returns the rows, three seeds each."""
+
+    def count(model: ModelConfig) -> int:
+        return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
+
+    target, (encoder, decoder) = count(base.model), base.model.depth
+    depths = range(1, 3 * (encoder + decoder))
+    shallow = replace(base.model, decoder_layers=1)
+    deep_encoder = min(depths, key=lambda n: abs(count(replace(shallow, encoder_layers=n)) - target))
+    prefix = replace(
+        base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
+    )
+    layers = min(depths, key=lambda n: abs(count(replace(prefix, num_layers=n)) - target))
+    families = {
+        "deep_encoder": {"model.encoder_layers": deep_encoder, "model.decoder_layers": 1},
+        "prefix_lm": {
+            "model.kind": "decoder_only",
+            "model.num_layers": layers,
+            "model.encoder_layers": None,
+            "model.decoder_layers": None,
+        },
+    }
+    rows = [Row("base", seeds=SEEDS)]
+    rows += [Row(f"P-{name}", changes, seeds=SEEDS) for name, changes in families.items()]
+    for name, changes in families.items():
+        steps = match_steps(base, changes)
+        rows.append(Row(f"F-{name}", {**changes, "training.steps": steps}, seeds=SEEDS))
+    return rows
