@@ -27,6 +27,7 @@ def main() -> int:
     """Runs or reports the sweep as the flags say; returns the exit status."""
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.parts import choose_direction
+    from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
     from t2t.sweeps.sweep_directory import (
         EvaluationProtocol,
@@ -41,13 +42,14 @@ def main() -> int:
     base, workdir = read_config(), command_line.read_workdir()
     if "," in str(workdir):  # which separates the runs of an ensemble or of a system
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
-    measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
+    measure = choose_measure(values.measure, lowercase=fill_tokenizer(base).tokenizer.lowercase)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, left_out = make_runs(base, select(rows, values.only))
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
         check_rows(runs, read_recipe()[1].keys())
+    runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if values.report:
         protocol = read_protocol(workdir)
         if values.measure:

@@ -64,6 +64,20 @@ def read_lines(run: Path) -> list[str]:
     return [" ".join(line.split()) for line in describe_run(run).splitlines()]
 
 
+def test_origin_of_the_parameters_is_shown_once(run: Path) -> None:
+    table = [["encoder.0-2", "taken", "1,000"], ["encoder.3", "random: not in the source", ""]]
+    initial = {"run": "/old", "checkpoint": "best-3", "sha256": "ab" * 32, "parameters": table}
+    path = run / "ledger.jsonl"
+    lines = [json.loads(line) | {"initial": initial} for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = read_lines(run)
+    first = found.index("initial /old, checkpoint best-3, sha256 abababababababab")
+    assert found[first + 1 : first + 3] == [
+        "encoder.0-2 taken 1,000", "encoder.3 random: not in the source"
+    ]  # fmt: skip
+    assert sum(line.startswith("initial") for line in found) == 1
+
+
 def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     lines = read_lines(run)
     assert "model.num_heads 1" in lines

@@ -194,8 +194,11 @@ class DataConfig:
 
 @dataclasses.dataclass
 class TokenizerConfig:
-    """SentencePiece, trained on the training split only."""
+    """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
+    # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
+    # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
+    path: str = ""
     # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
     # language; other symbols are unknown, neighbours together)
     kind: str = "bpe"
@@ -224,6 +227,15 @@ class TrainingConfig:
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
     learning_rate: float = 1.0
+    # fine-tuning: run whose parameters a new run begins with, as RUN or RUN:CHECKPOINT; set by
+    # `t2t.train --init_from`
+    init_from: str = ""
+    # parameters without updates and without optimiser state, by patterns of their names, such as
+    # "encoder.*"
+    frozen: tuple[str, ...] = ()
+    # factors on the learning rate, each as "PATTERN=FACTOR", such as "encoder.*=0.1"; for a
+    # parameter the first pattern counts that matches its name
+    rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: int = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
@@ -260,6 +272,12 @@ class TrainingConfig:
     validate_every: int = 1000  # steps between computations of the validation loss
     # steps between computations of the validation BLEU by beam search, and the last; 0: never
     bleu_every: int = 0
+
+    @property
+    def factor_by_pattern(self) -> dict[str, float]:
+        """`rate_factors` as {pattern: factor}, in order."""
+        split = (each.rpartition("=") for each in self.rate_factors)
+        return {pattern: float(factor) for pattern, _, factor in split}
 
     @property
     def num_passes(self) -> int:

@@ -4,6 +4,7 @@ Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from t2t.config.data_rules import data_problems
@@ -150,6 +151,7 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.weight_decay and training.optimizer in ("adam", "muon"):
@@ -189,6 +191,23 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "
             "but all dropout rates of the model are 0; set model.dropout, or training.r_drop=0"
         )
+
+
+def _rate_problems(training: TrainingConfig) -> Iterator[str]:
+    patterns = [each.rpartition("=")[0] for each in training.rate_factors]
+    for entry, pattern in zip(training.rate_factors, patterns, strict=True):
+        try:
+            factor = float(entry.rpartition("=")[2])
+        except ValueError:
+            factor = math.nan
+        if not (pattern and 0 < factor < math.inf):
+            yield (
+                f"training.rate_factors has {entry!r}; write PATTERN=FACTOR with a positive "
+                "factor, such as encoder.*=0.1, and use training.frozen for parameters without "
+                "updates"
+            )
+    if len(set(patterns)) < len(patterns):
+        yield f"training.rate_factors={training.rate_factors} names a pattern twice; name each once"
 
 
 def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
