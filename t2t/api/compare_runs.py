@@ -6,14 +6,7 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
-from t2t.evaluation.measures import (
-    MIN_SENTENCES,
-    collect_statistics,
-    format_interval,
-    have_spaces,
-    make_measure,
-    sacrebleu_score,
-)
+from t2t.evaluation.measures import MIN_SENTENCES, TestSet, format_interval, have_spaces
 from t2t.evaluation.plots import check_format, plot_by_length
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
@@ -23,6 +16,7 @@ from t2t.evaluation.systems import (
     list_changes,
     list_circumstances,
     list_own,
+    read_statistics,
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
@@ -66,23 +60,19 @@ def compare(
             f"--measure={measure} counts lower-case outputs as errors, and some of the systems are "
             "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
         )
-    chosen = make_measure(measure, result["tgt_language"])
-    test_set = check_comparable(systems, measure, chosen)
-    have_spaces(result["tgt_language"], test_set.references)  # warns
+    chosen = systems[0].evaluations[0].open_measure(measure)
+    test_set = check_comparable(systems)
+    statistics = read_statistics(systems, chosen, test_set)
+    have_spaces(result["tgt_language"], test_set.references[0])  # warns
     check_alike(systems)
-    statistics = {
-        system.name: collect_statistics(chosen, system.hypotheses, test_set.references)
-        for system in systems
-    }
-    score = sacrebleu_score(chosen.metric)
-    judgement = judge(statistics, score, chosen.scale)
-    buckets = score_by_length(score, chosen.scale, statistics, test_set.sources)
+    units = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
+    judgement = judge(units, chosen)
+    buckets = score_by_length(chosen, statistics, test_set.sources)
     if plot:
         plot_by_length(buckets, measure, plot)
-    number = len(test_set.references)
-    definition = chosen.score(systems[0].hypotheses[0], test_set.references).definition
-    lines = [f"{result['split']}, {number} sentences, {measure}: {definition}"]
-    if empty := count_empty_references(test_set.sources, test_set.references):
+    number = next(iter(units.values())).shape[1]
+    lines = [f"{result['split']}, {describe_size(test_set)}, {measure}: {chosen.definition}"]
+    if empty := count_empty_references(test_set.sources, test_set.references[0]):
         lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
@@ -91,12 +81,12 @@ def compare(
         lines.append(f"not alike, {name}: {own}")
     lines += [
         "",
-        format_scores(systems, judgement.scores, measure),
+        format_scores(systems, judgement.scores, measure, test_set.unit),
         "",
-        *describe_all(judgement, measure, number, list_same(systems)),
+        *describe_all(judgement, measure, number, list_same(systems), test_set.unit),
     ]
     if len(systems) > 1:
-        lines += ["", *judge_log_probs(systems, test_set.references)[1]]
+        lines += ["", *judge_log_probs(systems, test_set)[1]]
     lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
     lines.append(format_buckets(buckets))
     if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
@@ -104,11 +94,21 @@ def compare(
     return "\n".join(lines)
 
 
+def describe_size(test_set: TestSet) -> str:
+    """Returns the numbers of sentences, documents and references, as far as they say something."""
+    found = f"{len(test_set.sources)} sentences"
+    if test_set.documents is not None:
+        found += f" in {test_set.documents.max() + 1} documents"
+    if len(test_set.references) > 1:
+        found += f" with {len(test_set.references)} references"
+    return found
+
+
 def format_scores(
-    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str
+    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str, unit: str
 ) -> str:
     """Table of the systems' scores and intervals, then their config changes from the first."""
-    header = ["system", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]
+    header = ["system", "evaluation", "seeds", measure, f"95% over {unit}", "95% over seeds"]
     rows = []
     for system in systems:
         score = scores[system.name]

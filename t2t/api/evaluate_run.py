@@ -231,7 +231,7 @@ def scan_search(
 
 def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
-    sign = 1 if make_measure(measure, tgt_language).scale.higher_is_better else -1
+    sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
         [int(size), *(f"{found[int(size), alpha].value(measure):.2f}" for alpha in alphas)]

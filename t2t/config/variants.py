@@ -42,7 +42,11 @@ CHOICES = {
     "decoding.mbr": ("none", "chrf", "bleu"),
     "decoding.length_penalty": ("gnmt", "length", "none"),
     "decoding.split_sentences": ("auto", "yes", "no"),
-}
+    "evaluation.measure": (  # no field of the config: --measures of t2t.evaluate
+        "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
+        "exact_match_lowercase", "bleu_multi30k", "bleu_paper", "chrf++", "spbleu",
+    ),
+}  # fmt: skip
 
 # Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
@@ -56,6 +60,9 @@ EXTENSIBLE = {
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
+    # The language is one of `normalize_language`, or "" if it is unknown.
+    "evaluation.measure": "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
+    "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
 }
 
 Variant = TypeVar("Variant", bound=Callable[..., Any])

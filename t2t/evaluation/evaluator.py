@@ -34,8 +34,9 @@ from t2t.evaluation.load_models import (
     override_decoding,
 )
 from t2t.evaluation.measures import (
-    INTERVAL_DEFINITION,
     Score,
+    TestSet,
+    describe_intervals,
     have_spaces,
     make_measure,
     score_corpus,
@@ -231,8 +232,7 @@ class Evaluator:
         They have the key of an evaluation by this evaluator, and its definition of `measure`.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        chosen = make_measure(measure, self.tgt_language)
-        definition = chosen.score(["a"], ["a"]).definition
+        definition = make_measure(measure, self.tgt_language).definition
         make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
@@ -337,11 +337,12 @@ class Evaluator:
         """Scores the translations, and saves scores and texts; `facts` are recorded as well."""
         # A line feed inside a sentence would split it over two lines of the text files.
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
-        sources, references = zip(*pairs, strict=True)
+        sources, references = map(list, zip(*pairs, strict=True))
+        test_set = TestSet(sources, [references])
         hypotheses = [translation.text for translation in translations]
         perplexities, losses = reference_losses
         scores = score_corpus(
-            hypotheses, references, self.tgt_language, self._measures, with_intervals=True
+            hypotheses, test_set, self.tgt_language, self._measures, with_intervals=True
         )
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
@@ -357,7 +358,7 @@ class Evaluator:
                 name: dataclasses.asdict(score)
                 for name, score in {**scores, **perplexities}.items()
             },
-            "interval": INTERVAL_DEFINITION,
+            "interval": describe_intervals(),
             "num_sentences": len(hypotheses),
             "num_empty_references": empty,
             # Sentences that were translated in pieces, and those whose translation was ended by the

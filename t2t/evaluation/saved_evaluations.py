@@ -4,7 +4,9 @@
     NAME.txt            the hypotheses
     NAME.log_probs.txt  each reference's log-probability in nats, and its sub-words with EOS
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
-    SPLIT-HASH.ref.txt  the raw references, shared likewise
+    SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
+    NAME.documents.txt  the number of each sentence's document, from 0, if they are known
+    NAME.MEASURE.txt    the score of each sentence by a measure of another program
 
 Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
 copied and compared anywhere.
@@ -13,6 +15,7 @@ copied and compared anywhere.
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.evaluation.measures import format_interval
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import choices
+from t2t.evaluation.measures import Measure, TestSet, format_interval, make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
@@ -87,6 +92,59 @@ class Evaluation:
             )
         return lines
 
+    def read_test_set(self) -> TestSet:
+        """Reads sources, references and documents.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
+        documents = None
+        if "documents" in self.result.get("texts", {}):
+            documents = np.array(self.read_lines("documents"), int)
+        references = [self.read_lines(text) for text in self._references]
+        return TestSet(self.read_lines("sources"), references, documents)
+
+    @property
+    def _references(self) -> list[str]:
+        texts = self.result.get("texts", {})
+        return [name for name in texts if name.startswith("references")] or ["references"]
+
+    def open_measure(self, name: str) -> Measure:
+        """Returns the measure of this name as it is defined here, or as its program defined it.
+
+        Raises:
+            EvaluationError: it is unknown, and not of another program.
+            MeasureError: as `make_measure`.
+        """
+        saved = self.result["measures"]
+        if name_segment_scores(name) in self.result.get("texts", {}):
+            return Measure(
+                name, saved[name]["definition"], limits=(-math.inf, math.inf),
+                higher_is_better=saved[name]["higher_is_better"],
+            )  # fmt: skip
+        if name not in choices(MEASURE_FIELD):
+            stored = [each for each in saved if name_segment_scores(each) in self.result["texts"]]
+            raise EvaluationError(
+                f"--measure={name}: {self.path} has no such scores; use one of "
+                f"{', '.join([*choices(MEASURE_FIELD), *stored])}, or store them first: "
+                f"t2t.evaluate --segment_scores={name}=FILE"
+            )
+        return make_measure(name, self.result["tgt_language"], len(self._references))
+
+    def read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
+        """Returns the (score, 1) of each sentence by a measure of another program.
+
+        Raises:
+            EvaluationError: there are none, or as `read_lines`.
+        """
+        if name_segment_scores(name) not in self.result.get("texts", {}):
+            raise EvaluationError(
+                f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
+                f"--segment_scores={name}=FILE"
+            )
+        values = np.array(self.read_lines(name_segment_scores(name)), float)
+        return np.stack([values, np.ones_like(values)], axis=-1)
+
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.
 
@@ -103,7 +161,9 @@ class Evaluation:
             raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
 
 
-def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
+def name_texts(
+    path: Path, split: str, corpus: str, num_references: int = 1, *, has_documents: bool = False
+) -> dict[str, str]:
     """Returns the text files' names for the scores at `path`; `corpus` is the test set's hash."""
     test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
@@ -111,7 +171,14 @@ def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
         "log_probs": f"{path.stem}.log_probs.txt",
         "sources": f"{test_set}.src.txt",
         "references": f"{test_set}.ref.txt",
+        **{f"references{n}": f"{test_set}.ref{n}.txt" for n in range(2, num_references + 1)},
+        **({"documents": f"{path.stem}.documents.txt"} if has_documents else {}),
     }
+
+
+def name_segment_scores(measure: str) -> str:
+    """Returns the key in `texts` of the scores by a measure of another program."""
+    return f"scores.{measure}"
 
 
 def short_hash(corpus: str) -> str:

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.measures import (
-    collect_statistics,
-    format_interval,
-    make_measure,
-    sacrebleu_score,
-)
+from t2t.evaluation.measures import format_interval
 from t2t.evaluation.plots import plot_by_cost, plot_by_step
 from t2t.evaluation.significance import Judgement, judge
-from t2t.evaluation.systems import STEP, System, check_comparable, read_system
+from t2t.evaluation.systems import (
+    STEP,
+    System,
+    check_comparable,
+    read_statistics,
+    read_system,
+)
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
@@ -181,16 +182,13 @@ def judge_rows(
     if not systems:
         return None, None, []
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
-    measure = make_measure(measure_name, named[0].evaluations[0].result["tgt_language"])
-    references = check_comparable([*systems.values()], measure_name, measure).references
-    counts = {
-        system.name: collect_statistics(measure, system.hypotheses, references) for system in named
-    }
-    by_measure = judge(counts, sacrebleu_score(measure.metric), measure.scale)
+    measure = named[0].evaluations[0].open_measure(measure_name)
+    test_set = check_comparable(named)
+    by_measure = judge(read_statistics(named, measure, test_set), measure)
     if BASE not in systems:
         return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
-    sentences = describe_all(by_measure, measure_name, len(references))
-    by_loss, described = judge_log_probs(named, references)
+    sentences = describe_all(by_measure, measure_name, len(test_set.sources))
+    by_loss, described = judge_log_probs(named, test_set)
     return by_measure, by_loss, sentences + described
 
 
@@ -260,9 +258,8 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     if not systems:
         return []
     system = next(iter(systems.values()))
-    first, references = system.evaluations[0].result, system.evaluations[0].read_lines("references")
-    chosen = make_measure(measure, first["tgt_language"])
-    definition = chosen.score(system.hypotheses[0], references).definition
+    first = system.evaluations[0].result
+    definition = system.evaluations[0].open_measure(measure).definition
     names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
     for name, system in systems.items():
         for checkpoint in dict.fromkeys(each.result["checkpoint"] for each in system.evaluations):

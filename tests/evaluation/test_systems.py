@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.systems import (
     System,
@@ -14,6 +13,7 @@ from t2t.evaluation.systems import (
     check_comparable,
     list_changes,
     list_circumstances,
+    read_statistics,
     read_system,
 )
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
@@ -21,7 +21,8 @@ from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 def check(*runs: Path, measure: str = "bleu") -> None:
     systems = [read_system(str(run), "test", "") for run in runs]
-    check_comparable(systems, measure, make_measure(measure, "de"))
+    chosen = systems[0].evaluations[0].open_measure(measure)
+    read_statistics(systems, chosen, check_comparable(systems))
 
 
 def rewrite(evaluation: Evaluation, measure: str, **changes: Any) -> None:
