@@ -4,7 +4,7 @@ Each operand is a system: the .json file of an evaluation, or a run directory, o
 evaluation of --split is used (of --checkpoint, if given), or the one that --evaluation names. Runs
 whose newest evaluations have another kind of checkpoint or another search are refused. Join the
 seeds of one system by commas. Every system is compared with the first, on the saved hypotheses;
-nothing is translated again.
+nothing is translated again. --verify checks saved evaluations instead, without their runs.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,20 @@ from collections.abc import Sequence
 from absl import flags
 
 from t2t.config.measure_names import MEASURES
+from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
 
 def main(operands: Sequence[str]) -> None:
     """Prints the comparison, and the path of the plot if one was drawn."""
-    from t2t.api.compare_runs import compare
+    from t2t.api.compare_runs import compare, verify
 
     values = flags.FLAGS
+    import_plugins(values.plugins)  # for measures
+    if values.verify:
+        print(verify(operands, values.split, values.evaluation, values.checkpoint))
+        return
     plot = make_path(values.plot) if values.plot else None
     print(
         compare(
@@ -33,12 +38,18 @@ def main(operands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "measure",
         None,
-        MEASURES,
-        "The score to compare; default: bleu, or bleu_lowercase with tokenizer.lowercase.",
+        f"The score to compare: {', '.join(MEASURES)}, one that a plugin registers, or one that "
+        "--segment_scores stored; default: bleu, or bleu_lowercase with tokenizer.lowercase.",
     )
+    flags.DEFINE_bool(
+        "verify",
+        False,
+        "Compute every score of these evaluations from their texts, and refuse edited files.",
+    )
+    flags.DEFINE_list("plugins", [], "Modules on your path that register measures.")
     flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
     flags.DEFINE_string(
         "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."

@@ -6,8 +6,10 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
+from t2t.evaluation import verification
 from t2t.evaluation.measures import MIN_SENTENCES, TestSet, format_interval, have_spaces
 from t2t.evaluation.plots import check_format, plot_by_length
+from t2t.evaluation.saved_evaluations import find_evaluation
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
     System,
@@ -21,7 +23,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_absolute
+from t2t.storage.paths import make_absolute, make_path
 
 
 def compare(
@@ -92,6 +94,20 @@ def compare(
     if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
         lines.append(f"Fewer than {MIN_SENTENCES} sentences have no interval.")
     return "\n".join(lines)
+
+
+def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
+    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
+
+    Raises:
+        EvaluationError: a number, a definition or a file is not as it was saved.
+    """
+    found = [
+        find_evaluation(make_path(place), split, evaluation, checkpoint)
+        for operand in operands
+        for place in operand.split(",")
+    ]
+    return "\n\n".join(map(verification.verify, found))
 
 
 def describe_size(test_set: TestSet) -> str:

@@ -12,9 +12,9 @@ import functools
 import itertools
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ class TestSet(NamedTuple):
         """The unit that is resampled: sentences, or documents if they are known."""
         return "sentences" if self.documents is None else "documents"
 
-    def sum_units(self, statistics: Statistics) -> Statistics:
+    def sum_units(self, statistics: Statistics) -> Float[np.ndarray, "m d _"]:
         """Sums the statistics of the sentences of each document; unchanged without documents."""
         if self.documents is None:
             return statistics
@@ -342,7 +342,7 @@ def _wrap_metric(
     metric.num_refs = num_references  # of the signature
 
     def segments(
-        sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Float[np.ndarray, "n _"]:
         texts = [[*map(preprocess, lines)] for lines in (hypotheses, *references)]
         return np.array(metric._extract_corpus_statistics(texts[0], texts[1:]), float)
@@ -372,7 +372,7 @@ def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Mea
         return " ".join((line.lower() if lowercase else line).split())
 
     def segments(
-        sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Float[np.ndarray, "n 2"]:
         pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
         found = [normalise(line) in map(normalise, wanted) for line, wanted in pairs]
@@ -403,7 +403,7 @@ def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
 def _make_spbleu() -> BLEU:
     """BLEU of the sub-words of FLORES-200, for any language; sacreBLEU downloads their model."""
     url = SPM_MODELS["flores200"]["url"]
-    path = os.path.join(SACREBLEU_DIR, "models", os.path.basename(url))
+    path = Path(SACREBLEU_DIR, "models", Path(url).name)
     try:
         return BLEU(tokenize="flores200")
     except (OSError, RuntimeError) as error:  # no network, or another file

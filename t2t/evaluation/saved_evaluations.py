@@ -13,6 +13,7 @@ copied and compared anywhere.
 """
 
 import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -109,6 +110,13 @@ class Evaluation:
         texts = self.result.get("texts", {})
         return [name for name in texts if name.startswith("references")] or ["references"]
 
+    @property
+    def known_measures(self) -> list[str]:
+        """The names of measures that are computed from texts, then those that are stored."""
+        saved, texts = self.result["measures"], self.result.get("texts", {})
+        stored = [name for name in saved if name_segment_scores(name) in texts]
+        return [*choices(MEASURE_FIELD), *stored]
+
     def open_measure(self, name: str) -> Measure:
         """Returns the measure of this name as it is defined here, or as its program defined it.
 
@@ -123,11 +131,10 @@ class Evaluation:
                 higher_is_better=saved[name]["higher_is_better"],
             )  # fmt: skip
         if name not in choices(MEASURE_FIELD):
-            stored = [each for each in saved if name_segment_scores(each) in self.result["texts"]]
             raise EvaluationError(
                 f"--measure={name}: {self.path} has no such scores; use one of "
-                f"{', '.join([*choices(MEASURE_FIELD), *stored])}, or store them first: "
-                f"t2t.evaluate --segment_scores={name}=FILE"
+                f"{', '.join(self.known_measures)}; name the module that registers it by "
+                f"--plugins, or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
             )
         return make_measure(name, self.result["tgt_language"], len(self._references))
 
@@ -193,15 +200,36 @@ def report_reuse(evaluation: Evaluation) -> None:
 
 def save_evaluation(
     path: Path, result: Mapping[str, Any], texts: Mapping[str, Sequence[str]]
-) -> None:
-    """Writes the texts under their names in `result`, then the scores; each file atomically.
+) -> Evaluation:
+    """Writes texts under their names in `result`, then the scores; each file atomically.
+
+    Texts that are not given exist already. The scores get the hashes of all files.
 
     Raises:
         OSError: a file cannot be written.
     """
+    for text, lines in texts.items():
+        name = result["texts"][text]
+        write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))
+    saved = {**result, "sha256": compute_digests(path, result)}
+    write_file(path, json.dumps(saved, indent=2) + "\n")
+    return Evaluation(path, saved)
+
+
+def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the SHA-256 of each text beside the scores at `path`, and of the `scores`.
+
+    A text that is missing has "missing".
+    """
+    found = {}
     for text, name in result["texts"].items():
-        write_file(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
-    write_file(path, json.dumps(result, indent=2) + "\n")
+        try:
+            found[text] = hashlib.sha256(path.with_name(name).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            found[text] = "missing"
+    scores = {name: value for name, value in result.items() if name != "sha256"}
+    content = json.dumps(scores, sort_keys=True)
+    return found | {"scores": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def load_evaluation(path: Path) -> Evaluation:

@@ -136,9 +136,13 @@ def describe_all(
     first = next(iter(judgement.scores))
     lines = [
         describe(
-            comparison, (first, name), measure, num_sentences,
-            is_same_model=name in same, unit=unit,
-        )  # fmt: skip
+            comparison,
+            (first, name),
+            measure,
+            num_sentences,
+            is_same_model=name in same,
+            unit=unit,
+        )
         for name, comparison in judgement.comparisons.items()
     ]
     if names := list_useless(judgement, measure):

@@ -2,17 +2,26 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURES
+from t2t.config import variants
+from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES
+from t2t.config.variants import register
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import train_vocabulary
+from t2t.evaluation import measures
 from t2t.evaluation.measures import (
+    Measure,
     MeasureError,
     have_spaces,
     make_measure,
@@ -52,20 +61,6 @@ def test_bleu_is_the_published_formula() -> None:
     score = score_corpus(hypotheses, pair(references), "de", ["bleu"])["bleu"]
     assert score.value == pytest.approx(naive_bleu(hypotheses, references))
     assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-
-
-def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
-    for name, lines in (("hypotheses.txt", HYPOTHESES), ("references.txt", REFERENCES)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    command = [sys.executable, "-m", "sacrebleu", "references.txt", "-i", "hypotheses.txt"]
-    options = ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
-    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, check=True)
-    scores = score_corpus(HYPOTHESES, pair(REFERENCES), "de", TEXT)
-    printed = json.loads(done.stdout)
-    assert [entry["name"] for entry in printed] == ["BLEU", "chrF2", "TER"]
-    for entry, name in zip(printed, ("bleu", "chrf", "ter"), strict=True):
-        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
-        assert scores[name].definition == entry["signature"]
 
 
 def test_papers_bleu_counts_as_multi_bleu_does() -> None:
@@ -238,7 +233,9 @@ def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name
 
 
 def test_unknown_measure_is_named() -> None:
-    with pytest.raises(ConfigError, match="measure='meteor' is unknown; use one of bleu, chrf, ter"):
+    with pytest.raises(
+        ConfigError, match="measure='meteor' is unknown; use one of bleu, chrf, ter"
+    ):
         make_measure("meteor", "de")
 
 
@@ -295,3 +292,114 @@ def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
         assert not have_spaces(language, ["ภาษาไทยไม่มีช่องว่าง"])
         assert remedy in caplog.messages.pop()
         caplog.clear()
+
+
+def run_sacrebleu(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """The scores of HYPOTHESES that sacreBLEU's command line prints."""
+    (folder / "hypotheses.txt").write_text("".join(f"{line}\n" for line in HYPOTHESES), "utf-8")
+    for number, lines in enumerate((REFERENCES, OTHERS)):
+        (folder / f"{number}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    command = [sys.executable, "-m", "sacrebleu", *options, "-i", "hypotheses.txt"]
+    command += ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+OTHERS = ["Der rote Ball liegt im Gras .", "Am Meer laufen zwei Hunde .", "Kind"]
+
+
+@pytest.mark.parametrize("options", [["0.txt"], ["0.txt", "1.txt", "--chrf-word-order=2"]])
+def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path, options: list[str]) -> None:
+    """Of one and of several references, with their signatures."""
+    is_single = len(options) == 1
+    test_set = pair(REFERENCES) if is_single else pair(REFERENCES, OTHERS)
+    names = "bleu", "chrf" if is_single else "chrf++", "ter"
+    scores = score_corpus(HYPOTHESES, test_set, "de", names)
+    for entry, name in zip(run_sacrebleu(tmp_path, *options), names, strict=True):
+        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
+        assert scores[name].definition == entry["signature"]
+
+
+def test_any_reference_may_be_matched() -> None:
+    score = make_measure("exact_match", "de", 2).score(["b", "x"], pair(["a", "a"], ["b", "b"]))
+    assert (score.value, score.definition[:8]) == (50, "nrefs:2|")
+
+
+def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(measures, "SACREBLEU_DIR", str(tmp_path))
+    place = tmp_path / "models" / "flores200sacrebleuspm"
+
+    def fail(*_: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", fail)
+    with pytest.raises(MeasureError, match=rf"\(no network\); download https.* put it to {place}"):
+        make_measure("spbleu", "de")
+    place.parent.mkdir()
+    corpus = ListCorpus("", [(line, line) for line in REFERENCES])
+    train_vocabulary([corpus], TokenizerConfig(vocab_size=300), tmp_path)
+    shutil.copy(tmp_path / "joint.model", place)
+    measure = make_measure("spbleu", "zh")
+    assert "tok:flores200" in measure.definition
+    assert 0 < measure.score(HYPOTHESES, pair(REFERENCES)).value < 100
+
+
+@pytest.fixture
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
+
+@pytest.mark.usefixtures("_registry")
+def test_registered_measure_is_one_like_the_others() -> None:
+    """The share of the source's length, in characters."""
+
+    @register(MEASURE_FIELD, "length")
+    def make_length(tgt_language: str, num_references: int) -> Measure:
+        def segments(sources: Any, hypotheses: Any, _: Any) -> Any:
+            return [[len(a), len(b)] for a, b in zip(hypotheses, sources, strict=True)]
+
+        return Measure("", f"characters, 1.0, {tgt_language}, {num_references}", segments)
+
+    measure = make_measure("length", "deu", 2)
+    test_set = pair(["x"] * 40, ["x"] * 40)._replace(sources=["abcd"] * 40)
+    score = measure.score(["ab"] * 39 + ["abcd"], test_set, with_interval=True)
+    assert (measure.name, measure.definition) == ("length", "characters, 1.0, de, 2")
+    assert score.value == (39 * 2 + 4) / 160
+    assert score.interval is not None
+    assert score.interval[0] < score.value < score.interval[1]
+
+
+@pytest.mark.usefixtures("_registry")
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda language: None, "has the arguments"),
+        (lambda *_: 3.0, "returned float"),
+        (lambda *_: Measure("", ""), "returned Measure"),
+        (lambda *_: Measure("", "", lambda *_: [1.0]), r"segments of shape \(1,\) for 1 sentences"),
+        (lambda *_: Measure("", "", lambda *_: [[math.nan]]), "all finite: False"),
+    ],
+)
+def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
+    register(MEASURE_FIELD, "own")(function)
+    with pytest.raises(ConfigError, match=rf"evaluation\.measure='own': .*{fault}.*; expected \("):
+        make_measure("own", "de").score(["a"], pair(["a"]))
+
+
+def test_documents_are_resampled_whole() -> None:
+    """Sentences that are alike within a document say no more than one of them."""
+    hypotheses = ["right", "wrong"] * 40
+    few = [line for line in hypotheses for _ in range(5)]
+    documents = np.repeat(np.arange(80), 5)
+    measure = make_measure("exact_match", "de")
+    plain = measure.score(hypotheses, pair(["right"] * 80), with_interval=True)
+    whole = measure.score(
+        few, pair(["right"] * 400)._replace(documents=documents), with_interval=True
+    )
+    assert whole.interval == plain.interval
+    assert whole.value == plain.value
+    assert few[:5] == ["right"] * 5

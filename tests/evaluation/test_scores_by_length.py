@@ -18,7 +18,8 @@ EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket]:
     measure = make_measure(name, "de")
     counted = {
-        system: collect_statistics(measure, texts, pair(REFERENCES)) for system, texts in systems.items()
+        system: collect_statistics(measure, texts, pair(REFERENCES))
+        for system, texts in systems.items()
     }
     return score_by_length(measure, counted, SOURCES)
 

@@ -264,7 +264,9 @@ def test_interval_over_seeds_is_students() -> None:
     assert interval == pytest.approx((31 - 4.303 / math.sqrt(3), 31 + 4.303 / math.sqrt(3)), 1e-4)
     assert estimate_over_seeds([30.0], BLEU) is None
     assert estimate_over_seeds([1.0, 99.0], BLEU) == (0, 100), "a score is at most 100"
-    assert estimate_over_seeds([1.0, 99.0], make_likelihood("token")) == pytest.approx((0, 672.6), 1e-3)
+    assert estimate_over_seeds([1.0, 99.0], make_likelihood("token")) == pytest.approx(
+        (0, 672.6), 1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
