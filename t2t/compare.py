@@ -26,15 +26,15 @@ def main(operands: Sequence[str]) -> None:
     if values.verify:
         print(verify(operands, values.split, values.evaluation, values.checkpoint))
         return
-    plot = make_path(values.plot) if values.plot else None
+    plot, forest = (make_path(each) if each else None for each in (values.plot, values.forest))
     print(
         compare(
             operands, values.measure, values.split, values.evaluation, plot, values.may_differ,
-            values.checkpoint,
+            values.checkpoint, forest,
         )
     )  # fmt: skip
-    if plot:
-        print(plot)
+    for path in filter(None, (plot, forest)):
+        print(path)
 
 
 if __name__ == "__main__":
@@ -68,5 +68,8 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string(
         "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."
+    )
+    flags.DEFINE_string(
+        "forest", "", "Plot the differences by each measure to this file: .svg, .png or .pdf."
     )
     command_line.run(main, operands="RUN", alone="it only reads files")

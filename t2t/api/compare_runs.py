@@ -7,8 +7,9 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation import verification
-from t2t.evaluation.measures import MIN_SENTENCES, TestSet, format_interval, have_spaces
-from t2t.evaluation.plots import check_format, plot_by_length
+from t2t.evaluation.forest import format_forest, list_rows
+from t2t.evaluation.measures import MIN_SENTENCES, Measure, TestSet, format_interval, have_spaces
+from t2t.evaluation.plots import check_format, plot_by_length, plot_forest
 from t2t.evaluation.saved_evaluations import find_evaluation
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
@@ -34,8 +35,11 @@ def compare(
     plot: Path | None,
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
+    forest: Path | None = None,
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
+
+    `forest` is the path of a plot of the differences by each measure.
 
     No `measure` means the one of `choose_measure`, without case if any system writes none.
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
@@ -46,34 +50,66 @@ def compare(
     """
     if checkpoint and evaluation:
         raise ConfigError("--checkpoint and --evaluation both choose; leave one of them out")
-    if plot:
-        check_format(plot)
+    for flag, path in (("plot", plot), ("forest", forest)):
+        if path:
+            check_format(path, flag)
+    if forest and len(operands) < 2:
+        raise ConfigError(f"--forest={forest} shows differences; name two systems or more")
     systems = [
         read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
     ]
-    paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
-    if repeated := [path for path in paths if paths.count(path) > 1]:
-        raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
-    result = systems[0].evaluations[0].result
-    cases = {system.is_lowercase for system in systems}
-    measure = choose_measure(measure, lowercase=any(cases))
-    if len(cases) > 1 and measure in CASED_MEASURES:
-        raise ConfigError(
-            f"--measure={measure} counts lower-case outputs as errors, and some of the systems are "
-            "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
-        )
-    chosen = systems[0].evaluations[0].open_measure(measure)
+    chosen = _open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
-    have_spaces(result["tgt_language"], test_set.references[0])  # warns
+    language = systems[0].evaluations[0].result["tgt_language"]
+    have_spaces(language, test_set.references[0])  # warns
     check_alike(systems)
     units = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
     judgement = judge(units, chosen)
     buckets = score_by_length(chosen, statistics, test_set.sources)
     if plot:
-        plot_by_length(buckets, measure, plot)
+        plot_by_length(buckets, chosen.name, plot)
     number = next(iter(units.values())).shape[1]
-    lines = [f"{result['split']}, {describe_size(test_set)}, {measure}: {chosen.definition}"]
+    lines = [
+        *_describe_circumstances(systems, test_set, chosen),
+        "",
+        format_scores(systems, judgement.scores, chosen.name, test_set.unit),
+        "",
+        *describe_all(judgement, chosen.name, number, list_same(systems), test_set.unit),
+    ]
+    if len(systems) > 1:
+        by_likelihood, described = judge_log_probs(systems, test_set)
+        rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
+        lines += ["", *described, "", format_forest(rows, systems[0].name), *left_out]
+        if forest:
+            plot_forest(rows, systems[0].name, forest)
+    lines += ["", f"{chosen.name} by source length in words, with 95% intervals over sentences", ""]
+    return "\n".join([*lines, format_buckets(buckets)])
+
+
+def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
+    """Returns the measure by which all systems can be compared; None: `choose_measure`."""
+    paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
+    if repeated := [path for path in paths if paths.count(path) > 1]:
+        raise ConfigError(
+            f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
+        )
+    cases = {system.is_lowercase for system in systems}
+    name = choose_measure(name, lowercase=any(cases))
+    if len(cases) > 1 and name in CASED_MEASURES:
+        raise ConfigError(
+            f"--measure={name} counts lower-case outputs as errors, and some of the systems are "
+            "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
+        )
+    return systems[0].evaluations[0].open_measure(name)
+
+
+def _describe_circumstances(
+    systems: Sequence[System], test_set: TestSet, measure: Measure
+) -> list[str]:
+    """Describes test set and measure, and how the systems were evaluated where it differs."""
+    split = systems[0].evaluations[0].result["split"]
+    lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
     if empty := count_empty_references(test_set.sources, test_set.references[0]):
         lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
     for name, values in list_circumstances(systems).items():
@@ -81,19 +117,7 @@ def compare(
             f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)
         )
         lines.append(f"not alike, {name}: {own}")
-    lines += [
-        "",
-        format_scores(systems, judgement.scores, measure, test_set.unit),
-        "",
-        *describe_all(judgement, measure, number, list_same(systems), test_set.unit),
-    ]
-    if len(systems) > 1:
-        lines += ["", *judge_log_probs(systems, test_set)[1]]
-    lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
-    lines.append(format_buckets(buckets))
-    if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
-        lines.append(f"Fewer than {MIN_SENTENCES} sentences have no interval.")
-    return "\n".join(lines)
+    return lines
 
 
 def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
@@ -157,4 +181,7 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
         scores = [bucket.scores[system] for bucket in buckets]
         cells = [f"{score.value:.2f} {format_interval(score.over_sentences)}" for score in scores]
         rows.append([system, *cells])
-    return format_table(rows, header)
+    table = format_table(rows, header)
+    if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
+        table += f"\nFewer than {MIN_SENTENCES} sentences have no interval."
+    return table

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval
-from t2t.evaluation.plots import plot_by_cost, plot_by_step
+from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import (
     STEP,
@@ -85,7 +86,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
-    by_measure, by_loss, sentences = judge_rows(systems, measure)
+    by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
     useless = list_useless(by_measure, measure) if by_measure else []
     cells = []
     for name, outcome in outcomes.items():
@@ -113,6 +114,11 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         *describe_provenance(workdir, runs),
     ]
     plots = draw(workdir, runs, outcomes, by_measure, measure)
+    if forest:
+        title = f"Differences from {BASE} by each measure"
+        plots[title] = workdir / "forest.svg"
+        for path in (plots[title], workdir / "forest.png"):
+            plot_forest(forest, BASE, path)
     title, table = f"Sweep {find_name(workdir)}", format_table(rows, header, markdown=True)
     parts = [
         f"# {title}",
@@ -127,7 +133,8 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     paths = workdir / "report.md", workdir / "report.html"
     write_file(paths[0], "\n\n".join(parts) + "\n")
     write_file(paths[1], page)
-    return "\n".join([table, "", *map(str, paths)])
+    text = [table, "", format_forest(forest, BASE), ""] if forest else [table, ""]
+    return "\n".join([*text, *map(str, paths)])
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
@@ -172,24 +179,28 @@ def find_states(workdir: Path, runs: Sequence[Run]) -> list[str]:
 
 def judge_rows(
     systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement | None, Judgement | None, list[str]]:
+) -> tuple[Judgement | None, Judgement | None, list[str], list[ForestRow]]:
     """Compares the rows with base, which comes first; without base there are no verdicts.
 
     Returns:
-        The judgement by the measure, the one by the references' log-probability, and sentences
-        that describe both.
+        The judgement by the measure, the one by the references' log-probability, sentences that
+        describe both, and the differences by each measure that all rows have.
     """
     if not systems:
-        return None, None, []
+        return None, None, [], []
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
     measure = named[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(named)
-    by_measure = judge(read_statistics(named, measure, test_set), measure)
+    counts = read_statistics(named, measure, test_set)
+    by_measure = judge({name: test_set.sum_units(each) for name, each in counts.items()}, measure)
     if BASE not in systems:
-        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
-    sentences = describe_all(by_measure, measure_name, len(test_set.sources))
+        no_verdicts = ["No verdicts: base has no evaluation."]
+        return Judgement(by_measure.scores, {}), None, no_verdicts, []
+    number = by_measure.scores[BASE].num_sentences
+    sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
     by_loss, described = judge_log_probs(named, test_set)
-    return by_measure, by_loss, sentences + described
+    forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
+    return by_measure, by_loss, [*sentences, *described, *left_out], forest
 
 
 def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
