@@ -8,7 +8,7 @@ import difflib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -117,15 +117,16 @@ def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], s
         if own and normalize_language(code) != normalize_language(own):
             raise ConfigError(f"--testset={testset}: the run has data.{field}={own}, not {code}")
     try:
-        files = dict(zip(dataset.fieldnames(pair), dataset.get_files(pair), strict=True))
-        source, references = dataset.get_source_file(pair), dataset.get_reference_files(pair)
+        paths: Any = dataset  # its methods have no types
+        files = dict(zip(paths.fieldnames(pair), paths.get_files(pair), strict=True))
+        source, references = paths.get_source_file(pair), paths.get_reference_files(pair)
     except (OSError, SyntaxError, SystemExit) as error:  # of XML, and of a wrong check sum
         raise ConfigError(
             f"--testset={testset} is not in {SACREBLEU_DIR}, and cannot be downloaded ({error}); "
             f"run `sacrebleu -t {name} -l {pair} --echo src` on a machine with network, and copy "
             f"its ~/.sacrebleu/{name} to {Path(SACREBLEU_DIR, name)}"
         ) from None
-    return source, references, files.get("docid", "")
+    return source, references, str(files.get("docid", ""))
 
 
 def read_documents(path: str, num_sentences: int) -> Int[np.ndarray, "n"] | None:

@@ -73,7 +73,8 @@ class TestSet(NamedTuple):
             return statistics
         seeds, _, width = statistics.shape
         sums = np.zeros((seeds, int(self.documents.max()) + 1, width))
-        np.add.at(sums, (slice(None), self.documents), statistics)
+        for number, document in enumerate(self.documents):
+            sums[:, document] += statistics[:, number]
         return sums
 
 

@@ -380,8 +380,11 @@ def test_registered_measure_is_one_like_the_others() -> None:
         (lambda language: None, "has the arguments"),
         (lambda *_: 3.0, "returned float"),
         (lambda *_: Measure("", ""), "returned Measure"),
-        (lambda *_: Measure("", "", lambda *_: [1.0]), r"segments of shape \(1,\) for 1 sentences"),
-        (lambda *_: Measure("", "", lambda *_: [[math.nan]]), "all finite: False"),
+        (
+            lambda *_: Measure("", "", lambda *_: np.ones(1)),
+            r"segments of shape \(1,\) for 1 sentences",
+        ),
+        (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
     ],
 )
 def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from t2t.api.compare_runs import compare
 from t2t.config.fields import ConfigError
-from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
 from t2t.evaluation.segment_scores import (
     NO_DEFINITION,
     read_segment_scores,
@@ -26,16 +26,20 @@ def write(path: Path, *lines: object) -> str:
 
 def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path: Path) -> None:
     facts = {"definition": "errors, 1.2", "higher_is_better": False}
-    for name, shift in (("one", 0.0), ("two", 0.5)):
-        evaluation = save(tmp_path / name, spoil(3))
-        values = [shift + number % 7 / 10 + number % 3 * shift / 10 for number in range(COUNT)]
-        lines = [json.dumps(facts), *(json.dumps({"score": value}) for value in values)]
-        stored = store_segment_scores(evaluation, f"errors={write(tmp_path / name / 's', *lines)}")
+    values = {
+        name: [shift + number % 7 / 10 + number % 3 * shift / 10 for number in range(COUNT)]
+        for name, shift in (("one", 0.0), ("two", 0.5))
+    }
+    for name, own in values.items():
+        lines = [json.dumps(facts), *(json.dumps({"score": value}) for value in own)]
+        scores = write(tmp_path / f"{name}.jsonl", *lines)
+        store_segment_scores(save(tmp_path / name, spoil(3)), f"errors={scores}")
+    stored = load_evaluation(tmp_path / "two" / "evaluations" / "test-100.json")
     score = stored.result["measures"]["errors"]
-    assert score["value"] == pytest.approx(sum(values) / COUNT)
+    assert score["value"] == pytest.approx(sum(values["two"]) / COUNT)
     assert score["definition"] == "errors, 1.2"
     assert score["interval"][0] < score["value"] < score["interval"][1]
-    assert [float(line) for line in stored.read_lines("scores.errors")] == values
+    assert [float(line) for line in stored.read_lines("scores.errors")] == values["two"]
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "errors", "test", "", None)
     assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
     assert re.search("two is worse than .*/one: .* errors against", text)
