@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import t2t
+from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
@@ -393,3 +394,45 @@ def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None
     assert bad.returncode == 2
     assert bad.stderr.startswith("split 'no' is unknown")
     assert "Traceback" not in bad.stderr
+
+
+def test_references_documents_and_scores_from_outside_go_through_the_program(
+    run: Path, tmp_path: Path
+) -> None:
+    """One evaluation with all of them, verified where it was copied to."""
+
+    def write(name: str, *lines: object) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        return path
+
+    src = write("news.en", *["Dogs climb.", "A girl climbs."] * 31)
+    refs = [
+        write(f"{n}.de", *["Hunde klettern.", f"Ein Mädchen klettert {n}."] * 31) for n in (1, 2)
+    ]
+    documents = write("documents", *(f"document {number // 2}" for number in range(62)))
+    output, copies = tmp_path / "scores" / "out.json", tmp_path / "copies"
+    request = EvaluationRequest(
+        run, src=str(src), ref=tuple(map(str, refs)), segments=str(documents), output=str(output),
+        measures=("ter", "bleu", "chrf++"), decoding={"beam_size": 1},
+    )  # fmt: skip
+    result, _ = evaluate(request)
+    assert [*result["measures"]][:3] == ["ter", "bleu", "chrf++"]
+    assert result["signature"].startswith("nrefs:2|")
+    assert (result["num_sentences"], result["num_documents"]) == (62, 31)
+    assert result["interval"].startswith(
+        "95%, percentiles of 1000 bootstrap resamples of the docum"
+    )
+    saved = load_evaluation(output)
+    test_set = saved.read_test_set()
+    assert test_set.references == [path.read_text("utf-8").splitlines() for path in refs]
+    assert test_set.documents is not None
+    assert test_set.documents.tolist() == [number // 2 for number in range(62)]
+    scores = write("scores.txt", *(number / 62 for number in range(62)))
+    command = "t2t.evaluate", f"--workdir={run}", f"--output={output}"
+    done = programs.run(*command, f"--segment_scores=comet={scores}")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^comet +0\.49 +\[", done.stdout, re.MULTILINE)
+    shutil.copytree(output.parent, copies)
+    text = verify([str(copies / "out.json")], "test", "")
+    assert "out.json: verified, 6 measures of 62 sentences" in text
