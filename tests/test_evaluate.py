@@ -1,6 +1,7 @@
 """Evaluating a run directory, from its files to the JSON of scores."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -20,8 +21,7 @@ from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest
-from t2t.evaluation.measures import make_utility
+from t2t.evaluation.load_models import ModelRequest, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -286,8 +286,11 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     options = {k: v for k, v in decoding.items() if k != "mbr"}
     loaded = t2t.load(run, "best")
     found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
-    metric = make_utility(decoding["mbr"], "de")
-    chosen = [choose_by_utility(each, metric, "strategy" in decoding).text for each in found]
+    utility, is_sampled = make_utility(decoding["mbr"], "de"), "strategy" in decoding
+    chosen = [
+        choose_by_utility(each, functools.partial(utility, src), is_sampled).text
+        for (src, _), each in zip(PAIRS, found, strict=True)
+    ]
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
     lines = [f"{src}\n".encode() for src, _ in PAIRS]

@@ -39,7 +39,7 @@ CHOICES = {
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),
-    "decoding.mbr": ("none", "chrf", "bleu"),
+    "decoding.mbr": ("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"),
     "decoding.length_penalty": ("gnmt", "length", "none"),
     "decoding.split_sentences": ("auto", "yes", "no"),
     "evaluation.measure": (  # no field of the config: --measures of t2t.evaluate
@@ -146,13 +146,15 @@ def describe_value(value: Any) -> str:
 
 def describe_unknown(field: str, name: str) -> str:
     """The error message for an unknown value of a field; it lists the known values."""
-    remedy = ", or name the module that registers it in plugins" if field in EXTENSIBLE else ""
+    is_open = field in EXTENSIBLE or field == "decoding.mbr"
+    remedy = ", or name the module that registers it in plugins" if is_open else ""
     return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
 
 def choices(field: str) -> tuple[str, ...]:
     """All values that a field can have: the library's own, then the registered ones."""
-    return CHOICES[field] + tuple(name for owner, name in _registered if owner == field)
+    kind = "evaluation.measure" if field == "decoding.mbr" else field  # the utility is a measure
+    return CHOICES[field] + tuple(name for owner, name in _registered if owner == kind)
 
 
 def import_plugins(modules: Sequence[str]) -> None:

@@ -154,6 +154,13 @@ class Measure:
         counts = self.collect(hypotheses, test_set)
         return self.score_counts(counts, test_set, with_interval=with_interval)
 
+    def score_sentences(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> Float[np.ndarray, "n"]:
+        """Returns the score of each sentence by itself, with one reference each."""
+        counts = self.collect(hypotheses, TestSet(sources, [references]))
+        return np.array([self.aggregate(one) for one in counts])
+
     def score_counts(
         self,
         counts: Float[np.ndarray, "n _"],
@@ -265,19 +272,6 @@ def make_likelihood(token: str) -> Measure:
         "likelihood", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
         unit=f"nats per {token}",
     )  # fmt: skip
-
-
-def make_utility(name: str, tgt_language: str) -> Metric:
-    """Returns sacreBLEU's chrF, or its BLEU with the effective order, as meant for sentences.
-
-    Raises:
-        MeasureError: as in `make_measure`.
-    """
-    metric = make_measure(name, tgt_language).metric
-    assert metric, f"{name} is not sacreBLEU's"
-    if isinstance(metric, BLEU):
-        metric.effective_order = True
-    return metric
 
 
 def score_corpus(
