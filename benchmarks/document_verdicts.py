@@ -87,8 +87,7 @@ def judge_pair(
         str(number): test_set.sum_units(draw_system(random, texts, values, count, scatter))
         for number, count in enumerate(runs)
     }
-    measure = Measure(values, "", limits=(-math.inf, math.inf))
-    return judge(systems, measure).comparisons["1"].distinguishable
+    return judge(systems, Measure(values, "")).comparisons["1"].distinguishable
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ MEASURES = CHOICES[MEASURE_FIELD]
 # needs a download, and chrF++ differs little from chrF.
 ON_REQUEST = ("ter", "chrf++", "spbleu")
 # These count lower-case outputs as errors.
-CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper")
+CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu")
 
 
 def list_measures(

@@ -102,7 +102,7 @@ class Measure:
     segments: Segments | None = None  # None: the statistics are not computed from texts
     aggregate: ScoreFunction = divide  # the score of summed statistics
     higher_is_better: bool = True
-    limits: Interval = (0.0, 100.0)  # of the score
+    limits: Interval = (-math.inf, math.inf)  # of the score
     unit: str = ""  # behind a score in a sentence; empty: the name
     is_share: bool = False  # statistics are (1 if a sentence is right else 0, 1), the score percent
     describe: Callable[[Float[np.ndarray, "_"]], str] | None = None  # `Score.detail`, from sums
@@ -175,13 +175,6 @@ class Measure:
             interval, _ = resample_sentences(self.aggregate, test_set.sum_units(counts[None]))
         detail = self.describe(sums) if self.describe else f"{self.name} = {value:.2f}"
         return Score(value, self.definition, detail, interval)
-
-
-def collect_statistics(
-    measure: Measure, system: Sequence[Sequence[str]], test_set: TestSet
-) -> Statistics:
-    """Returns the statistics of each sentence of each seed's translations."""
-    return np.stack([measure.collect(hypotheses, test_set) for hypotheses in system])
 
 
 def describe_intervals(unit: str = "sentences") -> str:
@@ -331,7 +324,9 @@ def _wrap_metric(
     metric: Metric,
     preprocessing: str = "",
     preprocess: Callable[[str], str] = str,
-    **facts: Any,
+    *,
+    higher_is_better: bool = True,
+    limits: Interval = (0.0, 100.0),
 ) -> Measure:
     """A measure that counts as a sacreBLEU metric does, after preprocessing of all text."""
     metric.num_refs = num_references  # of the signature
@@ -342,9 +337,6 @@ def _wrap_metric(
         texts = [[*map(preprocess, lines)] for lines in (hypotheses, *references)]
         return np.array(metric._extract_corpus_statistics(texts[0], texts[1:]), float)
 
-    def compute(sums: Float[np.ndarray, "_"]) -> Any:
-        return metric._compute_score_from_stats(sums.tolist())
-
     def describe(sums: Float[np.ndarray, "_"]) -> str:
         whole = [int(value) if value.is_integer() else value for value in sums.tolist()]
         return str(metric._compute_score_from_stats(whole))  # with lengths as integers
@@ -353,10 +345,11 @@ def _wrap_metric(
         name,
         f"{preprocessing}{metric.get_signature()}",
         segments,
-        lambda sums: float(compute(sums).score),
+        lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score),
+        higher_is_better,
+        limits,
         describe=describe,
         metric=metric,
-        **facts,
     )
 
 
@@ -379,6 +372,7 @@ def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Mea
         f"version:{sacrebleu.__version__}",
         segments,
         lambda sums: float(100 * sums[0] / sums[1]),
+        limits=(0.0, 100.0),
         is_share=True,
         describe=lambda sums: f"exact match = {100 * sums[0] / sums[1]:.2f}",
     )

@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,10 +125,8 @@ class Evaluation:
         """
         saved = self.result["measures"]
         if name_segment_scores(name) in self.result.get("texts", {}):
-            return Measure(
-                name, saved[name]["definition"], limits=(-math.inf, math.inf),
-                higher_is_better=saved[name]["higher_is_better"],
-            )  # fmt: skip
+            higher = saved[name]["higher_is_better"]
+            return Measure(name, saved[name]["definition"], higher_is_better=higher)
         if name not in choices(MEASURE_FIELD):
             raise EvaluationError(
                 f"--measure={name}: {self.path} has no such scores; use one of "

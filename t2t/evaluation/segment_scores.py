@@ -25,6 +25,7 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
 )
 from t2t.evaluation.verification import check_unchanged
+from t2t.storage.paths import make_path
 
 NO_DEFINITION = "mean of another program's scores of the sentences, without a definition"
 
@@ -110,20 +111,17 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
     """
     name, _, path = flag.partition("=")
     flag = f"--segment_scores={flag}"
-    stored = name_segment_scores(name)
+    stored, test_set = name_segment_scores(name), evaluation.read_test_set()
     measures, texts = evaluation.result["measures"], evaluation.result["texts"]
     if not path or not re.fullmatch(r"[a-z0-9][a-z0-9_.+-]*", name):
         raise ConfigError(f"{flag}: write a lower-case name and a file, such as comet=scores.txt")
     if name in choices(MEASURE_FIELD) or (name in measures and stored not in texts):
         raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
     check_unchanged(evaluation)
-    scores = read_segment_scores(flag, Path(path), evaluation.result["num_sentences"])
-    measure = Measure(
-        name, scores.definition, limits=(-math.inf, math.inf),
-        higher_is_better=scores.higher_is_better,
-    )  # fmt: skip
+    scores = read_segment_scores(flag, make_path(path), evaluation.result["num_sentences"])
+    measure = Measure(name, scores.definition, higher_is_better=scores.higher_is_better)
     counts = np.stack([scores.values, np.ones_like(scores.values)], axis=-1)
-    score = measure.score_counts(counts, evaluation.read_test_set(), with_interval=True)
+    score = measure.score_counts(counts, test_set, with_interval=True)
     result = {
         **evaluation.result,
         "measures": {

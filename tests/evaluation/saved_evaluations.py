@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.measures import TestSet, score_corpus
+from t2t.evaluation.measures import Measure, Statistics, TestSet, score_corpus
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     load_evaluation,
@@ -24,6 +26,11 @@ REFERENCES = [
 def pair(references: Sequence[str], *others: Sequence[str]) -> TestSet:
     """A test set of these references, whose sources count for nothing."""
     return TestSet([""] * len(references), [references, *others])
+
+
+def collect(measure: Measure, system: Sequence[Sequence[str]], test_set: TestSet) -> Statistics:
+    """The statistics of each seed's translations."""
+    return np.stack([measure.collect(hypotheses, test_set) for hypotheses in system])
 
 
 def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:

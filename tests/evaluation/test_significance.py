@@ -13,7 +13,6 @@ from t2t.evaluation.measures import (
     MIN_SENTENCES,
     RESAMPLES,
     Measure,
-    collect_statistics,
     draw_sentences,
     make_likelihood,
     make_measure,
@@ -29,7 +28,7 @@ from t2t.evaluation.significance import (
     judge,
     score_system,
 )
-from tests.evaluation.saved_evaluations import pair
+from tests.evaluation.saved_evaluations import collect, pair
 
 WORDS = "der die das Hund Kind Ball Baum rot weiß groß läuft liegt sitzt im am".split()
 
@@ -54,11 +53,11 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 
 
 BLEU = make_measure("bleu", "de")
-UNBOUNDED = Measure("mean", "", limits=(-math.inf, math.inf))
+UNBOUNDED = Measure("mean", "")
 
 
 def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
-    return score_system(measure, collect_statistics(measure, system, pair(REFERENCES)))
+    return score_system(measure, collect(measure, system, pair(REFERENCES)))
 
 
 def compare(first: list[list[str]], second: list[list[str]], measure: Measure = BLEU) -> Comparison:
@@ -94,7 +93,7 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     references = [str(number) for number in range(1000)]
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
     measure = make_measure("exact_match", "de")
-    counted = collect_statistics(measure, [hypotheses], pair(references))
+    counted = collect(measure, [hypotheses], pair(references))
     found = score_system(measure, counted)
     low, high = found.over_sentences or (0, 0)
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
@@ -287,7 +286,7 @@ def test_few_sentences_have_neither_interval_nor_verdict(name: str) -> None:
 def judge_lines(
     first: list[str], second: list[str], references: list[str], measure: Measure
 ) -> Judgement:
-    counts = collect_statistics(measure, [first, second], pair(references))
+    counts = collect(measure, [first, second], pair(references))
     return judge({"first": counts[:1], "second": counts[1:]}, measure)
 
 
