@@ -119,7 +119,8 @@ def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], s
     try:
         paths: Any = dataset  # its methods have no types
         files = dict(zip(paths.fieldnames(pair), paths.get_files(pair), strict=True))
-        source, references = paths.get_source_file(pair), paths.get_reference_files(pair)
+        source = paths.get_source_file(pair)
+        references = sorted(paths.get_reference_files(pair))  # sacreBLEU's order varies
     except (OSError, SyntaxError, SystemExit) as error:  # of XML, and of a wrong check sum
         raise ConfigError(
             f"--testset={testset} is not in {SACREBLEU_DIR}, and cannot be downloaded ({error}); "

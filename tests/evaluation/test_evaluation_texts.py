@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sacrebleu.dataset import DATASETS
 from sacrebleu.dataset.plain_text import PlainTextDataset
+from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus import DataError
@@ -108,3 +109,38 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
 def test_test_set_that_cannot_be_opened_is_refused(testset: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_test_set(testset, DATA)
+
+
+def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the format of WMT since 2021, of which sacreBLEU's list names the references to use."""
+    dataset = WMTXMLDataset(
+        "tiny24", ["file:///no/tiny.tgz"], langpairs={"en-de": ["tiny.xml"]}, refs=["B", "A"]
+    )
+    dataset._outdir, dataset._rawdir = str(tmp_path), str(tmp_path / "raw")
+    monkeypatch.setitem(DATASETS, "tiny24", dataset)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "tiny24.tiny.tgz").write_text("unpacked already")
+
+    def write_texts(kind: str, *lines: str) -> str:
+        segments = (f'<seg id="{number}">{line}</seg>' for number, line in enumerate(lines, 1))
+        return (
+            f'<{kind} lang="xx"'.replace("xx", "en" if kind == "src" else "de")
+            + (f' translator="{lines[0][0]}"' * (kind == "ref"))
+            + f"><p>{''.join(segments)}</p></{kind}>"
+        )
+
+    documents = (
+        f'<doc id="d{number}" origlang="en">{write_texts("src", "one", "two")}'
+        f"{write_texts('ref', 'A eins', 'A zwei')}{write_texts('ref', 'B eins', 'B zwei')}"
+        f"{write_texts('ref', 'C eins', 'C zwei')}</doc>"
+        for number in range(2)
+    )
+    (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{''.join(documents)}</dataset>")
+    texts = open_texts(DATA, TextRequest(testset="tiny24:en-de", segments="testset"))
+    references = [[tgt for _, tgt in texts.corpus], *texts.more_references]
+    assert [line[0] for line, *_ in references] == ["A", "B"]
+    assert texts.documents is not None
+    assert texts.documents.tolist() == [0, 0, 1, 1]
+    assert [src for src, _ in texts.corpus] == ["one", "two"] * 2
