@@ -49,7 +49,7 @@ def verify(evaluation: Evaluation) -> str:
     result, test_set = evaluation.result, evaluation.read_test_set()
     hypotheses = evaluation.read_lines("hypotheses")
     faults: list[str] = []
-    rows = []
+    rows, summary = [], {}
     for name, saved in result["measures"].items():
         found = _compute(evaluation, name, hypotheses, test_set)
         if saved["definition"] != found.definition:
@@ -57,11 +57,10 @@ def verify(evaluation: Evaluation) -> str:
                 f"{name} is defined as {saved['definition']}, but here as {found.definition}"
             )
         faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
+        summary[name] = found.value  # BLEU and chrF stand at the top, too
         rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
     empty = count_empty_references(test_set.sources, test_set.references[0])
-    summary = {name: result["measures"].get(name, {}).get("value") for name in ("bleu", "chrf")}
-    summary |= {"num_empty_references": empty}
-    faults += _list_differences(result, summary)
+    faults += _list_differences(result, {**summary, "num_empty_references": empty})
     if faults:
         raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")
     files = [evaluation.path.name, *result["texts"].values()]
