@@ -6,7 +6,7 @@
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
     SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
     NAME.documents.txt  the number of each sentence's document, from 0, if they are known
-    NAME.MEASURE.txt    the score of each sentence by a measure of another program
+    NAME.scores.MEASURE.txt    the score of each sentence by a measure of another program
 
 Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
 copied and compared anywhere.
@@ -100,7 +100,7 @@ class Evaluation:
         """
         documents = None
         if "documents" in self.result.get("texts", {}):
-            documents = np.array(self.read_lines("documents"), int)
+            documents = self._read_numbers("documents", 1)[:, 0].astype(int)
         references = [self.read_lines(text) for text in self._references]
         return TestSet(self.read_lines("sources"), references, documents)
 
@@ -139,15 +139,15 @@ class Evaluation:
         """Returns the (score, 1) of each sentence by a measure of another program.
 
         Raises:
-            EvaluationError: there are none, or as `read_lines`.
+            EvaluationError: there are none, or as `read_log_probs`.
         """
         if name_segment_scores(name) not in self.result.get("texts", {}):
             raise EvaluationError(
                 f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
                 f"--segment_scores={name}=FILE"
             )
-        values = np.array(self.read_lines(name_segment_scores(name)), float)
-        return np.stack([values, np.ones_like(values)], axis=-1)
+        values = self._read_numbers(name_segment_scores(name), 1)
+        return np.hstack([values, np.ones_like(values)])
 
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.
@@ -157,11 +157,15 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`, or a line is damaged.
         """
-        lines = self.read_lines("log_probs")
+        return self._read_numbers("log_probs", 2)
+
+    def _read_numbers(self, text: str, count: int) -> Float[np.ndarray, "n _"]:
+        """Reads so many numbers of each sentence."""
+        lines = self.read_lines(text)
         try:
-            return np.array([line.split(" ") for line in lines], float).reshape(len(lines), 2)
+            return np.array([line.split(" ") for line in lines], float).reshape(len(lines), count)
         except ValueError as error:
-            path = self.path.with_name(self.result["texts"]["log_probs"])
+            path = self.path.with_name(self.result["texts"][text])
             raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
 
 

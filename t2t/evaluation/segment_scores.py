@@ -127,7 +127,7 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
         "measures": {
             **measures, name: vars(score) | {"higher_is_better": scores.higher_is_better},
         },
-        "texts": {**texts, stored: f"{evaluation.path.stem}.{name}.txt"},
+        "texts": {**texts, stored: f"{evaluation.path.stem}.{stored}.txt"},
     }  # fmt: skip
     lines = [repr(value) for value in scores.values.tolist()]
     return save_evaluation(evaluation.path, result, {stored: lines})
