@@ -339,7 +339,8 @@ class DecodingConfig:
     top_p: float = 1.0
     sampling_seed: int = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility: none | chrf | bleu (of sentences)
+    # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
+    # exact_match, or one of a plugin (evaluation.measure)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time
