@@ -189,12 +189,14 @@ def add_residual(
     return result
 
 
-def embed(parameters: Parameters, side: str, config: ModelConfig, ids: list[int]) -> Rows:
-    """Scaled embeddings plus positions, sections 3.4 and 3.5."""
+def embed(
+    parameters: Parameters, side: str, config: ModelConfig, ids: list[int], first: int = 0
+) -> Rows:
+    """Scaled embeddings plus positions from `first` on, sections 3.4 and 3.5."""
     tied = side == "tgt" or config.tie_embeddings == "all"
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
-    for position, token in enumerate(ids):
+    for position, token in enumerate(ids, start=first):
         row = math.sqrt(config.d_model) * table[token]
         if config.position == "sinusoidal":
             row = row + encode_sinusoidal(position, config.d_model)
@@ -210,14 +212,22 @@ def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:
     everything = np.ones((len(src), len(src)), bool)
     table = parameters.get("src_position", {}).get("table")
     bias = make_bias(table, config, len(src), causal=False)
-    for _, layer in sorted(parameters["encoder"].items()):
+    x = apply_layers(parameters["encoder"], config, x, everything, bias)
+    return normalize(parameters.get("encoder_norm"), config.norm, x)
+
+
+def apply_layers(
+    layers: Parameters, config: ModelConfig, x: Rows, visible: Rows, bias: Rows | None
+) -> Rows:
+    """Self-attention and feed-forward, layer by layer."""
+    for _, layer in sorted(layers.items()):
 
         def attend_self(x: Rows, layer: Parameters = layer) -> Rows:
-            return multi_head_attention(layer["attention"], config, x, x, everything, bias)
+            return multi_head_attention(layer["self_attention"], config, x, x, visible, bias)
 
-        x = add_residual(layer.get("attention_residual", {}), config, x, attend_self)
+        x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
         x = add_feed_forward(layer, config, x)
-    return normalize(parameters.get("encoder_norm"), config.norm, x)
+    return x
 
 
 def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: list[int]) -> Rows:
@@ -257,6 +267,23 @@ def transform(
 ) -> Rows:
     """The whole model, figure 1: logits at each target position."""
     hidden = decode(parameters, config, encode(parameters, config, src), tgt_in)
+    return project(parameters, config, hidden)
+
+
+def transform_decoder_only(
+    parameters: Parameters, config: ModelConfig, src: list[int], tgt_in: list[int]
+) -> Rows:
+    """Source and target in one sequence: logits at each target position."""
+    position, length = parameters.get("position", {}), len(src) + len(tgt_in)
+    parameters = parameters | {"src_position": position, "tgt_position": position}
+    embedded = [
+        embed(parameters, "src", config, src),
+        embed(parameters, "tgt", config, tgt_in, first=len(src)),
+    ]
+    visible = np.array([[s < len(src) or s <= t for s in range(length)] for t in range(length)])
+    bias = make_bias(position.get("table"), config, length, causal=False)
+    x = apply_layers(parameters["decoder"], config, np.concatenate(embedded), visible, bias)
+    hidden = normalize(parameters.get("decoder_norm"), config.norm, x[len(src) :])
     return project(parameters, config, hidden)
 
 

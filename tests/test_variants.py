@@ -143,7 +143,7 @@ def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, Any]:
         model = merge(structure, params)
-        cache = model.init_cache(model.encode(SRC), SRC, 1, TGT_IN.shape[1])
+        cache = model.init_cache(SRC, 1, TGT_IN.shape[1])
         return model(SRC, TGT_IN), cache
 
     decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))

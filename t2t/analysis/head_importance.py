@@ -45,7 +45,7 @@ from t2t.runtime.mesh import make_mesh
 _BATCH_SIZE = 8  # sentences whose weights are computed together
 # The output projections W^O of each stack, by layer.
 _OUTPUTS = {
-    "encoder": "encoder.{}.attention.output",
+    "encoder": "encoder.{}.self_attention.output",
     "decoder": "decoder.{}.self_attention.output",
     "cross": "decoder.{}.cross_attention.output",
 }

@@ -17,7 +17,9 @@ class ConfigError(ValueError):
 class ModelConfig:
     """The architecture; the defaults are the paper's base model (table 3)."""
 
-    kind: str = "transformer"  # transformer | rnn (recurrent, with additive attention)
+    # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
+    # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention)
+    kind: str = "transformer"
     num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
     encoder_layers: int | None = None  # layers of the encoder; None: num_layers
     decoder_layers: int | None = None  # layers of the decoder; None: num_layers
@@ -54,6 +56,9 @@ class ModelConfig:
     dtype: str = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
     kernels: str = "auto"
+    # run a stack's layers in a loop, so that the time to compile does not grow with their number;
+    # checkpoints are the same
+    scan_layers: bool = False
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -75,8 +80,13 @@ class ModelConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """The longest sentence that the model accepts, EOS included; None: no limit."""
-        return self.max_positions if self.position == "learned" else None
+        """The longest sentence that the model accepts, EOS included; None: no limit.
+
+        In a decoder-only model, source and target share the positions, and get half of them each.
+        """
+        if self.position != "learned":
+            return None
+        return self.max_positions // 2 if self.kind == "decoder_only" else self.max_positions
 
     @property
     def kv_heads(self) -> int:

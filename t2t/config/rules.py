@@ -17,13 +17,15 @@ from t2t.config.fields import (
 )
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
-# Fields that only one kind of model reads; setting one for another kind is an error.
-_FIELDS_OF_KIND = {
-    "transformer": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position
-        max_positions norm norm_position feed_forward attention_dropout feed_forward_dropout
+# Fields that a kind of model does not read; setting one is an error.
+_UNUSED_BY_KIND = {
+    "transformer": ["rnn_cell"],
+    "decoder_only": ["rnn_cell", "encoder_layers"],
+    "encoder_only": ["rnn_cell", "decoder_layers"],
+    "rnn": """
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position max_positions norm
+        norm_position feed_forward attention_dropout feed_forward_dropout scan_layers
     """.split(),
-    "rnn": ["rnn_cell"],
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
@@ -103,11 +105,10 @@ def _model_problems(model: ModelConfig) -> Iterator[str]:
     yield from (
         f"model.{name}={getattr(model, name)!r} is not used by model.kind={model.kind!r}; "
         f"leave it at {getattr(default, name)!r}"
-        for kind, names in _FIELDS_OF_KIND.items()
-        for name in names
-        if kind != model.kind and getattr(model, name) != getattr(default, name)
+        for name in _UNUSED_BY_KIND.get(model.kind, ())
+        if getattr(model, name) != getattr(default, name)
     )
-    yield from _transformer_problems(model) if model.kind == "transformer" else _rnn_problems(model)
+    yield from _rnn_problems(model) if model.kind == "rnn" else _transformer_problems(model)
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:

@@ -22,7 +22,7 @@ from t2t.config.fields import ConfigError
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants, each chosen by a `match` on the field.
 CHOICES = {
-    "model.kind": ("transformer", "rnn"),
+    "model.kind": ("transformer", "decoder_only", "encoder_only", "rnn"),
     "model.attention": ("dot_product",),
     "model.position": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none"),
     "model.norm": ("layer", "rms", "none"),
@@ -46,6 +46,7 @@ CHOICES = {
 
 # Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
+    "model.kind": "as t2t.ops.build_model.Family",
     "model.attention": "as t2t.model.attention.dot_product_attention",
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
     # Returns the corpus of one split, or None if the source has no such split. Training asks for

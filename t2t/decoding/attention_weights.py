@@ -34,7 +34,8 @@ def capture_weights(
     model = merge(structure, params)
     assert isinstance(model, Transformer)
     recorded = record_weights(model)
-    model.encode_and_decode(src, tgt_in)
+    model.scan_layers = False
+    model(src, tgt_in)
     return HeadWeights(*map(jnp.stack, recorded))
 
 
@@ -45,7 +46,7 @@ def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
     are unchanged, so all their variants are supported.
     """
     stacks = (
-        [layer.attention for layer in model.encoder],
+        [layer.self_attention for layer in model.encoder],
         [layer.self_attention for layer in model.decoder],
         [layer.cross_attention for layer in model.decoder],
     )

@@ -159,7 +159,7 @@ class BatchSearch:
         model = merge(self._structure, params)
         src = sources.ids
         search = start_search(
-            model.init_cache(model.encode(src), src, self._beam_size, capacity),
+            model.init_cache(src, self._beam_size, capacity),
             max_lengths=sources.limits,
             capacity=capacity,
             beam_size=self._beam_size,

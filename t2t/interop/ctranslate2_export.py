@@ -38,7 +38,9 @@ EXPORTED = (
     "max_positions tie_embeddings"
 ).split()
 # Fields that only affect training, other kinds of models, or how this project computes.
-IGNORED = ("rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels").split()
+IGNORED = (
+    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers"
+).split()
 MAX_POSITIONS = 2048  # positions whose sinusoids are written
 
 
@@ -104,8 +106,8 @@ def write_model(
             _write_norm(stack.layer_norm, norm)
     width = config.key_width
     for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["attention"], width)
-        _write_norm(target.self_attention.layer_norm, layer["attention_residual"]["norm"])
+        _write_self_attention(target.self_attention, layer["self_attention"], width)
+        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
         _write_feed_forward(target.ffn, layer["feed_forward"])
     for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
         _write_self_attention(target.self_attention, layer["self_attention"], width)

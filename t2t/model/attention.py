@@ -4,14 +4,13 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout, glorot_limit, init_glorot, init_uniform
+from t2t.model.layers import draw_glorot, dropout, init_glorot
 from t2t.model.matmul import einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
@@ -25,7 +24,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "H T S"] | None = None,
+    bias: Float[Array, "*#B H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -98,34 +97,28 @@ class MultiHeadAttention(nnx.Module):
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale
-        query_width = heads // groups * config.key_width
-        widths = (query_width, config.key_width, config.value_width)
-        # Each of W^Q, W^K and W^V has the Glorot limit of a separate d_model x (groups * width)
-        # matrix, although they are stored as one parameter.
-        query_limit, key_limit, value_limit = (
-            np.full(width, glorot_limit(d_model, groups * width)) for width in widths
-        )
-        query_rng, key_value_rng, output_rng = jax.random.split(key, 3)
-        dimension_names = ("d_model", "heads", None)
+        query_width, self.key_width = heads // groups * config.key_width, config.key_width
         self.splits = (query_width, query_width + config.key_width)
-        self.key_width = config.key_width
+        query_key, key_key, value_key, output_key = jax.random.split(key, 4)
 
-        def init(rng: jax.Array, *limits: np.ndarray) -> nnx.Param[jax.Array]:
-            limit = np.concatenate(limits).astype(np.float32)
-            return init_uniform(rng, (d_model, groups, limit.size), limit, *dimension_names)
+        def draw(key: jax.Array, width: int) -> Float[Array, "D G _"]:
+            shape = d_model, groups, width
+            return draw_glorot(key, shape, d_model, groups * width, "d_model", "heads", None)
 
+        query = draw(query_key, query_width)
+        key_value = [draw(key_key, config.key_width), draw(value_key, config.value_width)]
         if over_memory:
-            self.query = init(query_rng, query_limit)
-            self.key_value = init(key_value_rng, key_limit, value_limit)
+            self.query = nnx.Param(query, matrix=(0, 2))
+            self.key_value = nnx.Param(jnp.concatenate(key_value, axis=-1), matrix=(0, 2))
         else:
-            self.query_key_value = init(query_rng, query_limit, key_limit, value_limit)
-        out_fans = (heads * config.value_width, d_model)
-        self.output = init_glorot(
-            output_rng, (heads, config.value_width, d_model), *out_fans, "heads", None, "d_model"
-        )
+            joined = jnp.concatenate([query, *key_value], axis=-1)
+            self.query_key_value = nnx.Param(joined, matrix=(0, 2))
+        shape = heads, config.value_width, d_model
+        fans, names = (heads * config.value_width, d_model), ("heads", None, "d_model")
+        self.output = init_glorot(output_key, shape, *fans, *names, matrix=(1, 2))
 
     def project(
-        self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "T"]
+        self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "*#B T"]
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
         """Computes queries, keys and values of self-attention: X W^Q, X W^K and X W^V.
 
@@ -149,7 +142,7 @@ class MultiHeadAttention(nnx.Module):
         query: Float[Array, "B T H K"],
         key_value: KeyValue | KVCache,
         mask: Bool[Array, "#B 1 #T S"],
-        bias: Float[Array, "H T S"] | None = None,
+        bias: Float[Array, "*#B H T S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """Attends with all heads, and projects the concatenated results by W^O.

@@ -7,7 +7,7 @@ platform.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from jaxtyping import Array, Float
 
 Module = TypeVar("Module", bound=nnx.Module)
 Placement = PartitionSpec | NamedSharding | None
+Inputs = TypeVar("Inputs")  # arrays, or tuples of arrays
 
 
-def keep_order(module: nnx.Module, x: Array) -> tuple[nnx.Module, Float[Array, "B T D"]]:
-    """Returns (module, x); XLA decides in which order their gradients are computed."""
-    return module, x
+def keep_order(module: nnx.Module, inputs: Inputs) -> tuple[nnx.Module, Inputs]:
+    """Returns its arguments; XLA decides in which order their gradients are computed."""
+    return module, inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Operations:
     relu: Callable[[Float[Array, "..."]], Float[Array, "..."]]  # jax.nn.relu
     rotate: Callable[[Array, Array], Float[Array, "B T H K"]]  # position.rotate
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # layers.dropout
-    # The identity on (module, x), see `Policy.order_gradients`.
-    order_gradients: Callable[[nnx.Module, Array], tuple[nnx.Module, Float[Array, "B T D"]]]
+    # The identity on (module, inputs), see `Policy.order_gradients`.
+    order_gradients: Callable[[nnx.Module, Any], tuple[nnx.Module, Any]]
     # of loss.py:
     smoothed_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
     r_drop_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]
@@ -74,17 +75,15 @@ class Policy:
         """
         return self.operations.project(x, weights, splits, self.product_dtype)
 
-    def order_gradients(
-        self, module: Module, x: Float[Array, "B T D"]
-    ) -> tuple[Module, Float[Array, "B T D"]]:
-        """Returns (module, x) unchanged; may set the order in which their gradients are computed.
+    def order_gradients(self, module: Module, inputs: Inputs) -> tuple[Module, Inputs]:
+        """Returns its arguments; may set the order in which their gradients are computed.
 
         Computing the gradients of the module's parameters early saves memory: the activations that
         they need can be freed sooner (see `t2t/ops/fast_layers.py`).
         """
-        ordered, x = self.operations.order_gradients(module, x)
+        ordered, inputs = self.operations.order_gradients(module, inputs)
         assert isinstance(ordered, type(module))
-        return ordered, x
+        return ordered, inputs
 
     def describe_products(self) -> str:
         """Returns the operand dtypes of products in words, for the records of runs and scores."""

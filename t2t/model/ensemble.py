@@ -8,34 +8,21 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.model.interface import EncoderDecoder
+from t2t.model.interface import Generator
 
 
 class Ensemble(nnx.Module):
-    """The methods of `EncoderDecoder` that search and scoring call, for several models at once."""
+    """The methods of `Generator` that search and scoring call, for several models at once."""
 
-    def __init__(self, models: Sequence[EncoderDecoder], weights: tuple[float, ...], mean: str):
+    def __init__(self, models: Sequence[Generator], weights: tuple[float, ...], mean: str):
         """For the arguments see `t2t.ops.build_model.Members`."""
         self.models = nnx.List(models)
         self.weights = weights
         self.mean = mean
 
-    def encode(self, src: Int[Array, "B S"]) -> list[Float[Array, "B S _"]]:
-        """Computes the memory of each model."""
-        return [model.encode(src) for model in self.models]
-
-    def init_cache(
-        self,
-        memory: list[Float[Array, "B S _"]],
-        src: Int[Array, "B S"],
-        beam_size: int,
-        max_length: int,
-    ) -> list[Any]:
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> list[Any]:
         """Creates the state of each model's `decode_step`."""
-        return [
-            model.init_cache(own, src, beam_size, max_length)
-            for model, own in zip(self.models, memory, strict=True)
-        ]
+        return [model.init_cache(src, beam_size, max_length) for model in self.models]
 
     def extend_cache(self, cache: list[Any], max_length: int) -> list[Any]:
         """Returns the caches with capacity for `max_length` steps."""

@@ -47,13 +47,17 @@ def train_flops(
     """
     weights = _count_multiplications(config)
     src, tgt = src_lengths.astype(np.int64), tgt_lengths.astype(np.int64)
+    per_pair = config.num_heads * (config.key_width + config.value_width)
     by_weights = weights.per_src * int(src.sum()) + weights.per_sentence * len(src)
     by_weights += (weights.per_tgt + config.d_model * tgt_vocab_size) * int(tgt.sum())
     encoder_depth, decoder_depth = config.depth
     match config.kind:
         case "transformer":
-            per_pair = config.num_heads * (config.key_width + config.value_width)
             pairs = encoder_depth * int(src @ src) + decoder_depth * int(tgt @ tgt + src @ tgt)
+        case "decoder_only":
+            pairs = decoder_depth * int((src + tgt) @ (src + tgt))
+        case "encoder_only":
+            pairs = encoder_depth * int(src @ src)
         case "rnn":
             per_pair, pairs = 2 * config.d_model, int(src @ tgt)
         case other:
@@ -68,10 +72,14 @@ def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length
     operation for each position. In decoding, both kinds of decoder run once for each token.
     """
     encoder_depth, decoder_depth = config.depth
+    feed_forward = int(config.feed_forward != "none")
     match config.kind:
         case "transformer":
-            feed_forward = int(config.feed_forward != "none")
             return encoder_depth * (1 + feed_forward) + decoder_depth * (2 + feed_forward)
+        case "decoder_only":
+            return decoder_depth * (1 + feed_forward)
+        case "encoder_only":
+            return encoder_depth * (1 + feed_forward)
         case "rnn":
             return encoder_depth * src_length + decoder_depth * tgt_length
         case other:
@@ -94,6 +102,8 @@ def _count_multiplications(config: ModelConfig) -> _Multiplications:
             per_sentence += leaf.size
         else:
             per_tgt += leaf.size
+    if config.kind == "decoder_only":  # source and target pass through the same layers
+        per_src = per_tgt
     return _Multiplications(per_src, per_tgt, per_sentence)
 
 

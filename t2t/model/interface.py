@@ -1,74 +1,56 @@
-"""The interface of all models, through which training, search and evaluation call them.
+"""The interface of all models: what training asks of any, and what search asks of a generator.
 
-The embedding tables and the output logits are implemented here, once for all models. Subclasses
-implement the encoder and the decoder.
+The families implement it in a file each: `transformer.py` (encoder-decoder), `decoder_only.py`,
+`encoder_only.py` and `rnn.py`.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.fields import ConfigError
+from t2t.data.batch import DeviceBatch
+from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
-from t2t.model.layers import Embedding, split
 
-Model = TypeVar("Model", bound=nnx.Module)
+AnyModel = TypeVar("AnyModel", bound=nnx.Module)
 Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays
 
 
-class EncoderDecoder(nnx.Module):
-    """An encoder-decoder model: embedding tables, an encoder and a decoder.
+class Prediction(NamedTuple):
+    """A model's predictions for a batch: logits = hidden table^T at each position."""
 
-    Methods that have the parameter `key`, a PRNG key, apply dropout only if it is not None.
-    """
+    hidden: Float[Array, "B T D"]  # in the dtype of the operands of products
+    table: Float[Array, "V D"]
+    targets: Int[Array, "B T"]
+    weights: Float[Array, "B T"]  # 0 where nothing is to be predicted
+    auxiliary: Auxiliary  # losses to be added to the model's own
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        policy: Policy,
-        src_vocab_size: int,
-        tgt_vocab_size: int,
-        keys: Iterator[jax.Array],
-    ):
-        """Creates the embedding tables, each from the next of `keys`.
 
-        With config.tie_embeddings="all" one table serves source, target and output, with "decoder"
-        the source has its own table, and with "none" each has its own.
-        """
-        self.policy = policy
-        self.tie_embeddings = config.tie_embeddings
-        self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
-        if config.tie_embeddings != "all":
-            self.src_embedding = Embedding(src_vocab_size, config.d_model, next(keys))
-        if config.tie_embeddings == "none":
-            self.own_output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
+class Model(nnx.Module):
+    """What training and validation ask of a model."""
+
+    policy: Policy
 
     @abstractmethod
-    def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """Computes the encoder's output, called the memory."""
+    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+        """Predicts the targets of a batch, under teacher forcing; a key switches dropout on."""
+
+
+class Generator(Model):
+    """What search and scores ask of a model that generates a target, token by token."""
 
     @abstractmethod
-    def decode(
-        self,
-        tgt_in: Int[Array, "B T"],
-        memory: Float[Array, "B S D"],
-        src: Int[Array, "B S"],
-        key: jax.Array | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output; a position depends only on target tokens up to it."""
+    def __call__(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T V"]:
+        """Computes the logits under teacher forcing; a key switches dropout on."""
 
     @abstractmethod
-    def init_cache(
-        self,
-        memory: Float[Array, "B S D"],
-        src: Int[Array, "B S"],
-        beam_size: int,
-        max_length: int,
-    ) -> Any:
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> Any:
         """Creates the state of `decode_step` before the first of at most `max_length` steps.
 
         It is a pytree of scalars and of arrays whose first dimension is B.
@@ -92,39 +74,8 @@ class EncoderDecoder(nnx.Module):
         the first step all slots are equal, and beam search passes parents[b, w] = w.
         """
 
-    def __call__(
-        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
-    ) -> Float[Array, "B T V"]:
-        """Computes the logits under teacher forcing."""
-        return self.compute_logits(self.encode_and_decode(src, tgt_in, key))
 
-    def encode_and_decode(
-        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
-    ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output under teacher forcing."""
-        encoder_key, decoder_key = split(key, 2)
-        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key)
-
-    def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
-        """Embeds source tokens."""
-        embedding = self.tgt_embedding if self.tie_embeddings == "all" else self.src_embedding
-        return embedding.look_up(src, self.policy.dtype)
-
-    def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        """Embeds target tokens."""
-        return self.tgt_embedding.look_up(tokens, self.policy.dtype)
-
-    def compute_logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Computes the logits from the decoder's output."""
-        return self.output_embedding.project(x.astype(self.policy.product_dtype))
-
-    @property
-    def output_embedding(self) -> Embedding:
-        """The table whose rows are multiplied with the decoder's output to give the logits."""
-        return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding
-
-
-def merge(structure: nnx.GraphDef[Model], params: Params) -> Model:
+def merge(structure: nnx.GraphDef[AnyModel], params: Params) -> AnyModel:
     """Returns the model with these parameters; called inside pure functions such as a step."""
     return nnx.merge(structure, nnx.State(params))
 

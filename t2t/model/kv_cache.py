@@ -52,9 +52,9 @@ class KVCache(NamedTuple):
         values = jnp.zeros_like(like.stored_values[:, :, :1])
         return cls(jnp.tile(keys, (1, 1, 1, size)), jnp.tile(values, (1, 1, size, 1)))
 
-    def write(self, step: Int[Array, ""], new: KeyValue) -> "KVCache":
-        """Returns the cache with the keys and values of the W slots of this step."""
-        start, written = step * new.keys.shape[1], self.store(new)
+    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "KVCache":
+        """Returns the cache with these keys and values from index `start` on."""
+        written = self.store(new)
         update = jax.lax.dynamic_update_slice_in_dim
         return KVCache(
             update(self.stored_keys, written.stored_keys, start, axis=3),

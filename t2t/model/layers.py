@@ -4,7 +4,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -32,9 +31,12 @@ class FeedForward(nnx.Module):
         self.inner_dropout = config.feed_forward_dropout
         halves = 2 if self.activation in GATED else 1
         inner = (halves, d_model, d_ff)
-        self.inner = init_glorot(inner_key, inner, d_model, d_ff, None, "d_model", "d_ff")
+        self.inner = init_glorot(
+            inner_key, inner, d_model, d_ff, None, "d_model", "d_ff", matrix=(1, 2)
+        )
         self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
-        self.outer = init_glorot(outer_key, (d_ff, d_model), d_ff, d_model, "d_ff", "d_model")
+        outer = d_ff, d_model
+        self.outer = init_glorot(outer_key, outer, *outer, "d_ff", "d_model", matrix=(0, 1))
         self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def __call__(
@@ -238,24 +240,28 @@ def glorot_limit(fan_in: int, fan_out: int) -> float:
     return math.sqrt(6 / (fan_in + fan_out))
 
 
-def init_uniform(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    limit: float | Float[np.ndarray, "P"],
-    *names: str | None,
-) -> nnx.Param[jax.Array]:
-    """Creates a parameter drawn uniformly from [-limit, limit).
+def draw_glorot(
+    key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
+) -> Float[Array, "..."]:
+    """Draws weights uniformly from [-limit, limit), with `glorot_limit(fan_in, fan_out)`.
 
-    An array `limit` gives each index of the last dimension its own limit. `names` are the logical
-    names of the dimensions (`t2t.runtime.mesh.RULES`).
+    `names` are the logical names of the dimensions (`t2t.runtime.mesh.RULES`).
     """
-    return nnx.Param(
-        jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
-    )
+    limit = glorot_limit(fan_in, fan_out)
+    return jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
 
 
 def init_glorot(
-    key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
+    key: jax.Array,
+    shape: tuple[int, ...],
+    fan_in: int,
+    fan_out: int,
+    *names: str | None,
+    matrix: tuple[int, int] | None = None,
 ) -> nnx.Param[jax.Array]:
-    """As `init_uniform`, with the limit `glorot_limit(fan_in, fan_out)`."""
-    return init_uniform(key, shape, glorot_limit(fan_in, fan_out), *names)
+    """Creates a parameter by `draw_glorot`.
+
+    `matrix` says which dimensions are inputs and outputs of a matrix that enters products alone,
+    for Muon and for gradient accumulation. Other dimensions count matrices.
+    """
+    return nnx.Param(draw_glorot(key, shape, fan_in, fan_out, *names), matrix=matrix)

@@ -32,10 +32,7 @@ def positions_in_segments(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
 
 
 def source_mask(segments: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
-    """A query sees the source tokens, without padding, of the segment with its own number.
-
-    `segments` holds the numbers of the queries' segments.
-    """
+    """Hides padding and other segments; `segments` are those of the queries."""
     is_same = segments[:, :, None] == source_segment_ids(src)[:, None, :]
     return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 
@@ -50,6 +47,28 @@ def causal_mask(segments: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
     length = segments.shape[1]
     is_same = segments[:, :, None] == segments[:, None, :]
     return (is_same & jnp.tril(jnp.ones((length, length), bool)))[:, None]
+
+
+def prefix_mask(
+    src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]
+) -> Bool[Array, "B 1 S+T S+T"]:
+    """The mask of source and target in one sequence (Raffel et al. 2020, figure 3).
+
+    A source position sees all source tokens of its segment. A target position sees them, too, and
+    itself and the earlier target positions of its segment.
+    """
+    segments = jnp.concatenate([source_segment_ids(src), tgt_segments], axis=1)
+    is_token = jnp.pad(src != PAD_ID, ((0, 0), (0, tgt_segments.shape[1])))
+    is_same = segments[:, :, None] == segments[:, None, :]
+    index = jnp.arange(segments.shape[1])
+    is_earlier_target = (index <= index[:, None]) & (index >= src.shape[1])
+    return (is_same & (is_token[:, None, :] | is_earlier_target))[:, None]
+
+
+def count_prefix(src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Returns, for each target position, the number of source tokens of its segment."""
+    is_same = tgt_segments[:, :, None] == source_segment_ids(src)[:, None, :]
+    return jnp.sum(is_same & (src != PAD_ID)[:, None, :], axis=-1, dtype=jnp.int32)
 
 
 def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:

@@ -32,19 +32,19 @@ class Position(nnx.Module):
         return x
 
     def rotate(
-        self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
+        self, x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T H K"]:
-        """Rotates queries or keys; `positions` count from 0 in the row of the batch.
+        """Rotates queries or keys.
 
-        They need not start again at each packed sentence: the logits depend only on the difference
-        of two positions.
+        `positions` need not start again at each packed sentence, since the logits depend only on
+        the difference of two positions.
         """
         del positions
         return x
 
     def bias(
-        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
-    ) -> Float[Array, "H T S"] | None:
+        self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
+    ) -> Float[Array, "*#B H T S"] | None:
         """Returns the bias to add to the attention logits, or None."""
         del query_positions, key_positions
         return None
@@ -109,26 +109,26 @@ class Rotary(Position):
         self.policy = policy
 
     def rotate(
-        self, x: Float[Array, "B T H K"], positions: Int[Array, "T"]
+        self, x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T H K"]:
         """Rotates as the function `rotate` of this module."""
         return self.policy.operations.rotate(x, positions)
 
 
-def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "T"]) -> Float[Array, "B T H K"]:
+def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]) -> Float[Array, "B T H K"]:
     """Rotates dimensions i and i + K/2 by the angle position / 10000^(2i/K)."""
     angles = rotary_angles(positions, x.shape[-1])
     return rotate_pairs(x, jnp.cos(angles), jnp.sin(angles))
 
 
-def rotary_angles(positions: Int[Array, "T"], width: int) -> Float[Array, "T 1 W"]:
+def rotary_angles(positions: Int[Array, "*B T"], width: int) -> Float[Array, "*B T 1 W"]:
     """Returns position / 10000^(2i/width) for each i < W = width / 2."""
     rates = jnp.exp(jnp.arange(0, width, 2) * (-math.log(10_000) / width))
-    return (positions[:, None] * rates)[:, None, :]
+    return (positions[..., None] * rates)[..., None, :]
 
 
 def rotate_pairs(
-    x: Float[Array, "B T H K"], cos: Float[Array, "T 1 W"], sin: Float[Array, "T 1 W"]
+    x: Float[Array, "B T H K"], cos: Float[Array, "*#B T 1 W"], sin: Float[Array, "*#B T 1 W"]
 ) -> Float[Array, "B T H K"]:
     """Rotates dimensions i and i + W of x by the angles with these cosines and sines; K = 2 W.
 
@@ -157,13 +157,15 @@ class Relative(Position):
         )
 
     def bias(
-        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
-    ) -> Float[Array, "H T S"]:
+        self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
+    ) -> Float[Array, "*#B H T S"]:
         """Returns table[bucket(key - query)]; all layers of a stack share the table."""
-        rows = self.table[...].at[self._bucket(key_positions - query_positions[:, None])]
-        return jnp.moveaxis(rows.get(out_sharding=spec(None, None, "heads")), -1, 0)
+        buckets = self._bucket(find_offsets(query_positions, key_positions))
+        batch = ["batch"] * (buckets.ndim - 2)
+        rows = self.table[...].at[buckets].get(out_sharding=spec(*batch, None, None, "heads"))
+        return jnp.moveaxis(rows, -1, -3)
 
-    def _bucket(self, offset: Int[Array, "T S"]) -> Int[Array, "T S"]:
+    def _bucket(self, offset: Int[Array, "*B T S"]) -> Int[Array, "*B T S"]:
         """Returns the bucket of each offset.
 
         Without `causal`, keys to the left of the query have one half of the buckets, and keys to
@@ -187,12 +189,19 @@ class Alibi(Position):
         self.num_heads = config.num_heads
 
     def bias(
-        self, query_positions: Int[Array, "T"], key_positions: Int[Array, "S"]
-    ) -> Float[Array, "H T S"]:
+        self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
+    ) -> Float[Array, "*#B H T S"]:
         """Returns -slope * |key - query|, with slopes 2^(-8/h), 2^(-16/h), ..., 2^-8 by head."""
         slopes = 2.0 ** (-8 * np.arange(1, self.num_heads + 1) / self.num_heads)
-        distance = jnp.abs(key_positions - query_positions[:, None])
-        return -jnp.asarray(slopes, jnp.float32)[:, None, None] * distance
+        distance = jnp.abs(find_offsets(query_positions, key_positions))
+        return -jnp.asarray(slopes, jnp.float32)[:, None, None] * distance[..., None, :, :]
+
+
+def find_offsets(
+    query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
+) -> Int[Array, "*#B T S"]:
+    """Returns key position minus query position."""
+    return key_positions[..., None, :] - query_positions[..., :, None]
 
 
 def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal: bool) -> Position:

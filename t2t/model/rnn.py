@@ -16,13 +16,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.attention import masked_softmax
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import EncoderDecoder
+from t2t.model.interface import Generator, Prediction
 from t2t.model.layers import init_glorot, split
 from t2t.model.matmul import add_bias, einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
+from t2t.model.tables import Tables
 from t2t.runtime.mesh import spec
 
 
@@ -118,7 +119,7 @@ class AttentiveLayer(nnx.Module):
         return scan_positions(self, step, start[:, None], self.recurrence.project(embedded))
 
 
-class RNN(EncoderDecoder):
+class RNN(Tables, Generator):
     """The recurrent encoder-decoder; every layer's output has d_model features."""
 
     def __init__(
@@ -152,6 +153,23 @@ class RNN(EncoderDecoder):
         self.readout = init_glorot(next(keys), readout, 3 * d_model, d_model, None, "d_model", None)
         self.readout_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
+    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+        """Predicts the target; a position depends only on target tokens before it."""
+        hidden = self._encode_and_decode(batch.src, batch.tgt_in, key)
+        return self.make_prediction(hidden, batch)
+
+    def __call__(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T V"]:
+        """Computes the logits under teacher forcing."""
+        return self.compute_logits(self._encode_and_decode(src, tgt_in, key))
+
+    def _encode_and_decode(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
+    ) -> Float[Array, "B T D"]:
+        encoder_key, decoder_key = split(key, 2)
+        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key)
+
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """Computes the encoder's output, called the memory."""
         dropout = self.policy.operations.dropout
@@ -181,15 +199,10 @@ class RNN(EncoderDecoder):
             x = self._connect(x, after)
         return dropout(self._read_out(x, contexts, embedded), rate, output_key)
 
-    def init_cache(
-        self,
-        memory: Float[Array, "B S D"],
-        src: Int[Array, "B S"],
-        beam_size: int,
-        max_length: int,
-    ) -> RNNCache:
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> RNNCache:
         """Copies the decoder's initial states to each slot; `max_length` is not used."""
         del max_length
+        memory = self.encode(src)
         states = jnp.tile(self._init_states(memory)[:, None], (1, beam_size, 1, 1, 1))
         return RNNCache(states, self._project_source(memory, src))
 

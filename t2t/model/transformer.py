@@ -8,15 +8,10 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.model.blocks import (
-    AttentionContext,
-    CrossAttentionContext,
-    DecoderLayer,
-    EncoderLayer,
-    make_final_norm,
-)
+from t2t.data.batch import DeviceBatch
+from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import EncoderDecoder
+from t2t.model.interface import Generator, Prediction
 from t2t.model.kv_cache import KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
@@ -29,19 +24,20 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
+from t2t.model.stack import apply_stack, step_stack
+from t2t.model.tables import Tables
 
 
 class DecodingCache(NamedTuple):
-    """The state of decoding between steps; the lists have one entry for each decoder layer."""
+    """The state of decoding between steps."""
 
-    past: list[KVCache]  # of self-attention: keys and values of the steps so far
-    source: list[KVCache]  # of cross-attention: keys and values of the encoder's output
+    blocks: list[BlockCache]  # of the decoder
     src: Int[Array, "B S"]
     ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
     step: Int[Array, ""]  # steps done
 
 
-class Transformer(EncoderDecoder):
+class Transformer(Tables, Generator):
     """The Transformer of figure 1."""
 
     def __init__(
@@ -57,31 +53,50 @@ class Transformer(EncoderDecoder):
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.dropout_rate = config.dropout
+        self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(keys), causal=False)
         self.tgt_position = make_position(config, policy, next(keys), causal=True)
-        self.encoder = nnx.List(
-            EncoderLayer(config, policy, next(keys)) for _ in range(encoder_depth)
-        )
+        self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(encoder_depth))
         self.decoder = nnx.List(
-            DecoderLayer(config, policy, next(keys)) for _ in range(decoder_depth)
+            Block(config, policy, next(keys), over_memory=True) for _ in range(decoder_depth)
         )
         self.encoder_norm = make_final_norm(config, policy)
         self.decoder_norm = make_final_norm(config, policy)
 
-    def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """Computes the encoder's output, called the memory."""
-        dropout = self.policy.operations.dropout
+    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+        """Predicts the target; a position depends only on target tokens before it."""
+        hidden, auxiliary = self._encode_and_decode(batch.src, batch.tgt_in, key)
+        return self.make_prediction(hidden, batch, auxiliary)
+
+    def __call__(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T V"]:
+        """Computes the logits under teacher forcing."""
+        hidden, _ = self._encode_and_decode(src, tgt_in, key)
+        return self.compute_logits(hidden)
+
+    def _encode_and_decode(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        encoder_key, decoder_key = split(key, 2)
+        memory, of_encoder = self.encode(src, encoder_key)
+        hidden, of_decoder = self.decode(tgt_in, memory, src, decoder_key)
+        return hidden, jax.tree.map(jnp.add, of_encoder, of_decoder)
+
+    def encode(
+        self, src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """Returns the encoder's output, called the memory, and auxiliary losses."""
+        embedding_key, key = split(key, 2)
         position, positions = self.src_position, jnp.arange(src.shape[1])
         position.check_length(src.shape[1])
         segments = source_segment_ids(src)
         bias = position.bias(positions, positions)
-        context = AttentionContext(source_mask(segments, src), position, positions, bias)
+        context = Context(source_mask(segments, src), position, positions, bias)
         x = position.add(self.embed_src(src), positions_in_segments(segments))
-        embedding_key, keys = split_keys(key, len(self.encoder), EncoderLayer.NUM_DROPOUT_KEYS)
-        x = dropout(x, self.dropout_rate, embedding_key)
-        for layer, layer_keys in zip(self.encoder, keys, strict=True):
-            x = layer(x, context, layer_keys)
-        return self.encoder_norm(x)
+        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
+        x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
+        return self.encoder_norm(x), auxiliary
 
     def decode(
         self,
@@ -89,53 +104,38 @@ class Transformer(EncoderDecoder):
         memory: Float[Array, "B S D"],
         src: Int[Array, "B S"],
         key: jax.Array | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Computes the decoder's output; a position depends only on target tokens up to it."""
-        dropout = self.policy.operations.dropout
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Returns the decoder's output and auxiliary losses."""
+        embedding_key, key = split(key, 2)
         position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
         position.check_length(tgt_in.shape[1])
         segments = target_segment_ids(tgt_in)
         bias = position.bias(positions, positions)
-        context = AttentionContext(causal_mask(segments), position, positions, bias)
+        mask, memory_mask = causal_mask(segments), source_mask(segments, src)
+        context = Context(mask, position, positions, bias, memory, memory_mask)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
-        embedding_key, keys = split_keys(key, len(self.decoder), DecoderLayer.NUM_DROPOUT_KEYS)
-        x = dropout(x, self.dropout_rate, embedding_key)
-        for layer, layer_keys in zip(self.decoder, keys, strict=True):
-            # `order_gradients` saves memory in the backward pass (see `Policy`). `Residual` calls
-            # it for its sub-layer; keys and values of the memory are computed outside of that.
-            attention, memory = self.policy.order_gradients(layer.cross_attention, memory)
-            source = CrossAttentionContext(
-                attention.project_memory(memory), source_mask(segments, src)
-            )
-            x, _ = layer(x, context, source, keys=layer_keys)
-        return self.decoder_norm(x)
+        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
+        x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
+        return self.decoder_norm(x), auxiliary
 
-    def init_cache(
-        self,
-        memory: Float[Array, "B S D"],
-        src: Int[Array, "B S"],
-        beam_size: int,
-        max_length: int,
-    ) -> DecodingCache:
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Allocates an empty past, and computes the keys and values of the memory."""
-        source = [
-            KVCache.store(layer.cross_attention.project_memory(memory)) for layer in self.decoder
-        ]
+        memory, _ = self.encode(src)
+        blocks = []
+        for block in self.decoder:
+            of_memory = KVCache.store(block.cross_attention.project_memory(memory))
+            past = KVCache.allocate(of_memory, max_length * beam_size)
+            blocks.append(BlockCache(past, of_memory))
         first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
-        return DecodingCache(
-            past=[KVCache.allocate(kv, max_length * beam_size) for kv in source],
-            source=source,
-            src=src,
-            ancestors=jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length)),
-            step=jnp.zeros((), jnp.int32),
-        )
+        ancestors = jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length))
+        return DecodingCache(blocks, src, ancestors, step=jnp.zeros((), jnp.int32))
 
     def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
         """Returns the cache with capacity for `max_length` steps."""
-        beam_size, length = cache.ancestors.shape[1:]
+        size = cache.ancestors.shape[1] * max_length
         return cache._replace(
-            past=[past.extend(max_length * beam_size) for past in cache.past],
-            ancestors=jnp.pad(cache.ancestors, ((0, 0), (0, 0), (0, max_length - length))),
+            blocks=[own._replace(past=own.past.extend(size)) for own in cache.blocks],
+            ancestors=extend_ancestors(cache.ancestors, max_length),
         )
 
     def decode_step(
@@ -148,34 +148,36 @@ class Transformer(EncoderDecoder):
         the whole cache, and a mask shows each slot only its own ancestors.
         """
         beam, length = cache.ancestors.shape[1:]
-        ancestors = jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1)
-        # In this step each slot holds its own hypothesis.
-        is_this_step = jnp.arange(length) == cache.step
-        ancestors = jnp.where(is_this_step, jnp.arange(beam)[:, None], ancestors)
+        ancestors = follow_parents(cache.ancestors, parents, cache.step)
         position, positions = self.tgt_position, jnp.full(beam, cache.step)
         # The cache holds the key of slot w at step l at index l * W + w.
         key_positions = jnp.repeat(jnp.arange(length), beam)
-        bias = position.bias(positions, key_positions)
-        mask = ancestor_mask(ancestors, cache.step)
-        context = AttentionContext(mask, position, positions, bias)
-        x = position.add(self.embed_tgt(tokens), positions)
-        past = []
-        for layer, key_value, layer_past in zip(
-            self.decoder, cache.source, cache.past, strict=True
-        ):
+        context = Context(
+            ancestor_mask(ancestors, cache.step),
+            position,
+            positions,
+            position.bias(positions, key_positions),
             # In decoding each row of the source is one sentence, so only padding is hidden.
-            source = CrossAttentionContext(key_value, padding_mask(cache.src))
-            x, written = layer(x, context, source, layer_past)
-            assert written is not None
-            past.append(written)
-        return self.compute_logits(self.decoder_norm(x)), cache._replace(
-            past=past, ancestors=ancestors, step=cache.step + 1
+            memory_mask=padding_mask(cache.src),
+            write_at=cache.step * beam,
         )
+        x = position.add(self.embed_tgt(tokens), positions)
+        x, blocks = step_stack(self.decoder, x, context, cache.blocks)
+        logits = self.compute_logits(self.decoder_norm(x))
+        return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
 
 
-def split_keys(
-    key: jax.Array | None, num_layers: int, num_keys: int
-) -> tuple[jax.Array | None, list[list[jax.Array | None]]]:
-    """Splits a stack's key into one for its embeddings and `num_keys` for each layer."""
-    embedding_key, *keys = split(key, 1 + num_layers * num_keys)
-    return embedding_key, [keys[i : i + num_keys] for i in range(0, len(keys), num_keys)]
+def follow_parents(
+    ancestors: Int[Array, "B W L"], parents: Int[Array, "B W"], step: Int[Array, ""]
+) -> Int[Array, "B W L"]:
+    """Returns the ancestors of the hypotheses that continue those in the slots `parents`."""
+    beam, length = ancestors.shape[1:]
+    ancestors = jnp.take_along_axis(ancestors, parents[:, :, None], axis=1)
+    # In this step each slot holds its own hypothesis.
+    is_this_step = jnp.arange(length) == step
+    return jnp.where(is_this_step, jnp.arange(beam)[:, None], ancestors)
+
+
+def extend_ancestors(ancestors: Int[Array, "B W _"], max_length: int) -> Int[Array, "B W L"]:
+    """Returns the ancestors with room for `max_length` steps."""
+    return jnp.pad(ancestors, ((0, 0), (0, 0), (0, max_length - ancestors.shape[2])))

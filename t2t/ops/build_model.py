@@ -1,4 +1,4 @@
-"""Builds a model from its config; `make_model` chooses between Transformer and RNN.
+"""Builds a model from its config; `make_model` chooses the family.
 
 The rest of the project works with the pair (structure, parameters) of `nnx.split`, where the
 parameters are a nested dict. `init_model` returns this pair, and `describe_model` returns it with
@@ -6,37 +6,50 @@ shapes instead of arrays.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
 
 from t2t.config.fields import ModelConfig
+from t2t.config.variants import find_variant
+from t2t.model.compute_policy import Policy
+from t2t.model.decoder_only import DecoderOnly
+from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
-from t2t.model.interface import EncoderDecoder, Params
+from t2t.model.interface import Generator, Model, Params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
 
+# A family of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
+Family = Callable[[ModelConfig, Policy, int, int, jax.Array], Model]
+
 
 def make_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
-) -> EncoderDecoder:
+) -> Model:
     """Creates the model that `model.kind` names, on the current mesh, with random parameters."""
     policy = choose_policy(config)
+    family: Family
     match config.kind:
         case "transformer":
-            return Transformer(config, policy, src_vocab_size, tgt_vocab_size, key)
+            family = Transformer
+        case "decoder_only":
+            family = DecoderOnly
+        case "encoder_only":
+            family = EncoderOnly
         case "rnn":
-            return RNN(config, policy, src_vocab_size, tgt_vocab_size, key)
+            family = RNN
         case other:
-            raise ValueError(f"model.kind={other!r} is unknown")
+            family = find_variant("model.kind", other)
+    return family(config, policy, src_vocab_size, tgt_vocab_size, key)
 
 
 def init_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
-) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
+) -> tuple[nnx.GraphDef[Any], Params]:
     """Returns the model's structure and its parameters, each created with its final sharding."""
     sizes = src_vocab_size, tgt_vocab_size
 
@@ -50,7 +63,7 @@ def init_model(
 
 def describe_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int
-) -> tuple[nnx.GraphDef[EncoderDecoder], Params]:
+) -> tuple[nnx.GraphDef[Any], Params]:
     """As `init_model`, with a `jax.ShapeDtypeStruct` in place of each parameter.
 
     Each struct has the sharding of its parameter on the current mesh, or None without a mesh.
@@ -58,11 +71,32 @@ def describe_model(
 
     # The key is created inside `eval_shape`, where it is abstract. A concrete key would be placed
     # on the mesh, whose devices may be absent, as in `t2t.plan`.
-    def make() -> EncoderDecoder:
+    def make() -> Model:
         return make_model(config, src_vocab_size, tgt_vocab_size, jax.random.key(0))
 
     structure, state = nnx.split(nnx.eval_shape(make))
     return structure, nnx.to_pure_dict(state)
+
+
+# The names of a parameter, from the outermost module -> (input dimension, output dimension).
+Dimensions = dict[tuple[Any, ...], tuple[int, int]]
+
+
+def find_matrices(config: ModelConfig) -> Dimensions:
+    """Returns the dimensions of all matrices among a model's parameters.
+
+    The parameters say so themselves (`t2t.model.layers.init_glorot`).
+    """
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        _, state = nnx.split(nnx.eval_shape(lambda: make_model(config, 2, 2, jax.random.key(0))))
+    variables = {tuple(path): variable for path, variable in nnx.to_flat_state(state)}
+    found = {path: variable.get_metadata().get("matrix") for path, variable in variables.items()}
+    return {path: dimensions for path, dimensions in found.items() if dimensions}
+
+
+def find_names(path: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the key that `Dimensions` has for a path of JAX's tree functions."""
+    return tuple(part.key for part in path)
 
 
 class Members(NamedTuple):
@@ -94,7 +128,9 @@ class Members(NamedTuple):
         def make() -> Ensemble:
             key = jax.random.key(0)
             models = [make_model(config, *sizes, key) for config in self.configs]
-            return Ensemble(models, self.weights, self.mean)
+            generators = [model for model in models if isinstance(model, Generator)]
+            assert len(generators) == len(models)
+            return Ensemble(generators, self.weights, self.mean)
 
         structure, state = nnx.split(nnx.eval_shape(make))
         return structure, nnx.to_pure_dict(state)

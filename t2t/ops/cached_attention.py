@@ -21,7 +21,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "H T S"] | None = None,
+    bias: Float[Array, "*#B H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -42,8 +42,10 @@ def dot_product_attention(
     ).reshape(*rows.shape[:4], size)
     logits /= math.sqrt(width) if scaled else 1.0
     if bias is not None:
-        shape = groups, heads // groups, *bias.shape[1:]
-        logits += jnp.reshape(bias, shape, out_sharding=spec("heads", None, None, None))
+        batches = bias.shape[:-3]
+        shape = *batches, groups, heads // groups, *bias.shape[-2:]
+        names = *["batch"] * len(batches), "heads", None, None, None
+        logits += jnp.reshape(bias, shape, out_sharding=spec(*names))
     weights = masked_softmax(logits, mask[:, :, None]).astype(key_value.stored_values.dtype)
     results = einsum(
         "BGQS,BGSU->BGQU",

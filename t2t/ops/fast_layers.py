@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, UInt32
 
+from t2t.model.compute_policy import Inputs
 from t2t.model.layers import draw_keep_mask
 from t2t.model.position import rotary_angles, rotate_pairs
 
@@ -88,7 +89,7 @@ relu.defvjp(
 )
 
 
-def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "T"]) -> Float[Array, "B T H K"]:
+def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]) -> Float[Array, "B T H K"]:
     """As `t2t.model.position.rotate`; computes cosines and sines once.
 
     XLA computes them again for each row and head, inside of the loop that multiplies with them.
@@ -98,27 +99,25 @@ def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "T"]) -> Float[Arra
     return rotate_pairs(x, cos, sin)
 
 
-def weights_first(
-    module: nnx.Module, x: Float[Array, "B T D"]
-) -> tuple[nnx.Module, Float[Array, "B T D"]]:
-    """Returns (module, x); the backward pass computes the module's weight gradients early.
+def weights_first(module: nnx.Module, inputs: Inputs) -> tuple[nnx.Module, Inputs]:
+    """Returns (module, inputs); the backward pass computes the module's weight gradients early.
 
-    They are computed before the gradient of x is passed on. Otherwise XLA may compute them at the
-    end of the backward pass, and has to keep the activations that they need until then. In a
-    step compiled for a TPU these activations took a third of the memory.
+    They are computed before the gradients of the inputs are passed on. Otherwise XLA may compute
+    them at the end of the backward pass, and has to keep the activations that they need until then.
+    In a step compiled for a TPU these activations took a third of the memory.
     """
     structure, params = nnx.split(module)
-    params, x = _join_gradients(params, x)
-    return nnx.merge(structure, params), x
+    params, inputs = _join_gradients(params, inputs)
+    return nnx.merge(structure, params), inputs
 
 
 @jax.custom_vjp
-def _join_gradients(params: Any, x: Float[Array, "B T D"]) -> tuple[Any, Float[Array, "B T D"]]:
+def _join_gradients(params: Any, inputs: Inputs) -> tuple[Any, Inputs]:
     """The identity; the backward pass computes all gradients before it passes on any."""
-    return params, x
+    return params, inputs
 
 
 _join_gradients.defvjp(
-    lambda params, x: ((params, x), None),
+    lambda params, inputs: ((params, inputs), None),
     lambda _, gradients: jax.lax.optimization_barrier(gradients),
 )

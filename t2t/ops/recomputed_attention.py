@@ -23,37 +23,36 @@ from t2t.runtime.mesh import platform, reshard_like, spec
 
 Grouped = Float[Array, "B G Q _"]  # queries or their results
 Weights = Float[Array, "B G Q S"]
+Mask = Bool[Array, "#B 1 #Q S"]
 
 
 def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "H T S"] | None = None,
+    bias: Float[Array, "*#B H T S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`."""
-
-    def drop(weights: Weights) -> Weights:
-        return dropout(weights, dropout_rate, key)
-
     groups = key_value.keys.shape[2]
     repeats = query.shape[2] // groups
     keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
     if mask.shape[2] > 1:
         mask = jnp.tile(mask, (1, 1, repeats, 1))
     if bias is not None:
-        by_group = groups, repeats * query.shape[1], bias.shape[-1]
-        bias = jnp.reshape(bias, by_group, out_sharding=spec("heads", None, None))
+        by_group = *bias.shape[:-3], groups, repeats * query.shape[1], bias.shape[-1]
+        names = *["batch"] * (bias.ndim - 3), "heads", None, None
+        bias = jnp.reshape(bias, by_group, out_sharding=spec(*names))
     if platform() == "cpu":
         # XLA would compute the mask inside of the softmax, whose loop it then cannot vectorise.
         mask = jax.lax.optimization_barrier(mask)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
-    attend = _make_attend(mask, divisor, drop)
-    return ungroup_results(attend(group_queries(query, groups), keys, values, bias), query.shape)
+    attend = _make_attend(divisor, dropout_rate)
+    results = attend(group_queries(query, groups), keys, values, bias, mask, key)
+    return ungroup_results(results, query.shape)
 
 
 def group_queries(query: Float[Array, "B T H K"], groups: int) -> Grouped:
@@ -84,27 +83,37 @@ def reshape_heads(
     return jnp.reshape(x, shape, out_sharding=spec(*names))
 
 
-def _make_attend(
-    mask: Bool[Array, "#B 1 #Q S"], divisor: float, drop: Callable[[Weights], Weights]
-) -> Callable[..., Grouped]:
-    """Creates the function drop(softmax(Q K^T / divisor + bias)) V, with a custom VJP."""
+def _make_attend(divisor: float, dropout_rate: float) -> Callable[..., Grouped]:
+    """Creates the function dropout(softmax(Q K^T / divisor + bias)) V, with a custom VJP."""
 
-    def compute_logits(query: Grouped, keys: Array, bias: Array | None) -> Weights:
+    def compute_logits(query: Grouped, keys: Array, bias: Array | None, mask: Mask) -> Weights:
         logits = einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
         logits /= divisor
         return apply_mask(logits if bias is None else logits + bias, mask)
 
     @jax.custom_vjp
-    def attend(query: Grouped, keys: Array, values: Array, bias: Array | None) -> Grouped:
-        return forward(query, keys, values, bias)[0]
+    def attend(
+        query: Grouped,
+        keys: Array,
+        values: Array,
+        bias: Array | None,
+        mask: Mask,
+        key: jax.Array | None,
+    ) -> Grouped:
+        return forward(query, keys, values, bias, mask, key)[0]
 
     def forward(
-        query: Grouped, keys: Array, values: Array, bias: Array | None
+        query: Grouped,
+        keys: Array,
+        values: Array,
+        bias: Array | None,
+        mask: Mask,
+        key: jax.Array | None,
     ) -> tuple[Grouped, tuple[Any, ...]]:
-        logits = compute_logits(query, keys, bias)
+        logits = compute_logits(query, keys, bias, mask)
         largest = logits.max(axis=-1, keepdims=True)
         exp_logits = jnp.exp(logits - largest)
-        dropped = drop(exp_logits).astype(values.dtype)
+        dropped = dropout(exp_logits, dropout_rate, key).astype(values.dtype)
         results = einsum("BGQS,BGSU->BGQU", dropped, values, preferred_element_type=jnp.float32)
         # A sum of inf makes the result of a query that sees no key 0. In the backward pass it makes
         # the normalizer inf, and so the query's weights 0.
@@ -112,17 +121,19 @@ def _make_attend(
         sums = jnp.where(sees_key, _sum_rows(exp_logits, values), jnp.inf)
         results = (results / sums).astype(values.dtype)
         normalizer = largest + jnp.log(sums[..., :1])
-        return results, (query, keys, values, bias, results, normalizer)
+        return results, ((query, keys, values, bias, results, normalizer), mask, key)
 
     def backward(residuals: tuple[Any, ...], gradient: Grouped) -> tuple[Array | None, ...]:
         # The barrier keeps XLA from storing the weights of the forward pass for reuse here.
-        query, keys, values, bias, results, normalizer = jax.lax.optimization_barrier(residuals)
-        weights = jnp.exp(compute_logits(query, keys, bias) - normalizer)
-        dropped = drop(weights).astype(values.dtype)
+        arrays, mask, key = residuals
+        query, keys, values, bias, results, normalizer = jax.lax.optimization_barrier(arrays)
+        weights = jnp.exp(compute_logits(query, keys, bias, mask) - normalizer)
+        dropped = dropout(weights, dropout_rate, key).astype(values.dtype)
         value_gradient = einsum("BGQS,BGQU->BGSU", dropped, gradient)
-        weight_gradient = drop(
-            einsum("BGQU,BGSU->BGQS", gradient, values, preferred_element_type=jnp.float32)
+        weight_gradient = einsum(
+            "BGQU,BGSU->BGQS", gradient, values, preferred_element_type=jnp.float32
         )
+        weight_gradient = dropout(weight_gradient, dropout_rate, key)
         # The softmax's gradient is P (dP - sum(P dP)), with the weights P and their gradient dP.
         # For each query the sum equals the dot product of its result and the result's gradient.
         weighted_sum = jnp.sum(gradient.astype(jnp.float32) * results, axis=-1, keepdims=True)
@@ -135,8 +146,10 @@ def _make_attend(
         # If there is only one head, the results of the einsums are not sharded over it.
         placed = map(reshard_like, gradients, (query, keys, values))
         if bias is None:
-            return *placed, None
-        return *placed, reshard_like(logit_gradient.sum(axis=0).astype(bias.dtype), bias)
+            return *placed, None, None, None
+        if bias.ndim == 3:  # the same for all rows
+            logit_gradient = logit_gradient.sum(axis=0)
+        return *placed, reshard_like(logit_gradient.astype(bias.dtype), bias), None, None
 
     attend.defvjp(forward, backward)
     return attend

@@ -186,7 +186,7 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
         ("model.d_model", model.d_model, "d_model"),
         ("tokenizer.vocab_size", config.tokenizer.vocab_size, "vocabulary"),
     ]
-    if model.kind == "transformer":  # in a recurrent model `tensor` shards only the vocabulary
+    if model.kind != "rnn":  # in a recurrent model `tensor` shards only the vocabulary
         dimensions += [(heads, model.kv_heads, "heads"), ("model.d_ff", model.d_ff, "d_ff")]
     problems = []
     for field, size, name in dimensions:

@@ -159,8 +159,11 @@ class Checkpoints:
         try:
             folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
-            is_apart = "params" in ocp.StandardCheckpointHandler().metadata(folder).tree
+            saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
+            is_apart = "params" in saved_tree
+            is_old = has_old_names(saved_tree)
             described = jax.tree.map(_describe, described)
+            described = rename_layers(described, to_old=True) if is_old else described
             items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -170,7 +173,8 @@ class Checkpoints:
             raise make_read_error(self.workdir, step, error) from error
         key = jax.random.wrap_key_data(saved.training.pop("key"))
         params = saved.training.pop("params") if is_apart else saved.params
-        return TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
+        restored = TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
+        return rename_layers(restored) if is_old else restored
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
@@ -382,9 +386,38 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
                 ocp.StandardCheckpointHandler().metadata(folder).tree,
             )
-            return _number_layers(checkpointer.restore(folder, abstract))
+            return rename_layers(_number_layers(checkpointer.restore(folder, abstract)))
     except Exception as error:
         raise make_read_error(workdir, step, error) from error
+
+
+# The first names of an encoder layer's sub-modules, and those of today.
+_RENAMED = {"attention": "self_attention", "attention_residual": "self_residual"}
+
+
+def rename_layers(tree: Any, *, to_old: bool = False) -> Any:
+    """Gives the encoder's layers in a tree of an old checkpoint today's names, or the reverse."""
+    names = {new: old for old, new in _RENAMED.items()} if to_old else _RENAMED
+    if isinstance(tree, Mapping):
+        # Decoder layers, which have cross-attention, always had today's names.
+        is_layer = names.keys() <= tree.keys() and "cross_attention" not in tree
+        return {
+            names.get(name, name) if is_layer else name: rename_layers(part, to_old=to_old)
+            for name, part in tree.items()
+        }
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(rename_layers(part, to_old=to_old) for part in tree))
+    if isinstance(tree, tuple | list):
+        return type(tree)(rename_layers(part, to_old=to_old) for part in tree)
+    return tree
+
+
+def has_old_names(tree: Any) -> bool:
+    """Returns whether a tree, as Orbax describes a checkpoint, has names that were changed."""
+    parts = tree.values() if isinstance(tree, Mapping) else tree
+    if not isinstance(tree, Mapping | tuple | list):
+        return False
+    return "attention_residual" in tree or any(map(has_old_names, parts))
 
 
 def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:

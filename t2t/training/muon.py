@@ -3,11 +3,15 @@
 If U S V^T is the momentum of a matrix, the update is U V^T: every direction moves equally far, also
 those with small gradients. Adam updates all other parameters: biases, norms, the tables of
 embeddings and positions, and what registered variants of the model add.
+
+Each key/value head has matrices of its own, and so has each factor of a gated linear unit.
+[W^Q W^K W^V] of such a head is one matrix in self-attention, and [W^K W^V] in cross-attention; W^O
+of each query head is one. The papers update W^Q, W^K, W^V and W^O each by itself, and each over all
+heads.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,62 +20,37 @@ import optax
 from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, Float
 
-from t2t.config.fields import ModelConfig
-from t2t.config.variants import CHOICES
 from t2t.model.interface import Params
+from t2t.ops.build_model import Dimensions, find_names
 from t2t.runtime.mesh import gather, reshard_like, share_out
 
 MOMENTUM = 0.95
 # Root mean square of an update, as large as Adam's usually is, so that both can have the same
 # learning rate (Liu et al. 2025, https://arxiv.org/abs/2502.16982).
 SIZE = 0.2
-# The dimensions of inputs and outputs in parameters that hold matrices. Other dimensions count
-# matrices: each key/value head has its own, and so has each factor of a gated linear unit.
-# [W^Q W^K W^V] of such a head is one matrix in self-attention, and [W^K W^V] in cross-attention;
-# W^O of each query head is one. The papers update W^Q, W^K, W^V and W^O each by itself, and each
-# over all heads.
-MATRICES = {
-    "query": (0, 2),
-    "key_value": (0, 2),
-    "query_key_value": (0, 2),
-    "output": (1, 2),
-    "inner": (1, 2),
-    "outer": (0, 1),
-}
-
-
-def is_matrix(path: Sequence[Any], config: ModelConfig) -> bool:
-    """Returns whether the parameter at this path is a matrix that enters products alone.
-
-    The parameters of a registered feed-forward are none, whatever their names.
-    """
-    names = [part.key for part in path]
-    is_registered = config.feed_forward not in CHOICES["model.feed_forward"]
-    is_unknown = config.kind != "transformer" or (is_registered and "feed_forward" in names)
-    return names[-1] in MATRICES and not is_unknown
 
 
 def make_muon(
-    learning_rate: optax.Schedule, adam: optax.GradientTransformation, config: ModelConfig
+    learning_rate: optax.Schedule, adam: optax.GradientTransformation, matrices: Dimensions
 ) -> optax.GradientTransformation:
-    """Muon for the matrices of a Transformer, and `adam` for its other parameters."""
+    """Muon for these matrices, and `adam` for all other parameters."""
 
     def choose(path: tuple[Any, ...], _: object) -> str:
-        return "muon" if is_matrix(path, config) else "adam"
+        return "muon" if find_names(path) in matrices else "adam"
 
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
-        optax.stateless(lambda momenta, _: _find_updates(momenta)),
+        optax.stateless(lambda momenta, _: _find_updates(momenta, matrices)),
         optax.scale_by_learning_rate(learning_rate),
     )
     return optax.partition({"muon": muon, "adam": adam}, lambda p: tree_map_with_path(choose, p))
 
 
-def _find_updates(momenta: Params) -> Params:
+def _find_updates(momenta: Params, dimensions: Dimensions) -> Params:
     """The updates of all matrices. Those of one size form a stack that the devices share out."""
     by_size: defaultdict[tuple[int, ...], list[tuple[Any, Array]]] = defaultdict(list)
     for path, momentum in tree_leaves_with_path(momenta):
-        matrices = jnp.moveaxis(gather(momentum), MATRICES[path[-1].key], (-2, -1))
+        matrices = jnp.moveaxis(gather(momentum), dimensions[find_names(path)], (-2, -1))
         by_size[matrices.shape[-2:]].append((path, matrices))
     updates = {}
     for size, group in by_size.items():
@@ -80,7 +59,7 @@ def _find_updates(momenta: Params) -> Params:
         ends = np.cumsum([math.prod(matrices.shape[:-2]) for _, matrices in group])
         parts = jnp.split(stack, ends)  # the last one is padding
         for (path, matrices), part in zip(group, parts, strict=False):
-            axes = MATRICES[path[-1].key]
+            axes = dimensions[find_names(path)]
             updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
     return tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
 

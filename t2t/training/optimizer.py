@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool
 from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
 from t2t.model.interface import Params
+from t2t.ops.build_model import find_matrices
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
 from t2t.training.schedule import make_schedule
@@ -55,7 +56,7 @@ def make_optimizer(config: Config) -> Optimizer:
         case "schedule_free_adamw":
             optimizer = _make_schedule_free(training, schedule)
         case "muon":
-            optimizer = make_muon(schedule, adam, config.model)
+            optimizer = make_muon(schedule, adam, find_matrices(config.model))
         case _:
             optimizer = _call_registered(training, schedule)
     own = Optimizer(*optimizer)

@@ -1,7 +1,7 @@
 """The training state: all that is carried from step to step, enough to resume bit for bit."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
 from t2t.config.fields import Config
-from t2t.model.interface import EncoderDecoder, Params
+from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
 from t2t.training.optimizer import Optimizer
@@ -38,7 +38,7 @@ def init_state(
     optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
-) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
+) -> tuple[nnx.GraphDef[Any], TrainState]:
     """Returns the model's structure and the state before step 0, created with its shardings."""
     params_key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
     structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
@@ -50,7 +50,7 @@ def describe_state(
     optimizer: Optimizer,
     src_vocab_size: int,
     tgt_vocab_size: int,
-) -> tuple[nnx.GraphDef[EncoderDecoder], TrainState]:
+) -> tuple[nnx.GraphDef[Any], TrainState]:
     """As `init_state`, with a `jax.ShapeDtypeStruct` on the current mesh in place of each array."""
     mesh = jax.sharding.get_mesh()
 

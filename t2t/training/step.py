@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
-from t2t.model.interface import EncoderDecoder, Params, merge
+from t2t.model.interface import Model, Params, merge
+from t2t.ops.build_model import find_matrices, find_names
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
@@ -25,7 +26,6 @@ from t2t.runtime.mesh import (
     zero_gradient,
 )
 from t2t.training.averages import update_average
-from t2t.training.muon import is_matrix
 from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -50,12 +50,13 @@ EvalStep = Callable[[Params, DeviceBatch], SentenceLosses]
 
 
 def make_train_step(
-    structure: nnx.GraphDef[EncoderDecoder], optimizer: Optimizer, config: Config
+    structure: nnx.GraphDef[Model], optimizer: Optimizer, config: Config
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.d_model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
+    matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         model = merge(structure, params)
@@ -74,7 +75,7 @@ def make_train_step(
             batch,
             key,
             config.training.accumulation_steps,
-            functools.partial(is_matrix, config=config.model),
+            lambda path: find_names(path) in matrices,
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
@@ -151,7 +152,7 @@ def accumulate(
     return sums, placed
 
 
-def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
+def make_eval_step(structure: nnx.GraphDef[Model]) -> EvalStep:
     """Creates the jitted step that returns each row's (negative log-likelihood in nats, tokens).
 
     It uses no label smoothing and no dropout. The results are replicated on all devices.
@@ -159,28 +160,28 @@ def make_eval_step(structure: nnx.GraphDef[EncoderDecoder]) -> EvalStep:
 
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
         model = merge(structure, params)
-        hidden, table = compute_hidden(model, batch)
-        sentence_losses = model.policy.operations.sentence_losses
-        losses = sentence_losses(hidden, table, batch.tgt_out, batch.weights)
-        return reshard((losses, batch.weights.sum(axis=-1)), None)
+        hidden, table, targets, weights, _ = model.predict(batch)
+        losses = model.policy.operations.sentence_losses(hidden, table, targets, weights)
+        return reshard((losses, weights.sum(axis=-1)), None)
 
     return jax.jit(eval_step)
 
 
 def sum_smoothed_losses(
-    model: EncoderDecoder, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
+    model: Model, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
     """Returns (sum of smoothed losses, sum of weights) of a batch under teacher forcing.
 
     A key switches dropout on.
     """
-    hidden, table = compute_hidden(model, batch, key)
+    hidden, table, targets, weights, auxiliary = model.predict(batch, key)
     smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
-    return smoothed_cross_entropy(hidden, table, batch.tgt_out, batch.weights, smoothing)
+    loss, tokens = smoothed_cross_entropy(hidden, table, targets, weights, smoothing)
+    return loss + auxiliary.get("loss", 0), tokens
 
 
 def sum_r_drop_losses(
-    model: EncoderDecoder, batch: DeviceBatch, smoothing: float, alpha: float, key: jax.Array
+    model: Model, batch: DeviceBatch, smoothing: float, alpha: float, key: jax.Array
 ) -> Sums:
     """As `sum_smoothed_losses`, with R-Drop: two passes of each row with different dropout masks.
 
@@ -195,21 +196,16 @@ def sum_r_drop_losses(
         shape = (2 * len(rows), rows.shape[1])
         return jnp.reshape(twice, shape, out_sharding=spec("batch", None))
 
-    hidden, table = compute_hidden(model, jax.tree.map(repeat, batch), key)
-    shape = (len(batch.src), 2, *hidden.shape[1:])
-    passes = jnp.reshape(hidden, shape, out_sharding=spec("batch", None, None, None))
+    hidden, table, targets, weights, auxiliary = model.predict(jax.tree.map(repeat, batch), key)
+
+    def split(rows: jax.Array) -> jax.Array:
+        shape = (len(batch.src), 2, *rows.shape[1:])
+        names = "batch", *[None] * rows.ndim
+        return jnp.reshape(rows, shape, out_sharding=spec(*names))
+
+    passes, targets, weights = split(hidden), split(targets)[:, 0], split(weights)[:, 0]
     r_drop_cross_entropy = model.policy.operations.r_drop_cross_entropy
-    return r_drop_cross_entropy(
-        passes[:, 0], passes[:, 1], table, batch.tgt_out, batch.weights, smoothing, alpha
+    loss, tokens = r_drop_cross_entropy(
+        passes[:, 0], passes[:, 1], table, targets, weights, smoothing, alpha
     )
-
-
-def compute_hidden(
-    model: EncoderDecoder, batch: DeviceBatch, key: jax.Array | None = None
-) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
-    """Returns (hidden, table): the decoder's output and the output embedding.
-
-    logits = hidden table^T.
-    """
-    hidden = model.encode_and_decode(batch.src, batch.tgt_in, key)
-    return hidden.astype(model.policy.product_dtype), model.output_embedding.table[...]
+    return loss + auxiliary.get("loss", 0) / 2, tokens

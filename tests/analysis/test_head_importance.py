@@ -19,9 +19,9 @@ def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
     parameters = jax.tree.map(lambda x: np.array(x, float), params)
     for head in list_heads(config):
         less = switch_off(params, head)
-        names = {"encoder": "attention", "decoder": "self_attention", "cross": "cross_attention"}
+        name = "cross_attention" if head.stack == "cross" else "self_attention"
         side = "encoder" if head.stack == "encoder" else "decoder"
-        attention = parameters[side][head.layer][names[head.stack]]
+        attention = parameters[side][head.layer][name]
         kept = attention["output"].copy()
         attention["output"][head.number] = 0
         wanted = reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())

@@ -334,13 +334,19 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
         "position": "none", "max_positions": 4, "norm": "rms",
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
-        "feed_forward_dropout": 0.5,
+        "feed_forward_dropout": 0.5, "scan_layers": True,
     }  # fmt: skip
     shared = "kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout"
     assert vars(ModelConfig()).keys() == {
         *changes, *shared.split(), "attention", "dtype", "kernels", "rnn_cell",
     }  # fmt: skip
-    for kind, foreign in ("rnn", changes), ("transformer", {"rnn_cell": "lstm"}):
+    foreign_fields: dict[str, dict[str, Any]] = {
+        "rnn": changes,
+        "transformer": {"rnn_cell": "lstm"},
+        "decoder_only": {"rnn_cell": "lstm", "encoder_layers": 2},
+        "encoder_only": {"rnn_cell": "lstm", "decoder_layers": 2},
+    }
+    for kind, foreign in foreign_fields.items():
         for name, value in foreign.items():
             message = rejection(change(model={"kind": kind, name: value}))
             assert message.startswith(f"model.{name}={value!r} is not used by model.kind={kind!r}")

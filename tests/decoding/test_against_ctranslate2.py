@@ -97,7 +97,7 @@ def search(model: Any, beam_size: int) -> Hypotheses:
 
         return beam_search(
             decode_step,
-            transformer.init_cache(transformer.encode(src), src, beam_size, MAX_LENGTH + 1),
+            transformer.init_cache(src, beam_size, MAX_LENGTH + 1),
             max_lengths=jnp.full(len(src), MAX_LENGTH + 1),
             max_length=MAX_LENGTH + 1,
             beam_size=beam_size,

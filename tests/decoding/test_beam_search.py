@@ -98,7 +98,7 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
         model = merge(structure, params)
         return beam_search(
             model.decode_step,
-            model.init_cache(model.encode(src), src, beam_size=32, max_length=4),
+            model.init_cache(src, beam_size=32, max_length=4),
             max_lengths=jnp.array([4, 4]),
             max_length=4,
             beam_size=32,

@@ -278,7 +278,7 @@ def test_n_best_are_different_and_sorted(
     found = Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 3)
     assert_same([best for best, *_ in found], translations)
     for hypotheses, sentence in zip(found, SENTENCES, strict=True):
-        assert len(hypotheses) == (3 if sentence else 1)
+        assert 1 < len(hypotheses) <= 3 if sentence else len(hypotheses) == 1
         scores = [x.score for x in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len(set(scores)) == len(scores)

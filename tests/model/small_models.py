@@ -12,11 +12,11 @@ from flax import nnx
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.model.interface import EncoderDecoder, Params
+from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import choose_policy
 
-Structure: TypeAlias = nnx.GraphDef[EncoderDecoder]
+Structure: TypeAlias = nnx.GraphDef[Any]
 
 VOCAB_SIZE = 12
 SIZES = (VOCAB_SIZE, VOCAB_SIZE)  # source, target
@@ -62,6 +62,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dropout": {"dropout": 0.3},
     "attention_dropout": {"attention_dropout": 0.3},
     "feed_forward_dropout": {"feed_forward_dropout": 0.3},
+    "scanned layers": {"scan_layers": True, "num_layers": 2},
+    "decoder only": {"kind": "decoder_only"},
+    "decoder only, rotary positions": {"kind": "decoder_only", "position": "rotary"},
+    "decoder only, relative positions": {
+        "kind": "decoder_only",
+        "position": "relative",
+        "decoder_layers": 2,
+        "scan_layers": True,
+        "tie_embeddings": "none",
+        "num_kv_heads": 2,
+    },
+    "decoder only, learned positions": {"kind": "decoder_only", "position": "learned"},
     "bfloat16": {"dtype": "bfloat16"},
     "mixed": {"dtype": "mixed"},
     "LSTM": {"kind": "rnn", "rnn_cell": "lstm"},

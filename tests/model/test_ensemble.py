@@ -87,7 +87,7 @@ def test_steps_of_different_architectures_are_teacher_forcing(mean: str) -> None
     @jax.jit
     def start(params: Any) -> Any:
         ensemble = merge(structure, params)
-        return ensemble.init_cache(ensemble.encode(SRC), SRC, 2, 2)
+        return ensemble.init_cache(SRC, 2, 2)
 
     @jax.jit
     def decode_step(params: Any, *arguments: Any) -> Any:

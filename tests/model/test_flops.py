@@ -78,7 +78,9 @@ def test_flops_are_those_of_the_products_computed(name: str) -> None:
     encoder_depth, decoder_depth = config.depth
     # The backward pass makes the attention logits again; the closed form is of what has to be done.
     pairs = rows * (encoder_depth * src * src + decoder_depth * (tgt * tgt + src * tgt))
-    again = 2 * config.num_heads * config.key_width * pairs * (config.kind == "transformer")
+    if config.kind == "decoder_only":
+        pairs = rows * decoder_depth * (src + tgt) ** 2
+    again = 2 * config.num_heads * config.key_width * pairs * (config.kind != "rnn")
     lengths = np.full(rows, src), np.full(rows, tgt)
     assert train_flops(config, VOCAB_SIZE, *lengths) + again == count_products(program.jaxpr)
 

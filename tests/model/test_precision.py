@@ -71,7 +71,7 @@ def trace(program: str, config: Config) -> Any:
 
             def decode(params: Any) -> Any:
                 model = merge(structure, params)
-                cache = model.init_cache(model.encode(SRC), SRC, slots.shape[1], 8)
+                cache = model.init_cache(SRC, slots.shape[1], 8)
                 return model.decode_step(slots, slots, cache)
 
             return jax.make_jaxpr(decode)(state.params)

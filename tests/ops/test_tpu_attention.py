@@ -141,7 +141,7 @@ def test_model_computes_the_same_with_and_without_the_kernel(kernel: mock.Mock) 
         structure, params = draw_params(dataclasses.replace(vary("today's"), kernels=kernels))
 
         def weigh(params: Params, structure: Structure = structure) -> Float[Array, ""]:
-            hidden = merge(structure, params).encode_and_decode(SRC, TGT_IN)
+            hidden = merge(structure, params)(SRC, TGT_IN)
             return jnp.sum(jnp.square(hidden) * (TGT_IN != PAD_ID)[..., None])
 
         found.append(jax.jit(jax.value_and_grad(weigh))(params))

@@ -11,14 +11,19 @@ import pytest
 from jaxtyping import Array
 from optax import contrib
 
-from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
+from t2t.config.fields import MeshConfig, ModelConfig
 from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import describe_model, find_matrices, find_names
 from t2t.runtime.mesh import make_mesh, spec
-from t2t.training.muon import MATRICES, MOMENTUM, SIZE, make_muon, orthogonalize
-from t2t.training.optimizer import apply_updates, make_optimizer
+from t2t.training.muon import MOMENTUM, SIZE, make_muon, orthogonalize
+from t2t.training.optimizer import Optimizer, apply_updates, shard_update
 
 TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
+MATRICES = {("query",): (0, 2), ("output",): (1, 2), ("inner",): (1, 2), ("outer",): (0, 1)}
+
+
+def make_optimizer() -> Optimizer:
+    return shard_update(Optimizer(*make_muon(lambda _: 1.0, optax.adam(1.0), MATRICES)))
 
 
 def draw(*shape: int) -> Array:
@@ -52,7 +57,7 @@ def test_update_is_that_of_optax() -> None:
         _, updates = jax.lax.scan(step, optimizer.init(params), jnp.arange(200.0))
         return updates[100:]
 
-    update = find_update(make_muon(lambda _: 0.1, optax.adam(0.1), TINY))
+    update = find_update(make_muon(lambda _: 0.1, optax.adam(0.1), MATRICES))
     expected = find_update(contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE))
     np.testing.assert_allclose(update, expected, atol=5e-3 * 0.1 * SIZE)
     assert float(jnp.sqrt(jnp.mean(update**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
@@ -68,20 +73,21 @@ def test_update_is_that_of_optax() -> None:
     ],
 )
 def test_every_matrix_is_known_with_its_inputs_and_outputs(changes: dict[str, Any]) -> None:
-    _, params = describe_model(dataclasses.replace(TINY, **changes), 50, 50)
+    config = dataclasses.replace(TINY, **changes)
+    _, params = describe_model(config, 50, 50)
+    matrices = find_matrices(config)
     found = set()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        name = path[-1].key
-        if leaf.ndim >= 2 and name != "table" and "bias" not in name:
-            found.add(name)
-            assert len(MATRICES[name]) == 2
-            assert leaf.ndim == 2 or leaf.shape[({0, 1, 2} - {*MATRICES[name]}).pop()] <= 4
-    assert found == {*MATRICES}
+        names = find_names(path)
+        if leaf.ndim >= 2 and names[-1] != "table" and "bias" not in names[-1]:
+            found.add(names)
+            dimensions = matrices[names]
+            assert len(dimensions) == 2
+            assert leaf.ndim == 2 or leaf.shape[({0, 1, 2} - {*dimensions}).pop()] <= 4
+    assert found == {*matrices}
 
 
 def test_update_is_the_same_on_a_mesh() -> None:
-    config = Config(training=TrainingConfig(optimizer="muon", schedule="constant"))
-
     def take_steps() -> Params:
         params = {
             "query": jax.device_put(draw(16, 4, 8), spec("d_model", "heads", None)),
@@ -90,7 +96,7 @@ def test_update_is_the_same_on_a_mesh() -> None:
             "outer": jax.device_put(draw(24, 16), spec("d_ff", "d_model")),
             "table": jax.device_put(draw(40, 16), spec("vocabulary", "d_model")),
         }
-        optimizer = make_optimizer(config)
+        optimizer = make_optimizer()
         state = jax.jit(optimizer.init)(params)
 
         @jax.jit
@@ -111,11 +117,9 @@ def test_update_is_the_same_on_a_mesh() -> None:
 
 
 def test_devices_share_the_work() -> None:
-    config = Config(training=TrainingConfig(optimizer="muon", schedule="constant"))
-
     def count_flops() -> float:
         params = {"query": jax.device_put(draw(32, 8, 16), spec("d_model", "heads", None))}
-        optimizer = make_optimizer(config)
+        optimizer = make_optimizer()
         state = optimizer.init(params)
         analysis = jax.jit(optimizer.update).lower(params, state, params).compile().cost_analysis()
         assert analysis

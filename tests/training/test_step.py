@@ -22,7 +22,7 @@ from t2t.config.fields import (
 )
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batch_sharding import put_batch
-from t2t.model.interface import EncoderDecoder, merge
+from t2t.model.interface import Model, merge
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.runtime.mesh import make_mesh, shard_over_data
@@ -45,7 +45,7 @@ CONFIG = Config(
 class Trainer(NamedTuple):
     """The parts of a run. A step consumes its state: `fresh` is a new copy each time."""
 
-    structure: nnx.GraphDef[EncoderDecoder]
+    structure: nnx.GraphDef[Model]
     first: TrainState
     step: TrainStep
 

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 
 import t2t
 from t2t.config.fields import ModelConfig
-from t2t.model.blocks import (
-    AttentionContext,
-    EncoderLayer,
+from t2t.model.block import (
+    Block,
+    Context,
+    DropoutKeys,
     FeedForwardBlock,
     Residual,
     make_final_norm,
@@ -38,7 +39,8 @@ double = Double()
 
 def run(config: ModelConfig, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
     """The residual connection around `double`."""
-    return Residual(config, POLICY)(x, double, Double.__call__, key)
+    residual = Residual(config, POLICY)
+    return residual.after(x, double(residual.before(x)), key)
 
 
 def test_post_norm_normalises_the_sum() -> None:
@@ -91,7 +93,7 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
 def test_feed_forward_switched_off_changes_nothing() -> None:
     config = dataclasses.replace(SMALL, feed_forward="none", norm_position="pre")
     x = draw(1, 3, 16)
-    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, None, None) is x
+    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, DropoutKeys()) == (x, {})
 
 
 def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
@@ -101,14 +103,14 @@ def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
     assert type(make_final_norm(SMALL, POLICY)) is Identity
 
 
-def test_layer_treats_positions_alike_but_for_what_it_is_told() -> None:
+def test_block_treats_positions_alike_but_for_what_it_is_told() -> None:
     """Without positions, swapping two tokens swaps their results."""
     x, mask, order = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool), np.array([2, 1, 0])
 
     @jax.jit
     def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        layer = EncoderLayer(SMALL, POLICY, jax.random.key(0))
-        return layer(x, AttentionContext(mask, NoPosition(), jnp.arange(3), None), [None] * 4)
+        block = Block(SMALL, POLICY, jax.random.key(0))
+        return block(x, Context(mask, NoPosition(), jnp.arange(3), None))[0]
 
     np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
 
@@ -153,18 +155,18 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
 def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
     policy = dataclasses.replace(POLICY, operations=TEXTBOOK)
     x, mask = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool)
-    layer = EncoderLayer(SMALL, policy, jax.random.key(0))
-    context = AttentionContext(mask, NoPosition(), jnp.arange(3), None)
+    block = Block(SMALL, policy, jax.random.key(0))
+    context = Context(mask, NoPosition(), jnp.arange(3), None)
     library, files = str(Path(t2t.__file__).parent), set()
 
     def note(frame: FrameType, *_: Any) -> None:
         if frame.f_code.co_filename.startswith(library):
             files.add(frame.f_code.co_filename)
 
-    keys = [*jax.random.split(jax.random.key(1), EncoderLayer.NUM_DROPOUT_KEYS)]
+    keys = DropoutKeys(*jax.random.split(jax.random.key(1), len(DropoutKeys._fields)))
     sys.setprofile(note)
     try:
-        jax.eval_shape(lambda x: layer(x, context, keys), x)
+        jax.eval_shape(lambda x: block(x, context, keys=keys)[0], x)
     finally:
         sys.setprofile(None)
     assert 5 <= len(files) <= 7, files

@@ -1,0 +1,195 @@
+"""Section 3.1: one block of a stack (`stack.py`).
+
+A block is what the paper calls a layer: self-attention, attention over a memory if the stack has
+one, and a feed-forward. Each of these sub-layers has a residual connection and a norm around it.
+All families of models are stacks of this block (`transformer.py`, `decoder_only.py`,
+`encoder_only.py`).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from t2t.config.fields import ModelConfig
+from t2t.model.attention import MultiHeadAttention
+from t2t.model.compute_policy import Policy
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.layers import Identity, Norm, make_feed_forward, make_norm
+from t2t.model.position import Position
+
+# What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
+# added to the model's loss, a sum over the tokens of a batch. Other entries are metrics.
+Auxiliary = dict[str, Float[Array, "..."]]
+
+
+class Context(NamedTuple):
+    """Inputs that all blocks of a stack share.
+
+    In shapes, S is the number of keys: T in training; in decoding the size of the cache.
+    """
+
+    mask: Bool[Array, "#B 1 #T S"]  # of self-attention
+    position: Position
+    positions: Int[Array, "*#B T"]  # of the queries in their row
+    bias: Float[Array, "*#B H T S"] | None  # `position.bias`, added to the attention logits
+    memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
+    memory_mask: Bool[Array, "#B 1 #T M"] | None = None
+    write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
+
+
+class BlockCache(NamedTuple):
+    """The keys and values of a block that decoding keeps from one step to the next."""
+
+    past: KVCache  # of self-attention
+    memory: KVCache | None = None  # of cross-attention
+
+    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "BlockCache":
+        """Returns the cache with these keys and values of self-attention from `start` on."""
+        return self._replace(past=self.past.write(start, new))
+
+
+class DropoutKeys(NamedTuple):
+    """The PRNG keys of a block's dropout, by site; all None in evaluation."""
+
+    self_weights: jax.Array | None = None
+    self_output: jax.Array | None = None
+    cross_weights: jax.Array | None = None
+    cross_output: jax.Array | None = None
+    hidden: jax.Array | None = None  # of the feed-forward's hidden layer
+    feed_forward_output: jax.Array | None = None
+
+
+class Residual(nnx.Module):
+    """Dropout, residual connection and norm around a sub-layer f.
+
+    With y = f(before(x)), the result of the sub-layer is after(x, y):
+
+        model.norm_position=post (the paper)  norm(x + dropout(f(x)))
+        model.norm_position=pre               x + dropout(f(norm(x)))
+
+    With model.residual=False "x +" is left out.
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy):
+        """Creates the norm."""
+        if config.norm_position not in ("post", "pre"):
+            raise ValueError(f"model.norm_position={config.norm_position!r} is unknown")
+        self.policy = policy
+        self.norm = make_norm(config, policy)
+        self.is_pre = config.norm_position == "pre"
+        self.residual = config.residual
+        self.dropout_rate = config.dropout
+
+    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Returns the input of the sub-layer."""
+        return self.norm(x) if self.is_pre else x
+
+    def after(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
+    ) -> Float[Array, "B T D"]:
+        """Returns the result, from the input x and the sub-layer's output y."""
+        y = self.policy.operations.dropout(y, self.dropout_rate, key)
+        result = x + y if self.residual else y
+        return result if self.is_pre else self.norm(result)
+
+
+def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm after the last block of a stack, which only pre-norm needs."""
+    return make_norm(config, policy) if config.norm_position == "pre" else Identity()
+
+
+class FeedForwardBlock(nnx.Module):
+    """The feed-forward sub-layer with its residual connection and norm.
+
+    With model.feed_forward=none it is the identity, without residual connection and norm.
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+        """Creates the feed-forward that `model.feed_forward` names."""
+        feed_forward = make_feed_forward(config, policy, key)
+        self.enabled = feed_forward is not None
+        if feed_forward is not None:
+            self.feed_forward = cast(Callable[..., Any], feed_forward)
+            self.residual = Residual(config, policy)
+
+    def __call__(
+        self, x: Float[Array, "B T D"], keys: DropoutKeys
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Applies the sub-layer."""
+        if not self.enabled:
+            return x, {}
+        result = self.feed_forward(self.residual.before(x), keys.hidden)
+        auxiliary: Auxiliary = {}
+        y, auxiliary = result if isinstance(result, tuple) else (result, auxiliary)
+        return self.residual.after(x, y, keys.feed_forward_output), auxiliary
+
+
+class Block(nnx.Module):
+    """Self-attention, attention over a memory (`over_memory`), then feed-forward."""
+
+    def __init__(
+        self, config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool = False
+    ):
+        """Creates the two or three sub-layers."""
+        self_key, cross_key, feed_forward_key = jax.random.split(key, 3)
+        self.policy = policy
+        self.over_memory = over_memory
+        self.self_attention = MultiHeadAttention(config, policy, self_key)
+        self.self_residual = Residual(config, policy)
+        if over_memory:
+            self.cross_attention = MultiHeadAttention(config, policy, cross_key, over_memory=True)
+            self.cross_residual = Residual(config, policy)
+        self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None = None,
+        keys: DropoutKeys = DropoutKeys(),  # noqa: B008 (an immutable tuple)
+    ) -> tuple[Float[Array, "B T D"], KeyValue | BlockCache, Auxiliary]:
+        """Applies the block; returns (output, cache, auxiliary losses).
+
+        Without a cache, the T positions attend to each other, and their keys and values are
+        returned in its place. With a cache (decoding), their keys and values are written to it,
+        and they attend to the whole cache.
+        """
+        query, new = self.self_attention.project(
+            self.self_residual.before(x), context.position, context.positions
+        )
+        written = new if cache is None else cache.write(context.write_at, new)
+        y = self.self_attention.attend(
+            query,
+            written.past if isinstance(written, BlockCache) else written,
+            context.mask,
+            context.bias,
+            keys.self_weights,
+        )
+        x = self.self_residual.after(x, y, keys.self_output)
+        if self.over_memory:
+            y = self._attend_to_memory(self.cross_residual.before(x), context, cache, keys)
+            x = self.cross_residual.after(x, y, keys.cross_output)
+        x, auxiliary = self.feed_forward(x, keys)
+        return x, written, auxiliary
+
+    def _attend_to_memory(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None,
+        keys: DropoutKeys,
+    ) -> Float[Array, "B T D"]:
+        assert context.memory_mask is not None
+        query = self.cross_attention.project_query(x)
+        if cache is None:
+            assert context.memory is not None
+            memory: KeyValue | KVCache = self.cross_attention.project_memory(context.memory)
+        else:
+            assert cache.memory is not None
+            memory = cache.memory
+        return self.cross_attention.attend(
+            query, memory, context.memory_mask, key=keys.cross_weights
+        )

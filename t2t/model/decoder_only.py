@@ -1,0 +1,154 @@
+"""Decoder-only models: source and target in one sequence, through one stack.
+
+The source is a prefix whose tokens see each other ("prefix LM", Raffel et al. 2020, section 3.2.1).
+A target token sees the prefix and the target tokens before it, and only targets have a loss. Of
+text alone the source is the empty sentence, EOS by itself, so the model is causal.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from t2t.config.fields import ModelConfig
+from t2t.data.batch import DeviceBatch
+from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
+from t2t.model.compute_policy import Policy
+from t2t.model.interface import Generator, Prediction
+from t2t.model.kv_cache import KVCache
+from t2t.model.layers import split
+from t2t.model.masks import (
+    ancestor_mask,
+    count_prefix,
+    padding_mask,
+    positions_in_segments,
+    prefix_mask,
+    source_mask,
+    source_segment_ids,
+    target_segment_ids,
+)
+from t2t.model.position import make_position
+from t2t.model.stack import apply_stack, fill_cache, step_stack
+from t2t.model.tables import Tables
+from t2t.model.transformer import extend_ancestors, follow_parents
+
+
+class PrefixCache(NamedTuple):
+    """The state of decoding between steps.
+
+    A block's cache holds the keys of the S source positions, then those of each step.
+    """
+
+    blocks: list[BlockCache]
+    src: Int[Array, "B S"]
+    ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
+    step: Int[Array, ""]  # steps done
+
+
+class DecoderOnly(Tables, Generator):
+    """A prefix language model; the source and the target have a table each if they are not tied."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        policy: Policy,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        key: jax.Array,
+    ):
+        """Draws the parameters with `key`; they do not depend on the mesh."""
+        _, depth = config.depth
+        keys = iter(jax.random.split(key, depth + 4))
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
+        self.dropout_rate = config.dropout
+        self.scan_layers = config.scan_layers
+        # Not causal: in the prefix, a query sees keys to its right.
+        self.position = make_position(config, policy, next(keys), causal=False)
+        self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
+        self.decoder_norm = make_final_norm(config, policy)
+
+    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+        """Predicts the target; a position depends on the source and on target tokens before it."""
+        hidden, auxiliary = self._apply(batch.src, batch.tgt_in, key)
+        return self.make_prediction(hidden, batch, auxiliary)
+
+    def __call__(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T V"]:
+        """Computes the logits under teacher forcing."""
+        hidden, _ = self._apply(src, tgt_in, key)
+        return self.compute_logits(hidden)
+
+    def _apply(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Returns the stack's output at the target positions, and auxiliary losses.
+
+        Each row is its S source positions, then its T target positions. Of packed sentences, the
+        segments with the same number on both sides belong together.
+        """
+        embedding_key, key = split(key, 2)
+        of_src, of_tgt = source_segment_ids(src), target_segment_ids(tgt_in)
+        tgt_positions = count_prefix(src, of_tgt) + positions_in_segments(of_tgt)
+        positions = jnp.concatenate([positions_in_segments(of_src), tgt_positions], axis=1)
+        self.position.check_length(positions.shape[1])
+        bias = self.position.bias(positions, positions)
+        context = Context(prefix_mask(src, of_tgt), self.position, positions, bias)
+        embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
+        x = self.position.add(embedded, positions)
+        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
+        x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
+        return self.decoder_norm(x[:, src.shape[1] :]), auxiliary
+
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> PrefixCache:
+        """Computes the keys and values of the source, with room for `max_length` steps."""
+        positions = jnp.arange(src.shape[1])
+        bias = self.position.bias(positions, positions)
+        mask = source_mask(source_segment_ids(src), src)
+        context = Context(mask, self.position, positions, bias)
+        x = self.position.add(self.embed_src(src), positions)
+        _, kept = fill_cache(self.decoder, x, context)
+        size = src.shape[1] + beam_size * max_length
+        first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
+        return PrefixCache(
+            blocks=[BlockCache(KVCache.store(each).extend(size)) for each in kept],
+            src=src,
+            ancestors=jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length)),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def extend_cache(self, cache: PrefixCache, max_length: int) -> PrefixCache:
+        """Returns the cache with capacity for `max_length` steps."""
+        size = cache.src.shape[1] + cache.ancestors.shape[1] * max_length
+        return cache._replace(
+            blocks=[own._replace(past=own.past.extend(size)) for own in cache.blocks],
+            ancestors=extend_ancestors(cache.ancestors, max_length),
+        )
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: PrefixCache
+    ) -> tuple[Float[Array, "B W V"], PrefixCache]:
+        """Computes the logits after one more token in each of the W slots of the beam."""
+        (beam, length), prefix = cache.ancestors.shape[1:], cache.src.shape[1]
+        ancestors = follow_parents(cache.ancestors, parents, cache.step)
+        source_lengths = padding_mask(cache.src).sum(axis=-1)[:, 0]  # B 1
+        positions = jnp.broadcast_to(source_lengths + cache.step, tokens.shape)
+        # The cache holds the key of slot w at step l at index S + l * W + w.
+        past = source_lengths + jnp.repeat(jnp.arange(length), beam)
+        of_source = jnp.zeros_like(cache.src) + jnp.arange(prefix)  # sharded as the source is
+        key_positions = jnp.concatenate([of_source, past], axis=1)
+        seen = ancestor_mask(ancestors, cache.step)
+        sees_source = jnp.broadcast_to(padding_mask(cache.src), (*seen.shape[:3], prefix))
+        context = Context(
+            jnp.concatenate([sees_source, seen], axis=-1),
+            self.position,
+            positions,
+            self.position.bias(positions, key_positions),
+            write_at=prefix + cache.step * beam,
+        )
+        x = self.position.add(self.embed_tgt(tokens), positions)
+        x, blocks = step_stack(self.decoder, x, context, cache.blocks)
+        logits = self.compute_logits(self.decoder_norm(x))
+        return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

@@ -1,0 +1,46 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t2t.data.batch import EOS_ID, PAD_ID, Batch
+from t2t.model.interface import Prediction, merge
+from tests import reference
+from tests.model.small_models import SMALL, SRC, Structure, draw_params
+
+CONFIG = dataclasses.replace(SMALL, kind="encoder_only", num_layers=2)
+TARGETS = jnp.where(SRC == EOS_ID, PAD_ID, SRC)
+
+
+def predict(src: jax.Array) -> Prediction:
+    structure, params = draw_params(CONFIG)
+    weights = (TARGETS != PAD_ID).astype(jnp.float32)
+    batch = Batch(src, jnp.zeros_like(TARGETS), TARGETS, weights)
+
+    def run(params: dict[str, jax.Array], structure: Structure = structure) -> Prediction:
+        return merge(structure, params).predict(batch)
+
+    return jax.jit(run)(params)
+
+
+def test_hidden_states_agree_with_naive_numpy() -> None:
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), draw_params(CONFIG)[1])
+    for row, ids in zip(predict(SRC).hidden, SRC.tolist(), strict=True):
+        src = [token for token in ids if token != PAD_ID]
+        wanted = reference.encode(parameters, CONFIG, src)
+        np.testing.assert_allclose(row[: len(src)], wanted, atol=1e-4)
+
+
+def test_sides_padded_to_different_lengths_are_aligned() -> None:
+    longer, plain = predict(jnp.pad(SRC, ((0, 0), (0, 3)))), predict(SRC)
+    assert longer.hidden.shape == plain.hidden.shape
+    np.testing.assert_allclose(longer.hidden[0], plain.hidden[0], atol=1e-5)
+    np.testing.assert_array_equal(longer.targets, plain.targets)
+
+
+def test_every_position_sees_the_words_on_both_of_its_sides() -> None:
+    changed = SRC.at[0, 2].set(11)
+    moved = np.abs(predict(changed).hidden - predict(SRC).hidden).max(axis=-1)
+    assert (moved[0] > 0).all()
+    assert not moved[1].any()
