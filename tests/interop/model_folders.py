@@ -76,3 +76,15 @@ def _number(number: int) -> bytes:
 
 def _tuple(*parts: bytes) -> bytes:
     return pickle.MARK + b"".join(parts) + pickle.TUPLE
+
+
+def write_random_tensors(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], seed: int = 0
+) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: (0.3 * random.standard_normal(shape)).astype(np.float32)
+        for name, shape in sorted(shapes.items())
+    }
+    write_safetensors(path, tensors)
+    return tensors

@@ -3,32 +3,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sentencepiece
+from sentencepiece import SentencePieceProcessor as Processor
 
 from t2t.data.batch import EOS_ID, UNK_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows, read_marian
-from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
+from tests.interop.marian_folder import write_vocabulary
+from tests.interop.small_vocabularies import make_odd_lines
 
 
-def write_marian(folder: Path, kind: str = "unigram", missing: int = 0) -> int:
-    """Writes a vocabulary of Marian; `missing` pieces of each model are not in vocab.json."""
-    models = {"source.spm": train_model(0, kind=kind), "target.spm": train_model(1, kind=kind)}
-    names = []
-    for name, model in models.items():
-        (folder / name).write_bytes(model)
-        pieces = list_pieces(model)[3:]
-        names += pieces[:-missing] if missing else pieces
-    names = ["</s>", "<unk>", *sorted(set(names)), "<pad>"]
-    text = json.dumps({name: i for i, name in enumerate(names)})
-    (folder / "vocab.json").write_text(text, "utf-8")
-    return len(names)
-
-
-def encode(path: Path, names: dict[str, int], line: str) -> list[int]:
+def encode(processor: Processor, names: dict[str, int], line: str) -> list[int]:
     """The ids of the original: of the pieces of its model, by name."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     pieces = processor.encode(line, out_type=str)
     return [*(names.get(piece, names["<unk>"]) for piece in pieces), names["</s>"]]
 
@@ -38,37 +24,38 @@ def encode(path: Path, names: dict[str, int], line: str) -> list[int]:
 def test_text_is_segmented_as_by_the_two_models_of_marian(
     tmp_path: Path, kind: str, missing: int
 ) -> None:
-    size = write_marian(tmp_path, kind, missing)
+    size = write_vocabulary(tmp_path, kind, missing)
     names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
-    vocabulary, rows = read_marian(tmp_path, size)
+    vocabulary, rows, _ = read_marian(tmp_path, size)
     assert vocabulary.src.vocab_size == vocabulary.tgt.vocab_size == len(rows.row)
-    for line in make_odd_lines(200):
-        expected = encode(tmp_path / "source.spm", names, line)
+    originals = [Processor(model_file=str(tmp_path / f"{s}.spm")) for s in ("source", "target")]
+    for line in make_odd_lines(100):
+        expected = encode(originals[0], names, line)
         assert rows.row[vocabulary.src.encode_words([line])[0]].tolist() == expected
         if not missing:
-            expected = encode(tmp_path / "target.spm", names, line)
+            expected = encode(originals[1], names, line)
             assert rows.row[vocabulary.tgt.encode_words([line])[0]].tolist() == expected
 
 
 def test_every_row_of_the_original_belongs_to_one_id(tmp_path: Path) -> None:
-    size = write_marian(tmp_path, missing=3)
-    _, rows = read_marian(tmp_path, size)
+    size = write_vocabulary(tmp_path, missing=3)
+    _, rows, _ = read_marian(tmp_path, size)
     assert sorted(rows.row[rows.is_output]) == [*range(size)]
     assert rows.row[:4].tolist() == [NO_ROW, size - 1, 0, 1]
     assert {*rows.row[~rows.is_output].tolist()} <= {NO_ROW, 1}
 
 
 def test_target_piece_without_id_is_spelled_with_smaller_pieces(tmp_path: Path) -> None:
-    size = write_marian(tmp_path, missing=5)
-    vocabulary, rows = read_marian(tmp_path, size)
+    size = write_vocabulary(tmp_path, missing=5)
+    vocabulary, rows, _ = read_marian(tmp_path, size)
     used = {i for row in vocabulary.tgt.encode_words(make_odd_lines(100)) for i in row}
     assert rows.is_output[[*used]].all()
 
 
 def test_translations_are_decoded_as_by_the_target_model(tmp_path: Path) -> None:
-    size = write_marian(tmp_path)
-    vocabulary, _ = read_marian(tmp_path, size)
-    original = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "target.spm"))
+    size = write_vocabulary(tmp_path)
+    vocabulary, *_ = read_marian(tmp_path, size)
+    original = Processor(model_file=str(tmp_path / "target.spm"))
     for line in make_odd_lines(50):
         [ids] = vocabulary.tgt.encode_words([line])
         known = [i for i in ids if i not in (UNK_ID, EOS_ID)]
@@ -85,8 +72,8 @@ def test_translations_are_decoded_as_by_the_target_model(tmp_path: Path) -> None
 
 
 def test_ids_of_the_original_are_kept_beside_the_vocabulary(tmp_path: Path) -> None:
-    size = write_marian(tmp_path)
-    vocabulary, rows = read_marian(tmp_path, size)
+    size = write_vocabulary(tmp_path)
+    vocabulary, rows, _ = read_marian(tmp_path, size)
     vocabulary.save(tmp_path / "vocab")
     rows.save(tmp_path / "vocab")
     assert Vocabulary.load(tmp_path / "vocab").fingerprint() == vocabulary.fingerprint()
@@ -95,7 +82,7 @@ def test_ids_of_the_original_are_kept_beside_the_vocabulary(tmp_path: Path) -> N
 
 
 def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    size = write_marian(tmp_path)
+    size = write_vocabulary(tmp_path)
     with pytest.raises(SourceError, match=rf"has {size} pieces, but .*vocab_size=7; use the files"):
         read_marian(tmp_path, 7)
     path = tmp_path / "vocab.json"
@@ -109,7 +96,7 @@ def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_or_missing_model_is_refused(tmp_path: Path) -> None:
-    size = write_marian(tmp_path)
+    size = write_vocabulary(tmp_path)
     (tmp_path / "target.spm").write_bytes(b"\xff\xfe damaged")
     with pytest.raises(SourceError, match=r"target\.spm is no SentencePiece model; download"):
         read_marian(tmp_path, size)
