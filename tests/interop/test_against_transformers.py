@@ -136,12 +136,10 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if family == "Marian":
         tensors["final_logits_bias"][0, 0] += 2.5  # most hypotheses end before the limit
         tensors["final_logits_bias"][0, size - 1] = -50  # as in trained models
-    elif "lm_head.weight" in tensors:
-        tensors["lm_head.weight"][1] *= 4
     else:
-        tensors["model.shared.weight" if family == "M2M100" else "shared.weight"][
-            2 if family == "M2M100" else 1
-        ] *= 4
+        names = ("lm_head.weight", "shared.weight", "model.shared.weight")
+        table = next(name for name in names if name in tensors)
+        tensors[table][config.eos_token_id] *= 4
     write_safetensors(folder / "model.safetensors", tensors)
     original = getattr(transformers, name).from_pretrained(folder).eval()
     foreign = read_model(folder, read_json(folder, "config.json"), open_tensors(folder))

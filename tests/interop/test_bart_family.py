@@ -64,7 +64,7 @@ def test_copies_of_the_table_and_positions_have_to_be_such(tmp_path: Path) -> No
     with pytest.raises(SourceError, match=r"lm_head\.weight differs from model\.shared\.weight"):
         check_derived(open_tensors(tmp_path), MODEL)
     write_safetensors(tmp_path / "model.safetensors", more | {DERIVED[-1]: positions[::-1]})
-    with pytest.raises(SourceError, match="other positions than sinusoids"):
+    with pytest.raises(SourceError, match="other positions than the sinusoids"):
         check_derived(open_tensors(tmp_path), MODEL)
 
 
