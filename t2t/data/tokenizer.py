@@ -206,10 +206,16 @@ class Vocabulary:
     def with_tag(self, tag: str) -> "Vocabulary":
         """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
 
+        Of two tags, "<2en> <2de>", the target tokenizer puts the second in front of targets.
+
         Raises:
             VocabularyError: the vocabulary has no such tag.
         """
-        return dataclasses.replace(self, src=self.src.with_tag(tag)) if tag else self
+        sides = {
+            side: getattr(self, side).with_tag(each)
+            for side, each in zip(("src", "tgt"), tag.split(), strict=False)
+        }
+        return dataclasses.replace(self, **sides) if tag else self
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
