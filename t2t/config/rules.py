@@ -4,6 +4,7 @@ Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from t2t.config.data_rules import data_problems
@@ -15,6 +16,7 @@ from t2t.config.fields import (
     TrainingConfig,
     flatten,
 )
+from t2t.config.objective_rules import objective_problems
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
 # Fields that a kind of model does not read; setting one is an error.
@@ -23,32 +25,35 @@ _UNUSED_BY_KIND = {
     "decoder_only": ["rnn_cell", "encoder_layers"],
     "encoder_only": ["rnn_cell", "decoder_layers"],
     "rnn": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position max_positions norm
-        norm_position feed_forward attention_dropout feed_forward_dropout scan_layers num_experts
-        experts_per_token load_balance
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
+        max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
+        attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
+        load_balance
     """.split(),
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_experts model.experts_per_token
     model.num_layers model.encoder_layers model.decoder_layers model.max_positions
+    model.norm_epsilon
     data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
     tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
     training.adam_eps tokenizer.character_coverage training.accumulation_steps
     training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
-    decoding.num_samples decoding.temperature
+    decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
 """.split()
 _NOT_NEGATIVE = """
     model.load_balance
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
     training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
     checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
-    decoding.top_k decoding.sampling_seed data.packed_length data.temperature seed
+    decoding.top_k decoding.sampling_seed data.packed_length data.temperature tokenizer.sentinels
+    seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling
+    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling data.noise_density
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.
@@ -68,6 +73,7 @@ def validate(config: Config) -> Config:
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
+        if name in values  # evaluation.measure is none
         for value in (values[name].split("+") if name == "data.source" else [values[name]])
         if value not in choices(name)
     ]
@@ -90,6 +96,7 @@ def validate(config: Config) -> Config:
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model)
     problems += data_problems(config.data)
+    problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
     problems += [
@@ -142,11 +149,13 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
             f"model.experts_per_token={model.experts_per_token} is more than model.num_experts="
             f"{model.num_experts}; use {model.num_experts} or less"
         )
-    if model.position == "sinusoidal" and d_model % 2:
+    if model.position.startswith("sinusoidal") and d_model % 2:
         yield (
             f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
             "use an even width or another model.position"
         )
+    if model.position == "sinusoidal_fairseq" and d_model < 4:
+        yield f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'"
     if model.position == "rotary" and model.key_width % 2:
         yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
@@ -155,6 +164,7 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.weight_decay and training.optimizer in ("adam", "muon"):
@@ -196,6 +206,23 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
 
 
+def _rate_problems(training: TrainingConfig) -> Iterator[str]:
+    patterns = [each.rpartition("=")[0] for each in training.rate_factors]
+    for entry, pattern in zip(training.rate_factors, patterns, strict=True):
+        try:
+            factor = float(entry.rpartition("=")[2])
+        except ValueError:
+            factor = math.nan
+        if not (pattern and 0 < factor < math.inf):
+            yield (
+                f"training.rate_factors has {entry!r}; write PATTERN=FACTOR with a positive "
+                "factor, such as encoder.*=0.1, and use training.frozen for parameters without "
+                "updates"
+            )
+    if len(set(patterns)) < len(patterns):
+        yield f"training.rate_factors={training.rate_factors} names a pattern twice; name each once"
+
+
 def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
     if not 0 < decoding.top_p <= 1:
         yield (
@@ -233,18 +260,28 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
         )
 
 
-def _combination_problems(config: Config) -> Iterator[str]:
-    model, data, training = config.model, config.data, config.training
-    if not 0.98 <= config.tokenizer.character_coverage <= 1:
+def _tokenizer_problems(config: Config) -> Iterator[str]:
+    tokenizer, model = config.tokenizer, config.model
+    if not 0.98 <= tokenizer.character_coverage <= 1:
         yield (
-            f"tokenizer.character_coverage={config.tokenizer.character_coverage} must lie in "
+            f"tokenizer.character_coverage={tokenizer.character_coverage} must lie in "
             "[0.98, 1], the shares of characters that SentencePiece can cover"
         )
-    if model.tie_embeddings == "all" and not config.tokenizer.shared:
+    if tokenizer.kind == "symbols" and config.data.subword_sampling:
         yield (
-            "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
-            "set tokenizer.shared=True or model.tie_embeddings='decoder'"
+            f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
+            "a sentence has one segmentation; set it to 0"
         )
+    if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
+        yield (
+            f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
+            "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
+        )
+
+
+def _combination_problems(config: Config) -> Iterator[str]:
+    model, data, training = config.model, config.data, config.training
+    yield from _tokenizer_problems(config)
     if model.kind == "rnn" and data.packed_length:
         yield (
             f"data.packed_length={data.packed_length} puts several sentences into a row, but "

@@ -10,6 +10,7 @@ import numpy as np
 import tqdm
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.objective_rules import check_translates
 from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
@@ -48,7 +49,12 @@ class Translator:
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
-        """`config` and `vocabulary` are those of training; `members` form an ensemble."""
+        """`config` and `vocabulary` are those of training; `members` form an ensemble.
+
+        Raises:
+            ConfigError: the run does not translate, or its model has too few positions.
+        """
+        check_translates(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
         self._members = members = members or Members((config.model,))
@@ -195,11 +201,11 @@ class Translator:
             for line, prefix in zip(sentences, given, strict=True)
         ]
         encoded = iter(self.vocabulary.src.encode([*itertools.chain.from_iterable(parts)]))
-        cut_lines = []
+        cut_lines, tag = [], self.vocabulary.tgt.tag_ids  # with which each translation begins
         for number, (own, prefix) in enumerate(zip(parts, given, strict=True), start=first):
             cuts = [self._cut(next(encoded)) for _ in own]
             flat = [(ids, len(each) > 1) for each in cuts for ids in each]
-            pieces = [Piece(ids, (), number, n, cut) for n, (ids, cut) in enumerate(flat)]
+            pieces = [Piece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
                 raise ConfigError(
                     f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
@@ -207,7 +213,7 @@ class Translator:
                     f"decoding.max_extra_length={self.config.max_extra_length}, within the model's "
                     "positions); shorten the prefix, or raise decoding.max_extra_length"
                 )
-            if pieces:
+            if pieces and len(prefix) > 1:
                 pieces[0] = pieces[0]._replace(prefix=prefix[:-1])  # without EOS
             cut_lines.append(pieces)
         return cut_lines

@@ -118,6 +118,20 @@ COMBINATIONS = {
         "tokenizer.character_coverage=0.95 must lie in [0.98, 1], "
         "the shares of characters that SentencePiece can cover",
     ),
+    "factors on the rate are positive": (
+        {"training": {"rate_factors": ("encoder.*=0",)}},
+        "training.rate_factors has 'encoder.*=0'; write PATTERN=FACTOR with a positive factor, "
+        "such as encoder.*=0.1, and use training.frozen for parameters without updates",
+    ),
+    "factors on the rate have a pattern": (
+        {"training": {"rate_factors": ("0.1",)}},
+        "training.rate_factors has '0.1'; write PATTERN=FACTOR with a positive factor, "
+        "such as encoder.*=0.1, and use training.frozen for parameters without updates",
+    ),
+    "a pattern has one factor": (
+        {"training": {"rate_factors": ("a=1", "a=2")}},
+        "training.rate_factors=('a=1', 'a=2') names a pattern twice; name each once",
+    ),
     "text needs training files": (
         {"data": {"source": "text"}},
         "data.train_src has 0 files and data.train_tgt 0; "
@@ -340,10 +354,12 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
         "feed_forward_dropout": 0.5, "scan_layers": True,
         "num_experts": 4, "experts_per_token": 1, "load_balance": 0.5,
+        "attention_bias": True, "norm_epsilon": 1e-5, "feed_forward_bias": False,
     }  # fmt: skip
     shared = "kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings dropout"
     assert vars(ModelConfig()).keys() == {
-        *changes, *shared.split(), "attention", "dtype", "kernels", "rnn_cell",
+        *changes, *shared.split(), "attention", "dtype", "kernels", "rnn_cell", "decoder_start",
+        "output_bias",
     }  # fmt: skip
     foreign_fields: dict[str, dict[str, Any]] = {
         "rnn": changes,
