@@ -279,6 +279,9 @@ class TrainingConfig:
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
     r_drop: float = 0.0
+    # scheduled sampling (Mihaylova and Martins 2019): probability in [0, 1) that a target input is
+    # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
+    scheduled_sampling: float = 0.0
     # decay in [0, 1) of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
     ema_decay: float = 0.0
@@ -300,9 +303,9 @@ class TrainingConfig:
         return {pattern: float(factor) for pattern, _, factor in split}
 
     @property
-    def num_passes(self) -> int:
-        """Forward and backward passes of each step."""
-        return 2 if self.r_drop else 1
+    def num_passes(self) -> float:
+        """Forward and backward passes of each step; a forward pass alone is a third of both."""
+        return 2 if self.r_drop else 4 / 3 if self.scheduled_sampling else 1
 
     def noam_peak(self, d_model: int) -> float:
         """The highest rate of noam, learning_rate * (d_model * warmup_steps)^-0.5 (equation 3)."""

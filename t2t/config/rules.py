@@ -53,6 +53,7 @@ _NOT_NEGATIVE = """
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
+    training.scheduled_sampling
     training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling data.noise_density
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
@@ -199,6 +200,16 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
     rates = [model.dropout, model.attention_dropout]
     rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
+    if training.scheduled_sampling and model.kind == "encoder_only":
+        yield (
+            f"training.scheduled_sampling={training.scheduled_sampling} replaces target inputs, "
+            "which model.kind='encoder_only' does not have; leave it at 0.0"
+        )
+    if training.scheduled_sampling and training.r_drop:
+        yield (
+            f"training.scheduled_sampling={training.scheduled_sampling} does not go with training."
+            f"r_drop={training.r_drop}, which has two passes of its own; set one of them to 0"
+        )
     if training.r_drop and not any(rates):
         yield (
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "

@@ -30,6 +30,7 @@ from t2t.training.averages import update_average
 from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
+from t2t.training.scheduled_sampling import sample_inputs
 from t2t.training.state import TrainState
 
 LossAndTokens = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
@@ -61,10 +62,14 @@ def make_train_step(
     schedule = make_schedule(config.training, config.model.d_model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
+    sampling = config.training.scheduled_sampling
     matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         model = merge(structure, freeze(config.training, params))
+        if sampling:
+            sampling_key, key = jax.random.split(key)
+            batch = sample_inputs(model, batch, sampling, sampling_key)
         if alpha:
             return sum_r_drop_losses(model, batch, smoothing, alpha, key)
         return sum_smoothed_losses(model, batch, smoothing, key)

@@ -77,6 +77,17 @@ def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
 TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
 
 COMBINATIONS = {
+    "scheduled sampling needs target inputs": (
+        {"model": {"kind": "encoder_only"}, "data": {"objective": "masked_lm"}}
+        | {"tokenizer": {"sentinels": 1}, "training": {"scheduled_sampling": 0.5}},
+        "training.scheduled_sampling=0.5 replaces target inputs, which model.kind='encoder_only' "
+        "does not have; leave it at 0.0",
+    ),
+    "scheduled sampling has passes of its own": (
+        {"training": {"scheduled_sampling": 0.5, "r_drop": 5.0}},
+        "training.scheduled_sampling=0.5 does not go with training.r_drop=5.0, which has two "
+        "passes of its own; set one of them to 0",
+    ),
     "a token has different experts": (
         {"model": {"feed_forward": "moe", "experts_per_token": 9}},
         "model.experts_per_token=9 is more than model.num_experts=8; use 8 or less",
