@@ -97,6 +97,7 @@ def objective_problems(config: Config) -> Iterator[str]:
         "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),
         "data.directions": (data.directions, "direction", ()),
         "training.bleu_every": (config.training.bleu_every, "translations", 0),
+        "checkpoints.best_metric": (config.checkpoints.best_metric, "translations", "loss"),
     }
     yield from (
         f"{name}={value!r}: {reads} {lacking}; leave it at {default!r}"

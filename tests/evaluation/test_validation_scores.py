@@ -1,5 +1,6 @@
 """Validation: a corpus' loss is the sum over its pairs, whatever batches they come in."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -16,7 +17,9 @@ from t2t.config.fields import (
 )
 from t2t.data.batch import PAD_ID, Batch
 from t2t.data.corpus import ListCorpus
-from t2t.data.loader import make_batch
+from t2t.data.loader import Loader, make_batch
+from t2t.data.objectives import make_objective
+from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.likelihood import CorpusLoss
@@ -153,3 +156,33 @@ def test_text_is_corrupted_alike_whatever_the_seed(tmp_path: Path) -> None:
         for array, another in zip(one, other, strict=True):
             np.testing.assert_array_equal(array, another)
     assert rows == len(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [("lm", "decoder_only"), ("masked_lm", "encoder_only"), ("span_corruption", "transformer"),
+     ("span_corruption", "decoder_only")],
+)  # fmt: skip
+def test_packed_texts_have_the_losses_that_they_have_alone(
+    tmp_path: Path, objective: str, kind: str
+) -> None:
+    corpus = ListCorpus("text", [("", target) for _, target in MANY[:60]])
+    tokenizer = TokenizerConfig(vocab_size=400, sentinels=3)
+    vocabulary = train_vocabulary([corpus], tokenizer, tmp_path / "vocab")
+    tokenized = tokenize_corpus(corpus, vocabulary, tmp_path)
+    model = ModelConfig(kind, num_layers=1, d_model=16, d_ff=32, num_heads=2, dtype="float32")
+    data = DataConfig(objective=objective, max_length=32, batch_tokens=1024, num_shapes=1)
+    config = Config(model, data, tokenizer)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
+    eval_step, sums = make_eval_step(structure), []
+    made = make_objective(config.data, vocabulary.tgt)
+    lengths = made.find_lengths((tokenized.src_lengths, tokenized.tgt_lengths))
+    for packed_length in (0, 64):
+        packed = dataclasses.replace(data, packed_length=packed_length)
+        plan = make_plan([lengths], packed, seed=0)
+        batches = Loader(plan, [tokenized], objective=made).iterate(0, plan.steps_per_epoch)
+        rows = [eval_step(state.params, Batch(*map(jax.numpy.asarray, each))) for each in batches]
+        sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
+    assert sums[0][1] == sums[1][1] > len(corpus)
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)
