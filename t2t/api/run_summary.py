@@ -97,6 +97,11 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
         case "corpora":
             for split, corpora in value.items():
                 yield from ((split, describe_corpus(corpus)) for corpus in corpora)
+        case "initial":
+            checkpoint, digest = value["checkpoint"], value["sha256"][:16]
+            yield name, f"{value['run']}, checkpoint {checkpoint}, sha256 {digest}"
+            rows = format_table(value["parameters"], align="llr").splitlines()
+            yield from (("", row) for row in rows)
         case "versions" | "environment" | "config" | "compute" | "operations":
             yield name, ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
         case _ if value is not None:

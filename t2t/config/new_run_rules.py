@@ -108,6 +108,12 @@ _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ),
     ("data.packed_length", lambda value: value > 0, "data.num_shapes"),
     ("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
+    (
+        "tokenizer.path",
+        lambda value: value != "",
+        "tokenizer.kind tokenizer.vocab_size tokenizer.shared tokenizer.character_coverage "
+        "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
+    ),
     ("decoding.length_penalty", lambda value: value == "none", "decoding.alpha"),
     ("decoding.strategy", lambda value: value == "sampling", "decoding.beam_size"),
 )

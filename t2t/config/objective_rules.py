@@ -86,7 +86,7 @@ def objective_problems(config: Config) -> Iterator[str]:
     if not is_text_alone(data):
         return
     needed = count_sentinels(data)
-    if config.tokenizer.sentinels < needed:
+    if config.tokenizer.sentinels < needed and not config.tokenizer.path:  # whose are not known
         yield (
             f"tokenizer.sentinels={config.tokenizer.sentinels} is less than the {needed} that "
             f"data.objective={objective!r} needs for texts of data.max_length={data.max_length}; "

@@ -4,6 +4,7 @@ Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from t2t.config.data_rules import data_problems
@@ -24,13 +25,15 @@ _UNUSED_BY_KIND = {
     "decoder_only": ["rnn_cell", "encoder_layers"],
     "encoder_only": ["rnn_cell", "decoder_layers"],
     "rnn": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position max_positions norm
-        norm_position feed_forward attention_dropout feed_forward_dropout scan_layers
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
+        max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
+        attention_dropout feed_forward_dropout scan_layers
     """.split(),
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_layers model.encoder_layers model.decoder_layers model.max_positions
+    model.norm_epsilon
     data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
     tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
     training.adam_eps tokenizer.character_coverage training.accumulation_steps
@@ -67,6 +70,7 @@ def validate(config: Config) -> Config:
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
+        if name in values  # evaluation.measure is none
         for value in (values[name].split("+") if name == "data.source" else [values[name]])
         if value not in choices(name)
     ]
@@ -137,11 +141,13 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
             f"model.num_kv_heads={model.kv_heads} does not divide model.num_heads={heads}; "
             f"use one of {', '.join(str(g) for g in range(1, heads + 1) if heads % g == 0)}"
         )
-    if model.position == "sinusoidal" and d_model % 2:
+    if model.position.startswith("sinusoidal") and d_model % 2:
         yield (
             f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
             "use an even width or another model.position"
         )
+    if model.position == "sinusoidal_fairseq" and d_model < 4:
+        yield f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'"
     if model.position == "rotary" and model.key_width % 2:
         yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
@@ -150,6 +156,7 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.weight_decay and training.optimizer in ("adam", "muon"):
@@ -191,6 +198,23 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
 
 
+def _rate_problems(training: TrainingConfig) -> Iterator[str]:
+    patterns = [each.rpartition("=")[0] for each in training.rate_factors]
+    for entry, pattern in zip(training.rate_factors, patterns, strict=True):
+        try:
+            factor = float(entry.rpartition("=")[2])
+        except ValueError:
+            factor = math.nan
+        if not (pattern and 0 < factor < math.inf):
+            yield (
+                f"training.rate_factors has {entry!r}; write PATTERN=FACTOR with a positive "
+                "factor, such as encoder.*=0.1, and use training.frozen for parameters without "
+                "updates"
+            )
+    if len(set(patterns)) < len(patterns):
+        yield f"training.rate_factors={training.rate_factors} names a pattern twice; name each once"
+
+
 def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
     if not 0 < decoding.top_p <= 1:
         yield (
@@ -229,7 +253,7 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
 
 
 def _tokenizer_problems(config: Config) -> Iterator[str]:
-    tokenizer = config.tokenizer
+    tokenizer, model = config.tokenizer, config.model
     if not 0.98 <= tokenizer.character_coverage <= 1:
         yield (
             f"tokenizer.character_coverage={tokenizer.character_coverage} must lie in "
@@ -240,10 +264,10 @@ def _tokenizer_problems(config: Config) -> Iterator[str]:
             f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
             "a sentence has one segmentation; set it to 0"
         )
-    if config.model.tie_embeddings == "all" and not tokenizer.shared:
+    if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
         yield (
-            "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
-            "set tokenizer.shared=True or model.tie_embeddings='decoder'"
+            f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
+            "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
 
 

@@ -51,6 +51,10 @@ class VocabularyError(ValueError):
     """A vocabulary that is missing or damaged; the message names the file."""
 
 
+class SpecialIdsError(VocabularyError):
+    """A vocabulary whose special tokens have other ids than t2t's."""
+
+
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
@@ -67,7 +71,7 @@ class Tokenizer:
             ) from None
         for piece, expected in _SPECIAL_IDS.items():
             if (found := getattr(self._processor, f"{piece}_id")()) != expected:
-                raise VocabularyError(
+                raise SpecialIdsError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
                     "vocabulary that this project trained"
                 )
@@ -101,6 +105,20 @@ class Tokenizer:
     def identity(self) -> bytes:
         """Tells apart tokenizers that may encode the same text differently."""
         return self.model + self.stream + (str(self.tag_ids).encode() if self.tag_ids else b"")
+
+    @property
+    def kind(self) -> str:
+        """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
+        pieces = self.list_pieces()
+        if all(text.startswith(SPACE) for text in pieces):
+            return "symbols"
+        is_bpe = all(piece.score == int(piece.score) for piece in pieces.values())
+        return "bpe" if is_bpe else "unigram"
+
+    @property
+    def has_bytes(self) -> bool:
+        """`tokenizer.byte_fallback`: whether characters without a piece are spelled in bytes."""
+        return any(map(self.is_byte, range(self.vocab_size)))
 
     @property
     def vocab_size(self) -> int:
@@ -188,10 +206,16 @@ class Vocabulary:
     def with_tag(self, tag: str) -> "Vocabulary":
         """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
 
+        Of two tags, "<2en> <2de>", the target tokenizer puts the second in front of targets.
+
         Raises:
             VocabularyError: the vocabulary has no such tag.
         """
-        return dataclasses.replace(self, src=self.src.with_tag(tag)) if tag else self
+        sides = {
+            side: getattr(self, side).with_tag(each)
+            for side, each in zip(("src", "tgt"), tag.split(), strict=False)
+        }
+        return dataclasses.replace(self, **sides) if tag else self
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
@@ -283,12 +307,12 @@ def train_vocabulary(
         src = train("training text's source side", 0)
         tgt = train("training text's target side", 1)
     is_language = config.kind != "symbols"  # of which no line is split into sentences
-    vocabulary = Vocabulary(src, tgt, _measure_several(corpora) if is_language else None)
+    vocabulary = Vocabulary(src, tgt, measure_several(corpora) if is_language else None)
     vocabulary.save(directory)
     return vocabulary
 
 
-def _measure_several(corpora: Sequence[Corpus]) -> float:
+def measure_several(corpora: Sequence[Corpus]) -> float:
     """Measures the share of source lines with several sentences on a sample of all corpora.
 
     Of text alone, it is that of the text.

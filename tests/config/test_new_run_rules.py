@@ -46,6 +46,8 @@ def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConf
         ("data", "noise_density", 0.3, "data.objective", "lm"),
         ("data", "mean_span_length", 2.0, "data.objective", "masked_lm"),
         ("tokenizer", "byte_fallback", False, "tokenizer.kind", "symbols"),
+        ("tokenizer", "vocab_size", 8000, "tokenizer.path", "RUN/vocab"),
+        ("tokenizer", "shared", False, "tokenizer.path", "RUN/vocab"),
         ("decoding", "alpha", 1.0, "decoding.length_penalty", "none"),
         ("decoding", "beam_size", 5, "decoding.strategy", "sampling"),
     ],
