@@ -110,6 +110,25 @@ def read_source(name: str, workdir: Path) -> Source:
     return Source(run, label, params, vocabulary, config.model)
 
 
+def check_fit(described: Params, source: Source) -> None:
+    """Raises `RunError` if nothing of the source fits a model with parameters of these shapes.
+
+    The numbers of pieces do not count: special tokens are in every vocabulary.
+    """
+    theirs, others = flatten(source.params), []
+    for path, leaf in flatten(described).items():
+        first = int(path[0] in _TABLES)
+        if path in theirs and theirs[path].shape[first:] == leaf.shape[first:]:
+            return
+        if path in theirs:
+            name, shape = join_path(path), [*theirs[path].shape]
+            others.append(f"{name} has the shape {shape} instead of {[*leaf.shape]}")
+    raise RunError(
+        f"{FLAG}: no parameter of {source.run} fits this model ({'; '.join(others[-2:])}); use the "
+        f"model fields of its config.json, or leave {FLAG} out"
+    )
+
+
 def take_params(
     params: Params, source: Source, vocabulary: Vocabulary
 ) -> tuple[Params, list[Outcome]]:
@@ -122,9 +141,6 @@ def take_params(
 
     Returns:
         The parameters, sharded as before, and what became of each.
-
-    Raises:
-        RunError: none fits.
     """
     theirs, ours = flatten(source.params), flatten(params)
     tables = _find_tables(params, vocabulary)
@@ -142,12 +158,6 @@ def take_params(
             found[path] = put_like(theirs[path].astype(leaf.dtype), leaf)
             outcome = Outcome(name, "taken", leaf.size)
         outcomes.append(outcome)
-    if not any(outcome.size for outcome in outcomes):
-        rows = [f"{outcome.name}: {outcome.text}" for outcome in outcomes[:3]]
-        raise RunError(
-            f"{FLAG}: no parameter of {source.run} fits this model ({'; '.join(rows)}; ...); use "
-            f"the model fields of its config.json, or leave {FLAG} out"
-        )
     return replace(params, unflatten(found)), outcomes
 
 

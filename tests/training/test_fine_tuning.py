@@ -16,6 +16,7 @@ from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.fine_tuning import (
     Source,
+    check_fit,
     describe_outcomes,
     match_pieces,
     read_source,
@@ -254,8 +255,11 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     vocabulary = vocabularies["shared"]
     new = make_params(vocabulary, "all")
     narrow = jax.tree.map(lambda x: x[..., : x.shape[-1] // 2], make_params(vocabulary, "all"))
-    with pytest.raises(RunError, match=r"no parameter of old fits .*\[8\] here.* config.json"):
-        take(new, make_source(narrow, vocabulary), vocabulary)
+    with pytest.raises(RunError, match=r"no parameter of old fits .* instead of .* config.json"):
+        check_fit(new, make_source(narrow, vocabulary))
+    narrow["encoder_norm"] = new["encoder_norm"]
+    check_fit(new, make_source(narrow, vocabulary))
+    check_fit(new, make_source(make_params(vocabularies["tagged"], "all", 0), vocabulary))
 
 
 @pytest.mark.parametrize(
