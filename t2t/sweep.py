@@ -16,8 +16,9 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
-from t2t.config.measure_names import MEASURES, choose_measure
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES, choose_measure
 from t2t.config.recipes import find_recipe
+from t2t.config.variants import choices
 from t2t.runtime import command_line
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ def main() -> int:
         protocol = read_protocol(workdir)
         if values.measure:
             protocol = dataclasses.replace(protocol, measure=measure)
-        check_protocol(protocol, runs)
+        if protocol.measure in choices(MEASURE_FIELD):  # others are stored with the evaluations
+            check_protocol(protocol, runs)
         print(write_report(workdir, list_recorded(workdir, runs), protocol.measure))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
@@ -96,12 +98,12 @@ if __name__ == "__main__":
         "validation",
         "The split on which rows are compared; keep test for the row that you choose.",
     )
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "measure",
         None,
-        MEASURES,
-        "The score by which rows are compared; default: bleu, or bleu_lowercase if the base has "
-        "tokenizer.lowercase.",
+        f"The score by which rows are compared: {', '.join(MEASURES)}, one that a plugin of the "
+        "recipe registers, or with --report one that --segment_scores of t2t.evaluate stored; "
+        "default: bleu, or bleu_lowercase if the base has tokenizer.lowercase.",
     )
     flags.DEFINE_string(
         "checkpoint",

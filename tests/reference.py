@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID
 
 Parameters = dict[str, Any]  # those of init_model, as NumPy arrays
 Rows = np.ndarray  # (positions, width)
@@ -54,6 +55,9 @@ def multi_head_attention(
 ) -> Rows:
     """Section 3.2.2; rotary positions rotate queries and keys of self-attention."""
     result = np.zeros_like(x)
+    if config.attention_bias:  # a further row of the weights, multiplied by 1
+        result = result + parameters["output_bias"]
+        x, memory = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1) for rows in (x, memory))
     for head in range(config.num_heads):
         w_query, w_key, w_value = split_projections(parameters, config, head)
         query, keys = x @ w_query, memory @ w_key
@@ -73,11 +77,18 @@ def split_projections(
     shared_by = config.num_heads // config.kv_heads
     group, own = divmod(head, shared_by)
     d_k, d_v = config.key_width, config.value_width
+    weights = {
+        name: np.concatenate([parameters[name], parameters[f"{name}_bias"][None]])
+        if config.attention_bias
+        else parameters[name]
+        for name in ("query_key_value", "query", "key_value")
+        if name in parameters
+    }
     if "query_key_value" in parameters:
-        joined = parameters["query_key_value"][:, group]
+        joined = weights["query_key_value"][:, group]
         queries, key_value = joined[:, : shared_by * d_k], joined[:, shared_by * d_k :]
     else:
-        queries, key_value = parameters["query"][:, group], parameters["key_value"][:, group]
+        queries, key_value = weights["query"][:, group], weights["key_value"][:, group]
     assert key_value.shape[1] == d_k + d_v
     return queries[:, own * d_k : (own + 1) * d_k], key_value[:, :d_k], key_value[:, d_k:]
 
@@ -137,17 +148,17 @@ def make_bias(table: Rows | None, config: ModelConfig, length: int, causal: bool
     return bias
 
 
-def normalize(parameters: Parameters | None, kind: str, x: Rows) -> Rows:
+def normalize(parameters: Parameters | None, config: ModelConfig, x: Rows) -> Rows:
     """Normalizes each row; without parameters returns x unchanged."""
     if not parameters:
         return x
     result = np.empty_like(x)
     for t, row in enumerate(x):
-        if kind == "layer":
-            deviation = math.sqrt(((row - row.mean()) ** 2).mean() + 1e-6)
+        if config.norm == "layer":
+            deviation = math.sqrt(((row - row.mean()) ** 2).mean() + config.norm_epsilon)
             result[t] = (row - row.mean()) / deviation * parameters["scale"] + parameters["bias"]
         else:
-            result[t] = row / math.sqrt((row**2).mean() + 1e-6) * parameters["scale"]
+            result[t] = row / math.sqrt((row**2).mean() + config.norm_epsilon) * parameters["scale"]
     return result
 
 
@@ -157,7 +168,7 @@ def activate(kind: str, x: float) -> float:
             return max(x, 0.0)
         case "gelu" | "geglu":  # the tanh approximation of Hendrycks and Gimpel (2016)
             return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        case "swiglu":
+        case "silu" | "swiglu":
             return x / (1 + math.exp(-x))
         case _:
             raise AssertionError(kind)
@@ -166,15 +177,16 @@ def activate(kind: str, x: float) -> float:
 def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
     """Equation 2, or its gated variants (Shazeer 2020)."""
     result = np.empty((len(x), parameters["outer"].shape[1]))
+    inner_biases = parameters.get("inner_bias", np.zeros(len(parameters["inner"])))
     for t, row in enumerate(x):
         halves = [
             row @ weights + bias
-            for weights, bias in zip(parameters["inner"], parameters["inner_bias"], strict=True)
+            for weights, bias in zip(parameters["inner"], inner_biases, strict=True)
         ]
         inner = np.array([activate(kind, value) for value in halves[0]])
         if kind in ("swiglu", "geglu"):
             inner = inner * halves[1]
-        result[t] = inner @ parameters["outer"] + parameters["outer_bias"]
+        result[t] = inner @ parameters["outer"] + parameters.get("outer_bias", 0)
     return result
 
 
@@ -184,8 +196,8 @@ def add_residual(
     """Section 3.1: norm(x + f(x)), or x + f(norm(x)) with pre-norm."""
     norm, carried = parameters.get("norm"), x if config.residual else np.zeros_like(x)
     if config.norm_position == "post":
-        return normalize(norm, config.norm, carried + sublayer(x))
-    result: Rows = carried + sublayer(normalize(norm, config.norm, x))
+        return normalize(norm, config, carried + sublayer(x))
+    result: Rows = carried + sublayer(normalize(norm, config, x))
     return result
 
 
@@ -193,13 +205,22 @@ def embed(
     parameters: Parameters, side: str, config: ModelConfig, ids: list[int], first: int = 0
 ) -> Rows:
     """Scaled embeddings plus positions from `first` on, sections 3.4 and 3.5."""
-    tied = side == "tgt" or config.tie_embeddings == "all"
+    tied = side == "tgt" or config.tie_embeddings in ("all", "input")
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
     for position, token in enumerate(ids, start=first):
+        if token == BOS_ID and config.decoder_start == "eos":
+            token = EOS_ID
         row = math.sqrt(config.d_model) * table[token]
-        if config.position == "sinusoidal":
-            row = row + encode_sinusoidal(position, config.d_model)
+        if config.position.startswith("sinusoidal"):
+            encoding = encode_sinusoidal(position, config.d_model)
+            if config.position == "sinusoidal_halves":
+                encoding = np.concatenate([encoding[::2], encoding[1::2]])
+            if config.position == "sinusoidal_fairseq":
+                half = config.d_model // 2
+                angles = [(position + 2) / 10_000 ** (i / (half - 1)) for i in range(half)]
+                encoding = np.array([*map(math.sin, angles), *map(math.cos, angles)])
+            row = row + encoding
         elif config.position == "learned":
             learned = parameters[f"{side}_position"]["table"][position]
             row = row + math.sqrt(config.d_model) * learned
@@ -213,7 +234,7 @@ def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:
     table = parameters.get("src_position", {}).get("table")
     bias = make_bias(table, config, len(src), causal=False)
     x = apply_layers(parameters["encoder"], config, x, everything, bias)
-    return normalize(parameters.get("encoder_norm"), config.norm, x)
+    return normalize(parameters.get("encoder_norm"), config, x)
 
 
 def apply_layers(
@@ -247,7 +268,7 @@ def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: li
         x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
         x = add_residual(layer.get("cross_residual", {}), config, x, attend_memory)
         x = add_feed_forward(layer, config, x)
-    return normalize(parameters.get("decoder_norm"), config.norm, x)
+    return normalize(parameters.get("decoder_norm"), config, x)
 
 
 def add_feed_forward(layer: Parameters, config: ModelConfig, x: Rows) -> Rows:
@@ -283,15 +304,16 @@ def transform_decoder_only(
     visible = np.array([[s < len(src) or s <= t for s in range(length)] for t in range(length)])
     bias = make_bias(position.get("table"), config, length, causal=False)
     x = apply_layers(parameters["decoder"], config, np.concatenate(embedded), visible, bias)
-    hidden = normalize(parameters.get("decoder_norm"), config.norm, x[len(src) :])
+    hidden = normalize(parameters.get("decoder_norm"), config, x[len(src) :])
     return project(parameters, config, hidden)
 
 
 def project(parameters: Parameters, config: ModelConfig, hidden: Rows) -> Rows:
     """Logits from the outputs of the decoder."""
-    untied = config.tie_embeddings == "none"
+    untied = config.tie_embeddings in ("input", "none")
     table = parameters["own_output_embedding" if untied else "tgt_embedding"]["table"]
-    return np.array([[row @ weights for weights in table] for row in hidden])
+    bias = parameters.get("output_bias", np.zeros(len(table)))
+    return np.array([[row @ weights for weights in table] + bias for row in hidden])
 
 
 def sum_cross_entropies(

@@ -19,7 +19,7 @@ INDIRECT_REQUIREMENTS = {
 }
 
 # Imported packages that are no requirement; their users say how to install them, or work without.
-OPTIONAL_REQUIREMENTS = {"ctranslate2", "aiohttp", "datasets", "zstandard"}
+OPTIONAL_REQUIREMENTS = {"ctranslate2", "aiohttp", "datasets", "zstandard", "huggingface-hub"}
 
 
 def find_files(*folders: str) -> list[Path]:

@@ -96,8 +96,8 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     [evaluation] = [line for line in lines if line.startswith("test-100: ")]
     assert evaluation.endswith("checkpoint 100, test, 48 sentences, beam 4, alpha 0.6, "
                                "2026-01-01T00:00:00Z")  # fmt: skip
-    [score] = [line for line in lines if line.startswith("chrf ")]
-    assert score.split()[-1].startswith("nrefs:1|case:mixed|eff:yes")
+    [score] = [line for line in lines if line.startswith("exact_match ")]
+    assert score.split()[-1].startswith("nrefs:1|case:mixed|space:one")
 
 
 def test_search_of_an_evaluation_is_named(run: Path) -> None:

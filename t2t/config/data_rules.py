@@ -79,6 +79,11 @@ def _source_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     directions = data.directions
+    if data.direction_tags != "target" and not directions:
+        yield (
+            f"data.direction_tags={data.direction_tags!r} is not used without data.directions; "
+            "leave it at 'target'"
+        )
     for direction in directions:
         if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction):
             yield f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"

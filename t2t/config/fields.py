@@ -32,20 +32,27 @@ class ModelConfig:
     d_v: int | None = None  # width of a value; None: d_model / num_heads
     attention: str = "dot_product"  # dot_product (equation 1), or a registered variant
     attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
-    # kind of positions: sinusoidal (the paper's) | learned | rotary (Su et al. 2021) | relative
-    # (Raffel et al. 2020) | alibi (Press et al. 2022) | none
+    attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
+    # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
+    # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
+    # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | alibi (Press et al. 2022) | none
     position: str = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit
     max_positions: int = 1024
     norm: str = "layer"  # layer (layer normalisation) | rms (root mean square) | none
+    norm_epsilon: float = 1e-6  # added to the variance, or to the mean square, in a norm
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
-    feed_forward: str = "relu"  # relu | gelu | swiglu | geglu | none, or a registered variant
+    # relu | gelu | silu | swiglu | geglu | none, or a registered variant
+    feed_forward: str = "relu"
+    feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
     rnn_cell: str = "gru"  # gru | lstm; only with kind="rnn"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
-    # none: three tables
+    # input: one for source and target, another for output | none: three tables
     tie_embeddings: str = "all"
+    decoder_start: str = "bos"  # the first input of the decoder: bos | eos (NLLB's)
+    output_bias: bool = False  # add a trained bias to the logit of each sub-word
     # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
     dropout: float = 0.1
     attention_dropout: float = 0.0  # dropout rate of the attention weights, in [0, 1)
@@ -166,6 +173,9 @@ class DataConfig:
     # objective="span_corruption": mean number of sub-words of a span, at least 1; a text has
     # as many spans as this number and noise_density say, rounded
     mean_span_length: float = 3.0
+    # tags of a direction: target (the source begins with that of the target language) | both (each
+    # side begins with that of its own language, as in NLLB)
+    direction_tags: str = "target"
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: int = 256
@@ -339,7 +349,8 @@ class DecodingConfig:
     top_p: float = 1.0
     sampling_seed: int = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility: none | chrf | bleu (of sentences)
+    # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
+    # exact_match, or one of a plugin (evaluation.measure)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time

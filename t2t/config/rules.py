@@ -25,13 +25,15 @@ _UNUSED_BY_KIND = {
     "decoder_only": ["rnn_cell", "encoder_layers"],
     "encoder_only": ["rnn_cell", "decoder_layers"],
     "rnn": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale position max_positions norm
-        norm_position feed_forward attention_dropout feed_forward_dropout scan_layers
+        d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
+        max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
+        attention_dropout feed_forward_dropout scan_layers
     """.split(),
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_layers model.encoder_layers model.decoder_layers model.max_positions
+    model.norm_epsilon
     data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
     tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
     training.adam_eps tokenizer.character_coverage training.accumulation_steps
@@ -68,6 +70,7 @@ def validate(config: Config) -> Config:
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
+        if name in values  # evaluation.measure is none
         for value in (values[name].split("+") if name == "data.source" else [values[name]])
         if value not in choices(name)
     ]
@@ -138,11 +141,13 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
             f"model.num_kv_heads={model.kv_heads} does not divide model.num_heads={heads}; "
             f"use one of {', '.join(str(g) for g in range(1, heads + 1) if heads % g == 0)}"
         )
-    if model.position == "sinusoidal" and d_model % 2:
+    if model.position.startswith("sinusoidal") and d_model % 2:
         yield (
             f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
             "use an even width or another model.position"
         )
+    if model.position == "sinusoidal_fairseq" and d_model < 4:
+        yield f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'"
     if model.position == "rotary" and model.key_width % 2:
         yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
@@ -248,7 +253,7 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
 
 
 def _tokenizer_problems(config: Config) -> Iterator[str]:
-    tokenizer = config.tokenizer
+    tokenizer, model = config.tokenizer, config.model
     if not 0.98 <= tokenizer.character_coverage <= 1:
         yield (
             f"tokenizer.character_coverage={tokenizer.character_coverage} must lie in "
@@ -259,10 +264,10 @@ def _tokenizer_problems(config: Config) -> Iterator[str]:
             f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
             "a sentence has one segmentation; set it to 0"
         )
-    if config.model.tie_embeddings == "all" and not tokenizer.shared:
+    if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
         yield (
-            "model.tie_embeddings='all' needs one vocabulary, but tokenizer.shared=False; "
-            "set tokenizer.shared=True or model.tie_embeddings='decoder'"
+            f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
+            "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
 
 

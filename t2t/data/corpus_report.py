@@ -6,7 +6,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Num
@@ -89,6 +89,7 @@ class DataReport:
     vocab_size: dict[str, int]
     shared: bool  # one vocabulary for both sides
     splits: dict[str, SplitReport]
+    unit: str = "characters"  # that a vocabulary may lack; symbols with tokenizer.kind="symbols"
 
 
 def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
@@ -98,15 +99,17 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
+    is_language = config.tokenizer.kind != "symbols"
+    unit, divide = ("characters", list) if is_language else ("symbols", str.split)
     for data in list_directions(config.data):
         training: dict[str, np.ndarray] = {}  # hashes
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
             corpus = open_split(data, split)
             name = "/".join([split, *data.directions])
             _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
-            splits[name] = _describe_split(data, split, corpus, vocabulary, training)
+            splits[name] = _describe_split(data, split, corpus, vocabulary, training, divide)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
-    return DataReport(sizes, vocabulary.shared, splits)
+    return DataReport(sizes, vocabulary.shared, splits, unit)
 
 
 def _describe_split(
@@ -115,8 +118,12 @@ def _describe_split(
     corpus: Corpus,
     vocabulary: Vocabulary,
     training: dict[str, np.ndarray],
+    divide: Callable[[str], Iterable[str]],
 ) -> SplitReport:
-    """Computes the figures of a split; fills `training` with the hashes of the training split."""
+    """Computes the figures of a split; fills `training` with the hashes of the training split.
+
+    `divide` gives the characters or symbols of a text.
+    """
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     both, sides = (tokenized.src_lengths, tokenized.tgt_lengths), [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
@@ -126,7 +133,7 @@ def _describe_split(
     facts, unknown, byte_pieces, lacking = {}, {}, {}, {}
     for number, side in zip(corpus.sides, sides, strict=True):
         characters = Counter[str]()
-        sentences = (_describe_sentence(pair[number], characters) for pair in corpus)
+        sentences = (_describe_sentence(pair[number], divide, characters) for pair in corpus)
         facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
         tokenizer = getattr(vocabulary, side)
         counts = tokenized.count_ids(side, tokenizer.vocab_size)
@@ -162,9 +169,11 @@ def _describe_split(
     return report
 
 
-def _describe_sentence(text: str, characters: Counter[str]) -> tuple[int, int, bool, bool]:
+def _describe_sentence(
+    text: str, divide: Callable[[str], Iterable[str]], characters: Counter[str]
+) -> tuple[int, int, bool, bool]:
     """The fields of `_SENTENCE`; counts the characters."""
-    characters.update(text)
+    characters.update(divide(text))
     is_nfc, control = unicodedata.is_normalized("NFC", text), CONTROL.search(text)
     return len(clean_sentence(text).split()), _hash_text(text), not is_nfc, control is not None
 
@@ -230,7 +239,7 @@ def format_report(report: DataReport) -> str:
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]
         lines += [
-            f"characters that the vocabulary lacks, {side}: {_format_characters(counts)}"
+            f"{report.unit} that the vocabulary lacks, {side}: {_format_characters(counts)}"
             for side, counts in split.lacking.items()
             if counts
         ]
@@ -258,16 +267,20 @@ def summarize(report: DataReport) -> str:
         found += [f"{what}: {count:,}" for what, count in counts.items() if count]
         if lacking := sum(map(Counter, split.lacking.values()), Counter[str]()):
             characters = _format_characters(lacking)
-            found.append(f"{name} has characters that the vocabulary lacks: {characters}")
+            found.append(f"{name} has {report.unit} that the vocabulary lacks: {characters}")
     return "to look at: " + "; ".join(found) if found else NOTHING_UNUSUAL
 
 
 def _format_characters(counts: Mapping[str, int]) -> str:
-    """Lists characters like "猫 U+732B (12)"; those that cannot be seen by their number alone."""
+    """Lists characters like "猫 U+732B (12)"; those that cannot be seen by their number alone.
+
+    Symbols of several characters have no number.
+    """
     ordered = sorted(counts, key=lambda character: -counts[character])
     shown = [
-        f"{each if each.isprintable() else ''} U+{ord(each):04X} ({counts[each]:,})".strip()
+        f"{each if each.isprintable() else ''}{number} ({counts[each]:,})".strip()
         for each in ordered[:NUM_CHARACTERS]
+        for number in [f" U+{ord(each):04X}" if len(each) == 1 else ""]
     ]
     left = len(ordered) - len(shown)
     return ", ".join([*shown, f"{left:,} more"] if left else shown)

@@ -2,8 +2,8 @@
 
 The batch of a step is a pure function of the step, so a resumed loader yields the same batches as
 an uninterrupted one. One thread prefetches batches. It takes 1 to 2 ms for 25,000 tokens
-(`benchmarks.input_pipeline`), and 5 ms more where an objective corrupts text, far less than a
-training step on an accelerator, so more threads or worker processes would save no time.
+(`benchmarks.input_pipeline`), and 5 ms where an objective corrupts text, far less than a training
+step on an accelerator, so more threads or worker processes would save no time.
 """
 
 import math

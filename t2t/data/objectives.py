@@ -3,7 +3,7 @@
 The cache holds the ids of the text itself. The plan of batches needs only lengths, and those of a
 pair follow from the length of its text. The pair is made when its batch is read: it is a pure
 function of text, seed, epoch and index, so the order of the data, resuming and the division over
-hosts are those of translation. It takes 5 ms of one core for 25,000 sub-words.
+hosts are those of translation. For 25,000 sub-words that takes 4 ms of one core.
 """
 
 import abc
@@ -24,7 +24,6 @@ from t2t.data.tokenizer import Tokenizer
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
 _PURPOSES = np.uint64(4)  # random numbers of each sub-word
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen sub-words (Devlin et al. 2019)
-
 
 Keys = UInt64[np.ndarray, "n"]  # of examples, for their random numbers
 # Where each sentence of a side begins in a batch, and the batch's positions.
@@ -83,7 +82,8 @@ class Corruption(Objective, abc.ABC):
 
     def _count(self, words: Lengths) -> tuple[Lengths, Lengths]:
         """Returns how many of each text's sub-words are corrupted, and in how many spans."""
-        table = np.array([count_noise(n, self._data) for n in range(int(words.max(initial=0)) + 1)])
+        lengths = range(int(words.max(initial=0)) + 1)
+        table = np.array([count_noise(length, self._data) for length in lengths], np.int32)
         noise, spans = table[words].T
         return noise, spans
 

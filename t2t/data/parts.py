@@ -78,13 +78,22 @@ def choose_direction(data: DataConfig, direction: str = "") -> DataConfig:
 
 
 def find_tag(data: DataConfig) -> str:
-    """The tag of one direction's sources; empty if the run has no data.directions."""
-    return f"<2{data.tgt_language}>" if data.directions else ""
+    """The tag of one direction's sources; empty if the run has no data.directions.
+
+    With data.direction_tags="both" it is followed by that of the targets: "<2en> <2de>".
+    """
+    if not data.directions:
+        return ""
+    languages = [data.tgt_language]
+    if data.direction_tags == "both":
+        languages = [data.src_language, data.tgt_language]
+    return " ".join(f"<2{language}>" for language in languages)
 
 
 def list_tags(data: DataConfig) -> list[str]:
     """The tags of all directions, each once; they are reserved when the vocabulary is trained."""
-    return list(dict.fromkeys(map(find_tag, list_directions(data)))) if data.directions else []
+    found = (tag for each in list_directions(data) for tag in find_tag(each).split())
+    return list(dict.fromkeys(found))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,7 +169,8 @@ class Tokenizer:
     @property
     def word_ids(self) -> list[int]:
         """The ids of all pieces that text is made of, bytes included."""
-        return [i for i in range(self.vocab_size) if not (i == UNK_ID or self.is_control(i))]
+        others = {UNK_ID, *self.sentinel_ids}
+        return [i for i in range(self.vocab_size) if not (i in others or self.is_control(i))]
 
     def is_byte(self, token: int) -> bool:
         """Returns whether a piece is a byte, used to spell characters without a piece."""
@@ -205,10 +206,16 @@ class Vocabulary:
     def with_tag(self, tag: str) -> "Vocabulary":
         """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
 
+        Of two tags, "<2en> <2de>", the target tokenizer puts the second in front of targets.
+
         Raises:
             VocabularyError: the vocabulary has no such tag.
         """
-        return dataclasses.replace(self, src=self.src.with_tag(tag)) if tag else self
+        sides = {
+            side: getattr(self, side).with_tag(each)
+            for side, each in zip(("src", "tgt"), tag.split(), strict=False)
+        }
+        return dataclasses.replace(self, **sides) if tag else self
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""

@@ -201,11 +201,11 @@ class Translator:
             for line, prefix in zip(sentences, given, strict=True)
         ]
         encoded = iter(self.vocabulary.src.encode([*itertools.chain.from_iterable(parts)]))
-        cut_lines = []
+        cut_lines, tag = [], self.vocabulary.tgt.tag_ids  # with which each translation begins
         for number, (own, prefix) in enumerate(zip(parts, given, strict=True), start=first):
             cuts = [self._cut(next(encoded)) for _ in own]
             flat = [(ids, len(each) > 1) for each in cuts for ids in each]
-            pieces = [Piece(ids, (), number, n, cut) for n, (ids, cut) in enumerate(flat)]
+            pieces = [Piece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
                 raise ConfigError(
                     f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
@@ -213,7 +213,7 @@ class Translator:
                     f"decoding.max_extra_length={self.config.max_extra_length}, within the model's "
                     "positions); shorten the prefix, or raise decoding.max_extra_length"
                 )
-            if pieces:
+            if pieces and len(prefix) > 1:
                 pieces[0] = pieces[0]._replace(prefix=prefix[:-1])  # without EOS
             cut_lines.append(pieces)
         return cut_lines

@@ -19,23 +19,28 @@ Activation = ctranslate2.specs.common_spec.Activation
 ACTIVATIONS = {
     "relu": Activation.RELU,
     "gelu": Activation.GELUTanh,
+    "silu": Activation.SWISH,
     "swiglu": Activation.SWISH,
     "geglu": Activation.GELUTanh,
 }
 SUPPORTED = {
     "kind": ("transformer",),
     "attention": ("dot_product",),
-    "position": ("sinusoidal", "learned", "rotary"),
+    "position": (
+        *("sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq"),
+        *("learned", "rotary"),
+    ),
     "norm": ("layer", "rms"),
     "norm_position": ("post", "pre"),
     "feed_forward": tuple(ACTIVATIONS),
     "residual": (True,),
     "attention_scale": (True,),
+    "decoder_start": ("bos",),
 }
 # Fields that determine the shapes of the parameters, or that `write_model` reads.
 EXPORTED = (
     "num_layers encoder_layers decoder_layers d_model d_ff num_heads num_kv_heads d_k d_v "
-    "max_positions tie_embeddings"
+    "max_positions tie_embeddings attention_bias feed_forward_bias norm_epsilon output_bias"
 ).split()
 # Fields that only affect training, other kinds of models, or how this project computes.
 IGNORED = (
@@ -95,29 +100,31 @@ def write_model(
     params = jax.tree.map(np.array, params)  # copies: CTranslate2 quantises in place
     spec = _make_spec(config)
     tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
-    _write_embedding(spec.encoder.embeddings[0], params, "tgt" if tied == "all" else "src")
+    source = "tgt" if tied in ("all", "input") else "src"
+    _write_embedding(spec.encoder.embeddings[0], params, source)
     _write_embedding(spec.decoder.embeddings, params, "tgt")
     spec.decoder.projection.weight = (own_output or params["tgt_embedding"])["table"]
+    if config.output_bias:
+        spec.decoder.projection.bias = params["output_bias"]
     for side, stack in (("src", spec.encoder), ("tgt", spec.decoder)):
         if hasattr(stack, "position_encodings"):
             stack.position_encodings.encodings = _find_encodings(config, params, side)
         if config.norm_position == "pre":
             norm = params["encoder_norm" if side == "src" else "decoder_norm"]
             _write_norm(stack.layer_norm, norm)
-    width = config.key_width
     for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["self_attention"], width)
+        _write_self_attention(target.self_attention, layer["self_attention"])
         _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
         _write_feed_forward(target.ffn, layer["feed_forward"])
     for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["self_attention"], width)
+        _write_self_attention(target.self_attention, layer["self_attention"])
         _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
         _write_cross_attention(target.attention, layer["cross_attention"])
         _write_norm(target.attention.layer_norm, layer["cross_residual"]["norm"])
         _write_feed_forward(target.ffn, layer["feed_forward"])
     spec.register_source_vocabulary(list(pieces[0]))
     spec.register_target_vocabulary(list(pieces[1]))
-    spec.config.layer_norm_epsilon = 1e-6
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -152,8 +159,8 @@ def _write_embedding(target: Any, params: Params, side: str) -> None:
 def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarray:
     """The position encodings that are added to the embeddings; zeros for rotary positions."""
     match config.position:
-        case "sinusoidal":
-            return np.asarray(encode_sinusoidal(jnp.arange(MAX_POSITIONS), config.d_model))
+        case "sinusoidal" | "sinusoidal_halves" | "sinusoidal_fairseq" as kind:
+            return np.asarray(encode_sinusoidal(jnp.arange(MAX_POSITIONS), config.d_model, kind))
         case "learned":
             table: np.ndarray = params[f"{side}_position"]["table"]
             scaled: np.ndarray = table * np.sqrt(config.d_model).astype(table.dtype)
@@ -167,22 +174,30 @@ def _join_heads(heads: np.ndarray) -> np.ndarray:
     return heads.reshape(len(heads), -1).T
 
 
-def _write_self_attention(target: Any, attention: Params, width: int) -> None:
-    parts = np.split(attention["query_key_value"], [width, 2 * width], axis=-1)
-    target.linear[0].weight = np.concatenate([_join_heads(part) for part in parts])
+def _write_self_attention(target: Any, attention: Params) -> None:
+    _write_heads(target.linear[0], attention, "query_key_value", parts=3)
     _write_output(target.linear[1], attention)
 
 
 def _write_cross_attention(target: Any, attention: Params) -> None:
-    keys, values = np.split(attention["key_value"], 2, axis=-1)
-    target.linear[0].weight = _join_heads(attention["query"])
-    target.linear[1].weight = np.concatenate([_join_heads(keys), _join_heads(values)])
+    _write_heads(target.linear[0], attention, "query", parts=1)
+    _write_heads(target.linear[1], attention, "key_value", parts=2)
     _write_output(target.linear[2], attention)
+
+
+def _write_heads(target: Any, attention: Params, name: str, parts: int) -> None:
+    split = np.split(attention[name], parts, axis=-1)
+    target.weight = np.concatenate([_join_heads(part) for part in split])
+    if (biases := attention.get(f"{name}_bias")) is not None:
+        split = np.split(biases, parts, axis=-1)
+        target.bias = np.concatenate([part.reshape(-1) for part in split])
 
 
 def _write_output(target: Any, attention: Params) -> None:
     output = attention["output"]
     target.weight = output.reshape(-1, output.shape[-1]).T
+    if "output_bias" in attention:
+        target.bias = attention["output_bias"]
 
 
 def _write_norm(target: Any, norm: Params) -> None:
@@ -197,6 +212,15 @@ def _write_feed_forward(target: Any, block: Params) -> None:
     if len(inner["inner"]) == 2:
         halves.append(target.linear_0_noact)
     for number, half in enumerate(halves):
-        half.weight, half.bias = inner["inner"][number].T, inner["inner_bias"][number]
-    target.linear_1.weight, target.linear_1.bias = inner["outer"].T, inner["outer_bias"]
+        half.weight = inner["inner"][number].T
+        half.bias = _find_bias(inner, "inner")[number]
+    target.linear_1.weight, target.linear_1.bias = inner["outer"].T, _find_bias(inner, "outer")
     _write_norm(target.layer_norm, block["residual"]["norm"])
+
+
+def _find_bias(inner: Params, name: str) -> np.ndarray:
+    """The bias of a feed-forward's product; zeros, which CTranslate2 needs, if it has none."""
+    weights = inner[name]
+    zeros = np.zeros((*weights.shape[:-2], weights.shape[-1]), weights.dtype)
+    bias: np.ndarray = inner.get(f"{name}_bias", zeros)
+    return bias

@@ -1,6 +1,7 @@
 """Section 3.2: scaled dot-product attention (equation 1) and multi-head attention."""
 
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import draw_glorot, dropout, init_glorot
-from t2t.model.matmul import einsum
+from t2t.model.matmul import add_bias, einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
 
@@ -79,13 +80,13 @@ def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> F
 
 
 class MultiHeadAttention(nnx.Module):
-    """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases.
+    """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases unless model.attention_bias.
 
     Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Its slice [:, g] belongs to
     key/value head g and the H/G query heads that share this head, so sharding over G keeps them on
     one device. P = H/G * d_k + d_k + d_v is the sum of the widths of these query heads, the key
     head and the value head. Cross-attention stores two parameters: W^Q as [D, G, H/G * d_k] and
-    [W^K W^V] as [D, G, d_k + d_v].
+    [W^K W^V] as [D, G, d_k + d_v]. Their biases have the same shapes without D.
     """
 
     def __init__(
@@ -116,6 +117,13 @@ class MultiHeadAttention(nnx.Module):
         shape = heads, config.value_width, d_model
         fans, names = (heads * config.value_width, d_model), ("heads", None, "d_model")
         self.output = init_glorot(output_key, shape, *fans, *names, matrix=(1, 2))
+        self.biased = config.attention_bias
+        if self.biased:
+            for name in ("query", "key_value") if over_memory else ("query_key_value",):
+                width = getattr(self, name).shape[-1]
+                zeros = jnp.zeros((groups, width), out_sharding=spec("heads", None))
+                setattr(self, f"{name}_bias", nnx.Param(zeros))
+            self.output_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def project(
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "*#B T"]
@@ -124,18 +132,28 @@ class MultiHeadAttention(nnx.Module):
 
         `position.rotate` is applied to queries and keys.
         """
-        query, keys, values = self.policy.project(x, self.query_key_value[...], self.splits)
+        query, keys, values = self._project(x, "query_key_value", self.splits)
         query = position.rotate(split_heads(query, self.num_heads, self.key_width), positions)
         return query, KeyValue(position.rotate(keys, positions), values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
         """Computes the queries of cross-attention, the attention over the encoder's output."""
-        [query] = self.policy.project(x, self.query[...], ())
+        [query] = self._project(x, "query", ())
         return split_heads(query, self.num_heads, self.key_width)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
         """Computes keys and values of cross-attention, the same for all decoding steps."""
-        return KeyValue(*self.policy.project(memory, self.key_value[...], (self.key_width,)))
+        return KeyValue(*self._project(memory, "key_value", (self.key_width,)))
+
+    def _project(
+        self, x: Float[Array, "B T D"], name: str, splits: tuple[int, ...]
+    ) -> Sequence[Float[Array, "B T G _"]]:
+        """Returns x times the parts of a weight, each with its bias if there is one."""
+        parts = self.policy.project(x, getattr(self, name)[...], splits)
+        if not self.biased:
+            return parts
+        biases = jnp.split(getattr(self, f"{name}_bias")[...], splits, axis=-1)
+        return [add_bias(part, bias) for part, bias in zip(parts, biases, strict=True)]
 
     def attend(
         self,
@@ -152,6 +170,7 @@ class MultiHeadAttention(nnx.Module):
         heads = self.policy.operations.attention(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
-        return self.policy.multiply(
+        output = self.policy.multiply(
             "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
         )
+        return add_bias(output, self.output_bias[...]) if self.biased else output

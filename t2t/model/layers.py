@@ -19,7 +19,8 @@ class FeedForward(nnx.Module):
 
     The gated kinds swiglu and geglu (Shazeer 2020) project x to two vectors of width d_ff, called
     `halves` here. The activation is applied to the first, and the result is multiplied by the
-    second. Unlike Shazeer's they have biases. GELU is its approximation by tanh.
+    second. Unlike Shazeer's they have biases, unless model.feed_forward_bias=False. GELU is its
+    approximation by tanh; SiLU, also called Swish, is x sigmoid(x).
     """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
@@ -34,25 +35,29 @@ class FeedForward(nnx.Module):
         self.inner = init_glorot(
             inner_key, inner, d_model, d_ff, None, "d_model", "d_ff", matrix=(1, 2)
         )
-        self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
         outer = d_ff, d_model
         self.outer = init_glorot(outer_key, outer, *outer, "d_ff", "d_model", matrix=(0, 1))
-        self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+        self.biased = config.feed_forward_bias
+        if self.biased:
+            self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
+            self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def __call__(
         self, x: Float[Array, "B T D"], key: jax.Array | None = None
     ) -> Float[Array, "B T D"]:
         """Applies the network to each position."""
         halves = [
-            add_bias(self.policy.multiply("BTD,DF->BTF", x, self.inner[i]), self.inner_bias[i])
+            self.policy.multiply("BTD,DF->BTF", x, self.inner[i])
             for i in range(self.inner.shape[0])
         ]
+        if self.biased:
+            halves = [add_bias(half, self.inner_bias[i]) for i, half in enumerate(halves)]
         inner = self._activate(halves)
         inner = self.policy.operations.dropout(inner, self.inner_dropout, key)
         outer = self.policy.multiply(
             "BTF,FD->BTD", inner, self.outer[...], out_sharding=spec("batch", None, None)
         )
-        return add_bias(outer, self.outer_bias[...])
+        return add_bias(outer, self.outer_bias[...]) if self.biased else outer
 
     def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
         match self.activation:
@@ -60,6 +65,8 @@ class FeedForward(nnx.Module):
                 return self.policy.operations.relu(halves[0])
             case "gelu":
                 return jax.nn.gelu(halves[0])
+            case "silu":
+                return jax.nn.silu(halves[0])
             case "swiglu":
                 return jax.nn.silu(halves[0]) * halves[1]
             case "geglu":
@@ -119,49 +126,53 @@ class Identity(nnx.Module):
 
 
 class LayerNorm(nnx.Module):
-    """(x - mean) / sqrt(variance + 1e-6) * scale + bias (Ba et al. 2016).
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016).
 
     `standardize` computes the quotient in float32 and rounds it to the dtype of x; scale and bias
     are applied in float32.
     """
 
-    def __init__(self, d_model: int, policy: Policy):
+    def __init__(self, d_model: int, policy: Policy, epsilon: float = 1e-6):
         """Initialises the scale with ones and the bias with zeros."""
         self.policy = policy
+        self.epsilon = epsilon
         self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
         self.bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Normalises x over its last dimension."""
-        normalized = self.policy.operations.standardize(x, centred=True)
+        normalized = self.policy.operations.standardize(x, centred=True, epsilon=self.epsilon)
         return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
 class RMSNorm(nnx.Module):
-    """x / sqrt(mean(x^2) + 1e-6) * scale (Zhang and Sennrich 2019), rounded as in `LayerNorm`."""
+    """x / sqrt(mean(x^2) + epsilon) * scale (Zhang, Sennrich 2019), rounded as in `LayerNorm`."""
 
-    def __init__(self, d_model: int, policy: Policy):
+    def __init__(self, d_model: int, policy: Policy, epsilon: float = 1e-6):
         """Initialises the scale with ones."""
         self.policy = policy
+        self.epsilon = epsilon
         self.scale = nnx.Param(jnp.ones(d_model, out_sharding=spec(None)))
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Normalises x over its last dimension."""
-        normalized = self.policy.operations.standardize(x, centred=False)
+        normalized = self.policy.operations.standardize(x, centred=False, epsilon=self.epsilon)
         return (normalized * self.scale[...]).astype(x.dtype)
 
 
-def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
-    """Computes (x - mean) / sqrt(variance + 1e-6) over the last dimension.
+def standardize(
+    x: Float[Array, "B T D"], *, centred: bool, epsilon: float = 1e-6
+) -> Float[Array, "B T D"]:
+    """Computes (x - mean) / sqrt(variance + epsilon) over the last dimension.
 
-    With `centred=False` it computes x / sqrt(mean(x^2) + 1e-6). It computes in float32, and rounds
-    the result to the dtype of x.
+    With `centred=False` it computes x / sqrt(mean(x^2) + epsilon). It computes in float32, and
+    rounds the result to the dtype of x.
     """
     x32 = x.astype(jnp.float32)
     if centred:
         x32 -= x32.mean(axis=-1, keepdims=True)
     mean_square = jnp.square(x32).mean(axis=-1, keepdims=True)
-    return (x32 * jax.lax.rsqrt(mean_square + 1e-6)).astype(x.dtype)
+    return (x32 * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
 
 
 Norm = LayerNorm | RMSNorm | Identity
@@ -171,9 +182,9 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
     """Creates the norm that `model.norm` names."""
     match config.norm:
         case "layer":
-            return LayerNorm(config.d_model, policy)
+            return LayerNorm(config.d_model, policy, config.norm_epsilon)
         case "rms":
-            return RMSNorm(config.d_model, policy)
+            return RMSNorm(config.d_model, policy, config.norm_epsilon)
         case "none":
             return Identity()
         case other:

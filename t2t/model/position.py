@@ -55,21 +55,39 @@ class NoPosition(Position):
 
 
 class Sinusoidal(Position):
-    """Section 3.5: PE(pos, 2i) = sin(a), PE(pos, 2i+1) = cos(a), a = pos / 10000^(2i/d_model)."""
+    """Section 3.5, and two variants of it; see `encode_sinusoidal`."""
+
+    def __init__(self, kind: str):
+        """There are no parameters."""
+        self.kind = kind
 
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
         """Returns x + PE(positions)."""
-        return x + encode_sinusoidal(positions, x.shape[-1]).astype(x.dtype)
+        encodings = encode_sinusoidal(positions, x.shape[-1], self.kind)
+        return x + encodings.astype(x.dtype)
 
 
-def encode_sinusoidal(positions: Int[Array, "*B T"], d_model: int) -> Float[Array, "*B T D"]:
-    """Computes PE of section 3.5 at these positions; sines and cosines alternate along D."""
-    rates = jnp.exp(jnp.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
-    angles = positions[..., None] * rates
-    both = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return both.reshape(*positions.shape, d_model)
+def encode_sinusoidal(
+    positions: Int[Array, "*B T"], d_model: int, kind: str = "sinusoidal"
+) -> Float[Array, "*B T D"]:
+    """Computes PE of section 3.5 at these positions, with a(pos, i) = pos / 10000^(2i/d_model).
+
+    sinusoidal          PE(pos, 2i) = sin(a), PE(pos, 2i+1) = cos(a)
+    sinusoidal_halves   PE(pos, i) = sin(a), PE(pos, i + d_model/2) = cos(a), as in Marian
+    sinusoidal_fairseq  as halves, with a = (pos + 2) / 10000^(i/(d_model/2 - 1)), as in fairseq
+    """
+    if kind == "sinusoidal_fairseq":
+        rates = jnp.exp(jnp.arange(d_model // 2) * (-math.log(10_000) / (d_model // 2 - 1)))
+        angles = (positions[..., None] + 2) * rates
+    else:
+        rates = jnp.exp(jnp.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
+        angles = positions[..., None] * rates
+    sines, cosines = jnp.sin(angles), jnp.cos(angles)
+    if kind != "sinusoidal":
+        return jnp.concatenate([sines, cosines], axis=-1)
+    return jnp.stack([sines, cosines], axis=-1).reshape(*positions.shape, d_model)
 
 
 class Learned(Position):
@@ -207,8 +225,8 @@ def find_offsets(
 def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal: bool) -> Position:
     """Creates the positional encoding of the encoder, or with `causal` that of the decoder."""
     match config.position:
-        case "sinusoidal":
-            return Sinusoidal()
+        case "sinusoidal" | "sinusoidal_halves" | "sinusoidal_fairseq":
+            return Sinusoidal(config.position)
         case "learned":
             return Learned(config, key)
         case "rotary":

@@ -3,22 +3,24 @@
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import BOS_ID, EOS_ID, DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Prediction
 from t2t.model.layers import Embedding
+from t2t.runtime.mesh import reshard, spec
 
 
 class Tables(nnx.Module):
     """The base class of all families: embeds tokens, and computes logits.
 
     With config.tie_embeddings="all" one table serves source, target and output, with "decoder" the
-    source has its own table, and with "none" each has its own.
+    source has its own table, with "input" the output has, and with "none" each has its own.
     """
 
     def __init__(
@@ -33,36 +35,53 @@ class Tables(nnx.Module):
         self.policy = policy
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
-        if config.tie_embeddings != "all":
+        if config.tie_embeddings in ("decoder", "none"):
             self.src_embedding = Embedding(src_vocab_size, config.d_model, next(keys))
-        if config.tie_embeddings == "none":
+        if config.tie_embeddings in ("input", "none"):
             self.own_output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
+        self.starts_with_eos = config.decoder_start == "eos"
+        self.biased = config.output_bias
+        if self.biased:
+            self.output_bias = nnx.Param(jnp.zeros(tgt_vocab_size, out_sharding=spec("vocabulary")))
 
     @property
     def output_embedding(self) -> Embedding:
         """The table whose rows are multiplied with a stack's output to give the logits."""
-        return self.tgt_embedding if self.tie_embeddings != "none" else self.own_output_embedding
+        tied = self.tie_embeddings in ("all", "decoder")
+        return self.tgt_embedding if tied else self.own_output_embedding
 
     def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
         """Embeds source tokens."""
-        embedding = self.tgt_embedding if self.tie_embeddings == "all" else self.src_embedding
+        tied = self.tie_embeddings in ("all", "input")
+        embedding = self.tgt_embedding if tied else self.src_embedding
         return embedding.look_up(src, self.policy.dtype)
 
     def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        """Embeds target tokens."""
+        """Embeds target tokens, of which BOS is the first input of the decoder."""
+        if self.starts_with_eos:
+            tokens = jnp.where(tokens == BOS_ID, EOS_ID, tokens)
         return self.tgt_embedding.look_up(tokens, self.policy.dtype)
 
     def compute_logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Computes the logits from a stack's output."""
-        return self.output_embedding.project(hidden.astype(self.policy.product_dtype))
+        logits = self.output_embedding.project(hidden.astype(self.policy.product_dtype))
+        return logits + self.output_bias[...] if self.biased else logits
 
     def make_prediction(
         self, hidden: Float[Array, "B T D"], batch: DeviceBatch, auxiliary: Auxiliary | None = None
     ) -> Prediction:
-        """Predicts the batch's targets from a stack's output."""
+        """Predicts the batch's targets from a stack's output.
+
+        A bias of the logits is a further column of the table, multiplied by 1.
+        """
+        table = self.output_embedding.table[...]
+        if self.biased:
+            bias = reshard(self.output_bias[...][:, None], "vocabulary", None)
+            table = jnp.concatenate([reshard(table, "vocabulary", None), bias], axis=-1)
+            hidden = jnp.concatenate([hidden, jnp.ones_like(hidden[..., :1])], axis=-1)
         return Prediction(
             hidden.astype(self.policy.product_dtype),
-            self.output_embedding.table[...],
+            table,
             batch.tgt_out,
             batch.weights,
             auxiliary or {},

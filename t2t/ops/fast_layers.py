@@ -15,7 +15,9 @@ from t2t.model.layers import draw_keep_mask
 from t2t.model.position import rotary_angles, rotate_pairs
 
 
-def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T D"]:
+def standardize(
+    x: Float[Array, "B T D"], *, centred: bool, epsilon: float = 1e-6
+) -> Float[Array, "B T D"]:
     """As `t2t.model.layers.standardize`, with mean and variance in one pass over x.
 
     For the backward pass it keeps its result and one number per position. The variance is
@@ -31,7 +33,7 @@ def standardize(x: Float[Array, "B T D"], *, centred: bool) -> Float[Array, "B T
         mean = x32.mean(axis=-1, keepdims=True) if centred else 0.0
         variance = jnp.square(x32).mean(axis=-1, keepdims=True) - jnp.square(mean)
         # Rounding can make the variance negative if all elements are equal, so it is clipped at 0.
-        inverse = jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
+        inverse = jax.lax.rsqrt(jnp.maximum(variance, 0) + epsilon)
         normalized = ((x32 - mean) * inverse).astype(x.dtype)
         return normalized, (normalized, inverse)
 

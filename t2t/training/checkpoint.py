@@ -351,24 +351,52 @@ def average_params(workdir: Path, steps: Sequence[int]) -> Params:
     return average(_restore_step(workdir, step) for step in steps)
 
 
-@hold_signals()
 def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
-    """Writes a run directory with only these parameters, or raises `OSError`.
+    """Writes a run directory with only these parameters and what belongs to them; see `write_run`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    paths = [*(workdir / "vocab").iterdir(), workdir / "config.json"]
+    files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
+    write_run(target, params, step, files, plugins=workdir)
+
+
+@hold_signals()
+def write_run(
+    target: Path,
+    params: Params,
+    step: int,
+    files: Mapping[str, bytes],
+    plugins: Path | None = None,
+) -> None:
+    """Writes a run directory with one checkpoint, of parameters alone.
 
     It appears when it is complete; in a bucket its `config.json` is the last object.
+
+    Args:
+        target: the new directory.
+        params: of the checkpoint.
+        step: of the checkpoint.
+        files: the other files by their names, config.json and those of vocab/ among them.
+        plugins: the run directory whose plugins are copied.
+
+    Raises:
+        OSError: it cannot be written.
     """
     with draft_folder(target) as folder:
         make_folder(folder / "vocab")
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
-        for path in (workdir / "vocab").iterdir():
-            write_file(folder / "vocab" / path.name, path.read_bytes())
-        copy_plugins(workdir, folder)
+        for name in files.keys() - {"config.json"}:
+            write_file(folder / name, files[name])
+        if plugins is not None:
+            copy_plugins(plugins, folder)
         try:
             with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
                 manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
         except Exception as error:  # Orbax raises errors of several types
             raise OSError(first_line(error)) from error
-        write_file(folder / "config.json", (workdir / "config.json").read_bytes())
+        write_file(folder / "config.json", files["config.json"])
 
 
 @hold_signals()

@@ -94,6 +94,16 @@ def test_report_has_the_text_alone(tmp_path: Path) -> None:
     assert "pairs of validation also in train: 1" in text
 
 
+def test_report_names_the_symbols_that_the_vocabulary_lacks(tmp_path: Path) -> None:
+    files = write(tmp_path / "a", ["C4 e#5 rest", "C4 rest"]), write(tmp_path / "dev", ["C4 new"])
+    data = make_data(tmp_path, files[0], validation_tgt=files[1], max_length=12)
+    tokenizer = TokenizerConfig(kind="symbols", vocab_size=8, sentinels=1)
+    text = format_report(inspect_data(Config(data=data, tokenizer=tokenizer)))
+    assert "symbols that the vocabulary lacks, tgt: new (1)" in text
+    assert "validation has symbols that the vocabulary lacks: new (1)" in text
+    assert "train has" not in text
+
+
 @pytest.mark.parametrize("kind", ["train", "sampled"])
 def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) -> None:
     file = write(tmp_path / "a", TEXT)

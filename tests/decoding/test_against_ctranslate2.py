@@ -32,6 +32,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tie_embeddings": "none",
         "decoder_layers": 1,
     },
+    "Marian's": {
+        "attention_bias": True,
+        "feed_forward": "silu",
+        "position": "sinusoidal_halves",
+        "norm_epsilon": 1e-2,
+        "output_bias": True,
+    },
+    "fairseq's sinusoids, no biases, output table of its own": {
+        "norm_position": "pre",
+        "position": "sinusoidal_fairseq",
+        "feed_forward_bias": False,
+        "tie_embeddings": "input",
+    },
 }
 PARAMS = [
     name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS
@@ -57,7 +70,7 @@ def model(request: pytest.FixtureRequest) -> Any:
     noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
     params = jax.tree.unflatten(tree, noisy)
     # The two that are never chosen: CTranslate2 has no such rule, so the model must not want them.
-    name = "own_output_embedding" if config.tie_embeddings == "none" else "tgt_embedding"
+    name = "own_output_embedding" if config.tie_embeddings in ("input", "none") else "tgt_embedding"
     table = params[name]["table"]
     last = params["decoder"][config.depth[1] - 1]["feed_forward"]["residual"]["norm"]
     norm = params["decoder_norm"] if config.norm_position == "pre" else last

@@ -22,7 +22,7 @@ def test_the_papers_model_is_supported() -> None:
         (
             ModelConfig(position="alibi"),
             "model.position='alibi' is not supported by CTranslate2; "
-            "it supports sinusoidal, learned, rotary",
+            "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq, learned, rotary",
         ),
     ],
     ids=["kind", "position"],

@@ -1,0 +1,87 @@
+"""Reads a model that `transformers` saved, of any family: its config, vocabulary and parameters."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t.config.fields import ModelConfig
+from t2t.interop import bart_family, t5_family
+from t2t.interop.hugging_face_folder import SourceError, Tensors
+from t2t.interop.hugging_face_vocabulary import (
+    ImportedVocabulary,
+    read_marian,
+    read_nllb,
+    read_t5,
+)
+from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_params
+from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
+
+MODEL_TYPES = ("marian", "m2m_100", "t5", "mt5")
+
+
+class ForeignModel(NamedTuple):
+    """A model of `transformers`, whose parameters have not been read."""
+
+    config: ModelConfig
+    vocabulary: ImportedVocabulary
+    links: list[Link]
+    derived: tuple[str, ...]  # tensors that may be there, and follow from others
+    check_derived: Callable[[Tensors], None]
+    tags_both: bool = False  # each side begins with the tag of its language: data.direction_tags
+
+    def read_params(self, tensors: Tensors) -> Params:
+        """Reads the parameters, each placed on the current mesh as the model declares.
+
+        Raises:
+            SourceError: tensors are missing, unknown or of another shape.
+        """
+        size = len(self.vocabulary.rows.row)
+        _, described = describe_model(self.config, size, size)
+        expected = find_shapes(self.links, described)
+        check_tensors(self.links, tensors.shapes, expected, self.derived)
+        self.check_derived(tensors)
+        return read_params(self.links, tensors, described)
+
+
+def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> ForeignModel:
+    """Reads config and vocabulary of a folder.
+
+    Args:
+        folder: the folder.
+        values: those of its config.json.
+        tensors: of the folder; only their names are read.
+
+    Raises:
+        SourceError: the model is not supported, or its files do not fit together.
+    """
+    match values.get("model_type"):
+        case "marian" | "m2m_100" as kind:
+            if kind == "marian":
+                config, vocab_size = bart_family.read_marian_config(values)
+                vocabulary = read_marian(folder, vocab_size)
+            else:
+                config, vocab_size = bart_family.read_m2m100_config(values)
+                vocabulary = read_nllb(folder, vocab_size)
+            return ForeignModel(
+                config,
+                vocabulary,
+                bart_family.list_links(config, vocabulary.rows),
+                bart_family.DERIVED,
+                lambda tensors: bart_family.check_derived(tensors, config),
+                tags_both=kind == "m2m_100",
+            )
+        case "t5" | "mt5":
+            names = tensors.by_name
+            config, vocab_size = t5_family.read_t5_config(values, names)
+            vocabulary = read_t5(folder, vocab_size)
+            scaled = t5_family.scales_output(values)
+            links = t5_family.list_links(config, vocabulary.rows, names, scaled=scaled)
+            return ForeignModel(
+                config, vocabulary, links, t5_family.DERIVED, t5_family.check_derived
+            )
+        case other:
+            raise SourceError(
+                f"config.json: model_type={other!r} is not supported; "
+                f"it can be {', '.join(MODEL_TYPES)}"
+            )

@@ -1,0 +1,371 @@
+"""Reads a model's folder as `transformers` saves it: the config, and tensors one at a time.
+
+Nothing in the folder is executed. `*.safetensors` holds no code. `pytorch_model.bin` holds a
+pickle, of which only the instructions that describe tensors are followed; any other is refused.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import math
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from t2t.storage.paths import describe_error, make_local_path
+
+_HUB_PREFIX = "hf:"
+# Files of the Hub that are needed: not the same weights for other frameworks.
+_SMALL_FILES = ("*.json", "*.spm", "*.model")
+_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
+_PICKLED_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+_MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
+_DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(jnp.bfloat16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+_STORAGES = {
+    "DoubleStorage": _DTYPES["F64"],
+    "FloatStorage": _DTYPES["F32"],
+    "HalfStorage": _DTYPES["F16"],
+    "BFloat16Storage": _DTYPES["BF16"],
+    "LongStorage": _DTYPES["I64"],
+    "IntStorage": _DTYPES["I32"],
+    "ShortStorage": _DTYPES["I16"],
+    "CharStorage": _DTYPES["I8"],
+    "ByteStorage": _DTYPES["U8"],
+    "BoolStorage": _DTYPES["BOOL"],
+}
+
+
+class SourceError(ValueError):
+    """A model that cannot be imported; the message names the file or field, and a remedy."""
+
+
+class Tensor(NamedTuple):
+    """A tensor of a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensors:
+    """The tensors of a folder by name; `read` reads one of them."""
+
+    files: tuple[Path, ...]
+    by_name: Mapping[str, Tensor]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor."""
+        return {name: tensor.shape for name, tensor in self.by_name.items()}
+
+    def read(self, name: str) -> Float[np.ndarray, "..."]:
+        """Reads a tensor, converted to float32.
+
+        Raises:
+            SourceError: it holds no floating-point numbers, or the file cannot be read.
+        """
+        tensor = self.by_name[name]
+        if not jnp.issubdtype(tensor.dtype, jnp.floating):
+            raise SourceError(
+                f"tensor {name} is of type {tensor.dtype}, not of floating-point numbers; "
+                "quantised models are not imported: use the original"
+            )
+        return np.asarray(tensor.read()).astype(np.float32)
+
+
+def find_folder(source: str) -> Path:
+    """Returns the folder of a source: a path, or "hf:OWNER/NAME[@REVISION]", which is downloaded.
+
+    What is in the Hub's cache on this machine is not downloaded again.
+
+    Raises:
+        SourceError: there is no such folder, or the Hub cannot give it.
+        PathError: the path is in a bucket.
+    """
+    if source.startswith(_HUB_PREFIX):
+        return _download(source)
+    folder = make_local_path(source, "copy the folder to this machine, and name the copy")
+    if not folder.is_dir():
+        raise SourceError(
+            f"--source={source} is no folder; name one that transformers saved, or "
+            "hf:OWNER/NAME for a model of the Hub"
+        )
+    return folder
+
+
+def _download(source: str) -> Path:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise SourceError(
+            f"--source={source} needs huggingface_hub: pip install -e '.[hf]', or download the "
+            "folder yourself and name it"
+        )
+    name, _, revision = source.removeprefix(_HUB_PREFIX).partition("@")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise SourceError(f"--source={source}: write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION")
+    import huggingface_hub
+
+    def fetch(*patterns: str) -> Path:
+        patterns = (*_SMALL_FILES, *patterns)
+        try:
+            return Path(
+                huggingface_hub.snapshot_download(
+                    name, revision=revision or None, allow_patterns=[*patterns]
+                )
+            )
+        except Exception as error:  # of many types: of HTTP, of the cache, of the Hub's answers
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise SourceError(
+                f"--source={source} cannot be downloaded: {reason}; check the name, the revision "
+                "and the network, or name a folder"
+            ) from None
+
+    folder = fetch("*.safetensors")
+    is_complete = any((folder / file).exists() for file in _WEIGHTS)
+    return folder if is_complete else fetch("pytorch_model*.bin")
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """Reads an object from a JSON file of the folder.
+
+    Raises:
+        SourceError: the file is missing, or holds no object.
+    """
+    path = folder / name
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SourceError(
+            f"{path} is missing; a folder that transformers saved has it: save the model again"
+        ) from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {describe_error(error)}") from None
+    except ValueError as error:
+        raise SourceError(f"{path} is not JSON: {error}; download or save it again") from None
+    if not isinstance(values, dict):
+        raise SourceError(f"{path} holds no JSON object; download or save it again")
+    return values
+
+
+def hash_file(path: Path) -> str:
+    """Returns the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_tensors(folder: Path) -> Tensors:
+    """Opens the weights of a folder, in one file or in shards; reads only names and shapes.
+
+    `*.safetensors` is preferred to `pytorch_model.bin`.
+
+    Raises:
+        SourceError: there are no weights, a file is missing, cut or damaged, or holds code.
+    """
+    for name in (*_WEIGHTS, *_PICKLED_WEIGHTS):
+        if not (folder / name).exists():
+            continue
+        files = _list_shards(folder, name) if name.endswith(".index.json") else [folder / name]
+        by_name: dict[str, Tensor] = {}
+        for path in files:
+            read = _open_safetensors if path.suffix == ".safetensors" else _open_pickle
+            found = read(path)
+            if repeated := sorted(by_name.keys() & found.keys()):
+                raise SourceError(f"{path}: tensor {repeated[0]} is in another file, too")
+            by_name |= found
+        if name.endswith(".index.json"):
+            _check_index(folder / name, read_json(folder, name)["weight_map"], by_name)
+        return Tensors(tuple(files), by_name)
+    raise SourceError(
+        f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
+        "save the model with save_pretrained"
+    )
+
+
+def _list_shards(folder: Path, index: str) -> list[Path]:
+    names = read_json(folder, index).get("weight_map")
+    is_map = isinstance(names, dict) and all(isinstance(name, str) for name in names.values())
+    if not is_map or not names:
+        raise SourceError(f"{folder / index} has no weight_map; download or save it again")
+    files = sorted(set(names.values()))
+    for name in files:
+        if Path(name).name != name:
+            raise SourceError(f"{folder / index} names {name!r}, which is not a file of the folder")
+    if missing := [name for name in files if not (folder / name).is_file()]:
+        raise SourceError(f"{folder} lacks {', '.join(missing)}, which {index} names; download it")
+    return [folder / name for name in files]
+
+
+def _check_index(path: Path, named: Mapping[str, str], found: Mapping[str, Tensor]) -> None:
+    if missing := sorted(named.keys() - found.keys()):
+        raise SourceError(
+            f"{path} names {missing[0]}, but no file has it; download the files again"
+        )
+
+
+def _damaged(path: Path, reason: str) -> SourceError:
+    return SourceError(f"{path} is damaged: {reason}; download it again")
+
+
+def _open_safetensors(path: Path) -> dict[str, Tensor]:
+    """Reads the header: its length in 8 bytes, then JSON {name: {dtype, shape, data_offsets}}."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(_MAX_HEADER, size - 8):
+            raise _damaged(path, f"its header does not fit its {size} bytes")
+        try:
+            header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            found = {name: _read_entry(path, 8 + length, entry) for name, entry in header.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(path, f"its header cannot be read ({error!r})") from None
+    ends = [entry["data_offsets"][1] for entry in header.values()]
+    if 8 + length + max(ends, default=0) != size:
+        raise _damaged(path, f"it has {size} bytes instead of {8 + length + max(ends, default=0)}")
+    return found
+
+
+def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
+    if entry["dtype"] not in _DTYPES:
+        raise SourceError(
+            f"{path} holds numbers of type {entry['dtype']}; "
+            f"use a model with one of {', '.join(_DTYPES)}"
+        )
+    dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
+    begin, end = entry["data_offsets"]
+    if begin < 0 or min(shape, default=0) < 0 or end - begin != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{entry} does not fit its shape")
+
+    def read() -> np.ndarray:
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        return np.memmap(path, dtype, "r", start + begin, shape)
+
+    return Tensor(shape, dtype, read)
+
+
+class _Storage(NamedTuple):
+    """A file of numbers in the archive of `torch.save`."""
+
+    key: str
+    dtype: np.dtype
+    size: int  # numbers
+
+
+class _PickledTensor(NamedTuple):
+    storage: _Storage
+    offset: int  # numbers
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # numbers
+
+
+def _rebuild_tensor(
+    storage: _Storage, offset: int, shape: Any, strides: Any, *ignored: Any
+) -> _PickledTensor:
+    """Takes the place of `torch._utils._rebuild_tensor_v2`."""
+    del ignored  # requires_grad, hooks
+    return _PickledTensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _rebuild_parameter(tensor: _PickledTensor, *ignored: Any) -> _PickledTensor:
+    """Takes the place of `torch._utils._rebuild_parameter`."""
+    del ignored
+    return tensor
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Follows only instructions that describe tensors: imports nothing, calls none but ours."""
+
+    _KNOWN: Mapping[tuple[str, str], Any] = {
+        ("collections", "OrderedDict"): OrderedDict,
+        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+        ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    } | {("torch", name): dtype for name, dtype in _STORAGES.items()}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._KNOWN:
+            raise SourceError(f"it asks for {module}.{name}")
+        return self._KNOWN[module, name]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, dtype, key, _, size = pid
+        if kind != "storage" or not isinstance(dtype, np.dtype):
+            raise ValueError(f"{pid!r} is no storage")
+        return _Storage(str(key), dtype, int(size))
+
+
+def _open_pickle(path: Path) -> dict[str, Tensor]:
+    """Reads the names of a file of `torch.save`: a zip archive of a pickle and its storages."""
+    remedy = "convert it with transformers: model.save_pretrained(FOLDER) writes safetensors"
+    if not zipfile.is_zipfile(path):
+        raise SourceError(
+            f"{path} is cut, or in the old format of torch.save, a pickle that is not read; "
+            f"download it again, or {remedy}"
+        )
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = {info.filename: info for info in archive.infolist()}
+            [main] = [name for name in entries if name.endswith("/data.pkl")]
+            root = main.removesuffix("data.pkl")
+            order = archive.read(root + "byteorder") if root + "byteorder" in entries else b"little"
+            with archive.open(main) as file:
+                state = _TensorUnpickler(file, encoding="utf-8").load()
+    except SourceError as error:
+        raise SourceError(
+            f"{path} is a pickle that runs code when it is loaded: {error}. It was not run; "
+            f"do not load it elsewhere unless you trust its author, else {remedy}"
+        ) from None
+    except Exception as error:  # a damaged pickle raises nearly any exception
+        raise _damaged(path, f"its pickle cannot be read ({error!r})") from None
+    if order != b"little" or not isinstance(state, dict):
+        raise SourceError(f"{path} holds no tensors by name in little-endian order; {remedy}")
+    found = {}
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, _PickledTensor):
+            raise SourceError(f"{path}: {name!r} is no tensor; {remedy}")
+        storage = tensor.storage
+        entry = entries.get(f"{root}data/{storage.key}")
+        if entry is None or entry.file_size < storage.size * storage.dtype.itemsize:
+            raise _damaged(path, f"the numbers of {name} are missing")
+        last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+        whole = all(isinstance(n, int) and n >= 0 for n in (*tensor.shape, *tensor.strides))
+        if not whole or tensor.offset < 0 or tensor.offset + last >= max(storage.size, 1):
+            raise _damaged(path, f"{name} reaches beyond its numbers")
+        read = functools.partial(_read_pickled, path, entry.filename, tensor)
+        found[name] = Tensor(tensor.shape, storage.dtype, read)
+    return found
+
+
+def _read_pickled(path: Path, entry: str, tensor: _PickledTensor) -> np.ndarray:
+    storage = tensor.storage
+    try:
+        with zipfile.ZipFile(path) as archive:
+            numbers = np.frombuffer(archive.read(entry), storage.dtype)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _damaged(path, str(error)) from None
+    strides = [stride * storage.dtype.itemsize for stride in tensor.strides]
+    view = np.lib.stride_tricks.as_strided(
+        numbers[tensor.offset :], tensor.shape, strides, writeable=False
+    )
+    return view.copy()

@@ -1,0 +1,157 @@
+"""T5, T5 1.1 (and Flan) and mT5 models of `transformers`: config, and parameters both ways.
+
+Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5.
+
+T5 does not scale its embeddings, but multiplies the decoder's output by d_model^-0.5 where the
+output table is that of the embeddings. Here the embeddings are scaled by d_model^0.5, so the
+imported table is the original's times d_model^-0.5, which gives both.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t.config.fields import ModelConfig
+from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop.hugging_face_folder import SourceError, Tensors
+from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.parameter_map import (
+    Link,
+    ParameterPath,
+    from_heads,
+    heads,
+    matrix,
+    stacked,
+    table,
+    vector,
+)
+from t2t.model.position import Relative
+
+_TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
+DERIVED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", _OUTPUT)
+
+_FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
+_ARCHITECTURES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
+
+
+def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[ModelConfig, int]:
+    """Returns the config of a model, and the rows of its table; `names` are those of the tensors.
+
+    Raises:
+        SourceError: a field has a value that is not supported, or is not known.
+    """
+    given = ForeignConfig(values)
+    given.require("architectures", *([name] for name in _ARCHITECTURES), None)
+    given.allow("relative_attention_num_buckets", Relative.buckets)
+    given.allow("relative_attention_max_distance", Relative.max_distance)
+    given.allow("decoder_start_token_id", values.get("pad_token_id", 0))
+    given.ignore("initializer_factor", "classifier_dropout", "n_positions", "output_past")
+    given.ignore("tie_word_embeddings", "scale_decoder_outputs")  # `_scales_output`
+    given.ignore("dense_act_fn", "is_gated_act")  # they follow from feed_forward_proj
+    given.ignore("pad_token_id", "eos_token_id", "bos_token_id")
+    num_heads, depth = given.take("num_heads", int), given.take("num_layers", int)
+    width, dropout = given.take("d_kv", int), given.take("dropout_rate", float, 0.1)
+    vocab_size = given.take("vocab_size", int)
+    tied = _OUTPUT not in names
+    model = ModelConfig(
+        num_layers=depth,
+        encoder_layers=depth,
+        decoder_layers=given.take("num_decoder_layers", int, depth),
+        d_model=given.take("d_model", int),
+        d_ff=given.take("d_ff", int),
+        num_heads=num_heads,
+        d_k=width,
+        d_v=width,
+        attention_scale=False,
+        position="relative",
+        norm="rms",
+        norm_epsilon=given.take("layer_norm_epsilon", float, 1e-6),
+        norm_position="pre",
+        feed_forward=given.translate("feed_forward_proj", _FEED_FORWARDS),
+        feed_forward_bias=False,
+        tie_embeddings="all" if tied and scales_output(values) else "input",
+        dropout=dropout,
+        attention_dropout=dropout,
+        feed_forward_dropout=dropout,
+    )
+    given.finish()
+    return model, vocab_size
+
+
+def scales_output(values: Mapping[str, Any]) -> bool:
+    """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5."""
+    if values.get("model_type") == "mt5":
+        return False
+    default = values.get("tie_word_embeddings", True) is not False
+    return bool(values.get("scale_decoder_outputs", default))
+
+
+def list_links(
+    model: ModelConfig, rows: Rows, names: Container[str], *, scaled: bool
+) -> list[Link]:
+    """Returns the link of each parameter.
+
+    Args:
+        model: config of the run.
+        rows: of the vocabulary.
+        names: of the tensors.
+        scaled: whether the original scales the decoder's output.
+    """
+    scale = model.d_model**-0.5
+    links = [table(("tgt_embedding", "table"), _TABLE, rows, scale)]
+    if model.tie_embeddings == "input":
+        name = _OUTPUT if _OUTPUT in names else _TABLE
+        links.append(table(("own_output_embedding", "table"), name, rows, scale if scaled else 1.0))
+    for side, stack in (("src", "encoder"), ("tgt", "decoder")):
+        position = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        links.append(vector((f"{side}_position", "table"), position))
+        links.append(vector((f"{stack}_norm", "scale"), f"{stack}.final_layer_norm.weight"))
+        for number in range(model.depth[stack == "decoder"]):
+            links += _list_block((stack, number), model, f"{stack}.block.{number}.layer")
+    return links
+
+
+def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
+    """The links of one layer."""
+    own = {"query_key_value": "qkv"}
+    links = _list_attention((*path, "self_attention"), model, f"{name}.0.SelfAttention", own)
+    links.append(vector((*path, "self_residual", "norm", "scale"), f"{name}.0.layer_norm.weight"))
+    last = 1
+    if path[0] == "decoder":
+        last, own = 2, {"query": "q", "key_value": "kv"}
+        cross = (*path, "cross_attention")
+        links += _list_attention(cross, model, f"{name}.1.EncDecAttention", own)
+        links.append(
+            vector((*path, "cross_residual", "norm", "scale"), f"{name}.1.layer_norm.weight")
+        )
+    block, dense = (*path, "feed_forward"), f"{name}.{last}.DenseReluDense"
+    inner = ("wi",) if model.feed_forward == "relu" else ("wi_0", "wi_1")
+    weights = (f"{dense}.{each}.weight" for each in inner)
+    return [
+        *links,
+        stacked((*block, "feed_forward", "inner"), *weights),
+        matrix((*block, "feed_forward", "outer"), f"{dense}.wo.weight"),
+        vector((*block, "residual", "norm", "scale"), f"{name}.{last}.layer_norm.weight"),
+    ]
+
+
+def _list_attention(
+    path: ParameterPath, model: ModelConfig, name: str, parameters: Mapping[str, str]
+) -> list[Link]:
+    links = [
+        heads((*path, own), model.num_heads, *(f"{name}.{part}.weight" for part in parts))
+        for own, parts in parameters.items()
+    ]
+    return [*links, from_heads((*path, "output"), model.num_heads, f"{name}.o.weight")]
+
+
+def check_derived(tensors: Tensors) -> None:
+    """Checks that the stacks' tables are copies of the shared one.
+
+    Raises:
+        SourceError: one has other values, so it is another model.
+    """
+    for name in filter(tensors.by_name.__contains__, DERIVED[:2]):
+        if not np.array_equal(tensors.read(name), tensors.read(_TABLE)):
+            raise SourceError(f"{name} differs from {_TABLE}, of which it should be a copy")

@@ -1,0 +1,93 @@
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t2t
+from t2t.api import import_model as module
+from t2t.api.import_model import import_model
+from t2t.config.fields import ConfigError
+from t2t.config.files import load_config
+from t2t.interop.hugging_face_folder import SourceError
+from t2t.interop.hugging_face_vocabulary import Rows
+from tests.interop.marian_folder import make_config, write_config, write_model
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    write_model(folder)
+    return folder
+
+
+def test_run_has_config_vocabulary_checkpoint_and_provenance(source: Path, tmp_path: Path) -> None:
+    config = import_model(str(source), tmp_path / "run")
+    assert load_config(tmp_path / "run" / "config.json") == config
+    assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
+    assert (config.decoding.beam_size, config.decoding.length_penalty) == (6, "length")
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    size = config.tokenizer.vocab_size
+    assert run.vocabulary.src.vocab_size == run.vocabulary.tgt.vocab_size == size
+    assert len(Rows.load(tmp_path / "run" / "vocab").row) == size
+    origin = json.loads((tmp_path / "run" / "import.json").read_text("utf-8"))
+    assert origin["source"] == str(source)
+    weights = (source / "model.safetensors").read_bytes()
+    recorded = origin["files"]["model.safetensors"]
+    assert recorded == {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()}
+
+
+@pytest.mark.slow
+def test_imported_run_translates_and_scores(source: Path, tmp_path: Path) -> None:
+    import_model(str(source), tmp_path / "run")
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    [translation] = run.translate(["the queen"], beam_size=2)
+    assert translation
+    [score] = run.score([("the queen", translation)])
+    assert score < 0
+
+
+def refuse(source: Path, tmp_path: Path, match: str) -> None:
+    with pytest.raises(SourceError, match=match):
+        import_model(str(source), tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_another_architecture_is_refused(source: Path, tmp_path: Path) -> None:
+    write_config(source, {"model_type": "bert"})
+    refuse(source, tmp_path, r"model_type='bert' is not supported; it can be marian, t5, mt5")
+
+
+def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: Path) -> None:
+    values = json.loads((source / "config.json").read_text("utf-8"))
+    write_config(source, values | {"decoder_layers": 3})
+    refuse(source, tmp_path, r"weights lack model\.decoder\.layers\.2\..* and \d+ more")
+
+
+def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -> None:
+    write_config(source, make_config(7))
+    refuse(source, tmp_path, r"vocab\.json has \d+ pieces, but config\.json has vocab_size=7")
+
+
+def test_interruption_leaves_nothing_behind(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = module.write_run
+
+    def write_and_stop(*arguments: Any, **named: Any) -> None:
+        files = dict(arguments[-1])
+        del files["config.json"]  # which is written last
+        write(*arguments[:-1], files, **named)
+
+    monkeypatch.setattr(module, "write_run", write_and_stop)
+    with pytest.raises(KeyError):
+        import_model(str(source), tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_existing_directory_is_not_touched(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ConfigError, match=r"--workdir=.* exists already; choose a new directory"):
+        import_model(str(source), tmp_path / "run")

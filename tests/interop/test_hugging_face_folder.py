@@ -1,0 +1,174 @@
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.interop.hugging_face_folder import (
+    SourceError,
+    find_folder,
+    hash_file,
+    open_tensors,
+    read_json,
+)
+from tests.interop.model_folders import call, write_pickle, write_safetensors, write_shards
+
+RANDOM = np.random.default_rng(0)
+TENSORS = {
+    "a.weight": RANDOM.normal(size=(3, 4)).astype(np.float32),
+    "a.bias": RANDOM.normal(size=4).astype(np.float16),
+    "b": RANDOM.normal(size=(2, 1, 2)).astype(jnp.bfloat16),
+}
+
+
+def check_tensors(folder: Path) -> None:
+    tensors = open_tensors(folder)
+    assert tensors.shapes == {name: tensor.shape for name, tensor in TENSORS.items()}
+    for name, tensor in TENSORS.items():
+        read = tensors.read(name)
+        assert read.dtype == np.float32
+        np.testing.assert_array_equal(read, tensor.astype(np.float32))
+
+
+def test_one_file(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    write_pickle(tmp_path / "pytorch_model.bin", {"other": TENSORS["b"]})  # not preferred
+    check_tensors(tmp_path)
+
+
+def test_shards(tmp_path: Path) -> None:
+    first = {"a.weight": TENSORS["a.weight"]}
+    rest = {name: tensor for name, tensor in TENSORS.items() if name not in first}
+    write_shards(tmp_path, {"1.safetensors": first, "2.safetensors": rest})
+    check_tensors(tmp_path)
+    assert [path.name for path in open_tensors(tmp_path).files] == [
+        "1.safetensors",
+        "2.safetensors",
+    ]
+
+
+def test_pickle(tmp_path: Path) -> None:
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS)
+    check_tensors(tmp_path)
+
+
+def test_transposed_tensor_of_a_pickle(tmp_path: Path) -> None:
+    transposed = TENSORS["a.weight"].T
+    write_pickle(tmp_path / "pytorch_model.bin", {"w": transposed})
+    np.testing.assert_array_equal(open_tensors(tmp_path).read("w"), transposed)
+
+
+@pytest.mark.parametrize(
+    "code", [call("os", "system", "touch executed"), call("builtins", "eval", "1/0")]
+)
+def test_pickled_code_is_refused_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, code)
+    with pytest.raises(SourceError, match=r"runs code.*(os\.system|eval).*was not run"):
+        open_tensors(tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_pickle_of_other_objects_is_refused(tmp_path: Path) -> None:
+    path = write_pickle(tmp_path / "pytorch_model.bin", TENSORS)
+    path.write_bytes(b"\x80\x02}.")  # the old format: no archive
+    with pytest.raises(SourceError, match=r"old format .*save_pretrained"):
+        open_tensors(tmp_path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lengthen_header(path: Path) -> None:
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+
+
+def break_header(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"dtype"', b'"dtypo"'))
+
+
+def lie_about_a_shape(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"[3, 4]", b"[3, 9]"))
+
+
+@pytest.mark.parametrize("damage", [cut, lengthen_header, break_header, lie_about_a_shape])
+def test_damaged_file_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    damage(write_safetensors(tmp_path / "model.safetensors", TENSORS))
+    with pytest.raises(SourceError, match=r"model\.safetensors is damaged: .*download it again"):
+        open_tensors(tmp_path)
+
+
+def test_cut_pickle_is_refused(tmp_path: Path) -> None:
+    cut(write_pickle(tmp_path / "pytorch_model.bin", TENSORS))
+    with pytest.raises(SourceError, match=r"is cut, .*download it again"):
+        open_tensors(tmp_path)
+
+
+def test_integers_are_refused_by_name(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"q": np.zeros((2, 2), np.int8)})
+    with pytest.raises(SourceError, match=r"tensor q is of type int8.*use the original"):
+        open_tensors(tmp_path).read("q")
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"holds no weights: .*model\.safetensors"):
+        open_tensors(tmp_path)
+    with pytest.raises(SourceError, match=r"config\.json is missing"):
+        read_json(tmp_path, "config.json")
+    write_shards(tmp_path, {"1.safetensors": {"b": TENSORS["b"]}, "2.safetensors": {}})
+    (tmp_path / "1.safetensors").unlink()
+    with pytest.raises(SourceError, match=r"lacks 1\.safetensors.*download it"):
+        open_tensors(tmp_path)
+    with pytest.raises(SourceError, match=r"is no folder; .*hf:OWNER/NAME"):
+        find_folder(str(tmp_path / "absent"))
+
+
+def test_index_that_does_not_fit_the_shards_is_refused(tmp_path: Path) -> None:
+    write_shards(tmp_path, {"1.safetensors": {"b": TENSORS["b"]}})
+    path = tmp_path / "model.safetensors.index.json"
+    index = json.loads(path.read_text("utf-8"))
+    index["weight_map"]["c"] = "1.safetensors"
+    path.write_text(json.dumps(index), "utf-8")
+    with pytest.raises(SourceError, match=r"names c, but no file has it"):
+        open_tensors(tmp_path)
+    index["weight_map"]["c"] = "../1.safetensors"
+    path.write_text(json.dumps(index), "utf-8")
+    with pytest.raises(SourceError, match=r"not a file of the folder"):
+        open_tensors(tmp_path)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("huggingface_hub") is None, reason="the extra hf is not installed"
+)
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_model_of_the_hub_comes_from_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--owner--name"
+    folder = repository / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40, "utf-8")
+    write = write_pickle if weights.endswith("bin") else write_safetensors
+    write(folder / weights, TENSORS)
+    assert find_folder("hf:owner/name") == folder
+    check_tensors(folder)
+    with pytest.raises(SourceError, match=r"^--source=hf:owner/name@v2 cannot be downloaded"):
+        find_folder("hf:owner/name@v2")
+    with pytest.raises(SourceError, match="write hf:OWNER/NAME"):
+        find_folder("hf:name")
+
+
+def test_hash_is_that_of_the_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert hash_file(tmp_path / "a").startswith("ba7816bf")
