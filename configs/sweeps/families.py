@@ -27,7 +27,9 @@ def get_rows(base: Config) -> list[Row]:
     target, (encoder, decoder) = count(base.model), base.model.depth
     depths = range(1, 3 * (encoder + decoder))
     shallow = replace(base.model, decoder_layers=1)
-    deep_encoder = min(depths, key=lambda n: abs(count(replace(shallow, encoder_layers=n)) - target))
+    deep_encoder = min(
+        depths, key=lambda n: abs(count(replace(shallow, encoder_layers=n)) - target)
+    )
     prefix = replace(
         base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
     )

@@ -16,7 +16,7 @@ from t2t.config.objective_rules import count_sentinels
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
-from t2t.data.parts import list_tags
+from t2t.data.parts import find_tag, list_directions, list_tags
 from t2t.data.token_cache import (
     TokenizedCorpus,
     count_shards,
@@ -139,8 +139,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
         vocabulary = open_given(given)
     sides = vocabulary.src, vocabulary.tgt
     try:
-        for tag in list_tags(config.data):
-            vocabulary.with_tag(tag)
+        for direction in list_directions(config.data):
+            vocabulary.with_tag(find_tag(direction))
     except VocabularyError as error:
         raise ConfigError(
             f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
@@ -159,16 +159,19 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"data.subword_sampling={config.data.subword_sampling} needs two of one kind; set it "
             "to 0"
         )
-    if config.model.tie_embeddings == "all" and not vocabulary.shared:
+    # Two models may have the same ids, and segment text differently.
+    shared = len({tuple(side.pieces(range(side.vocab_size))) for side in sides}) == 1
+    if config.model.tie_embeddings in ("all", "input") and not shared:
         raise ConfigError(
-            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings='all' needs "
-            "one; set model.tie_embeddings='decoder' or 'none'"
+            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings="
+            f"{config.model.tie_embeddings!r} needs one; set model.tie_embeddings='decoder' or "
+            "'none'"
         )
     tokenizer = TokenizerConfig(
         path=given,
         kind=sides[0].kind,
         vocab_size=max(side.vocab_size for side in sides),
-        shared=vocabulary.shared,
+        shared=shared,
         byte_fallback=all(side.has_bytes for side in sides),
         sentinels=sentinels,
         lowercase=all(side.split_words(["Aa"]) == [["aa"]] for side in sides),
