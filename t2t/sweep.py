@@ -10,7 +10,9 @@ and keeps its finished runs. The results are written to DIR/report.md and DIR/re
 import dataclasses
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -21,6 +23,9 @@ from t2t.config.recipes import find_recipe
 from t2t.config.variants import choices
 from t2t.runtime import command_line
 
+if TYPE_CHECKING:
+    from t2t.sweeps.sweep_rows import Run
+
 _log = logging.getLogger(__name__)
 
 
@@ -30,12 +35,7 @@ def main() -> int:
     from t2t.data.parts import choose_direction
     from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
-    from t2t.sweeps.sweep_directory import (
-        EvaluationProtocol,
-        check_protocol,
-        list_recorded,
-        read_protocol,
-    )
+    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol, list_recorded
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
 
@@ -52,12 +52,7 @@ def main() -> int:
         check_rows(runs, read_recipe()[1].keys())
     runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if values.report:
-        protocol = read_protocol(workdir)
-        if values.measure:
-            protocol = dataclasses.replace(protocol, measure=measure)
-        if protocol.measure in choices(MEASURE_FIELD):  # others are stored with the evaluations
-            check_protocol(protocol, runs)
-        print(write_report(workdir, list_recorded(workdir, runs), protocol.measure))
+        print(_report(workdir, runs, measure if values.measure else None))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
@@ -76,6 +71,19 @@ def main() -> int:
     if values.index is None:
         print(write_report(workdir, list_recorded(workdir, runs), measure))
     return 0 if good else 1
+
+
+def _report(workdir: Path, runs: "Sequence[Run]", measure: str | None) -> str:
+    """Writes the report of the runs finished so far, and returns it."""
+    from t2t.sweeps.sweep_directory import check_protocol, list_recorded, read_protocol
+    from t2t.sweeps.sweep_report import write_report
+
+    protocol = read_protocol(workdir)
+    if measure:
+        protocol = dataclasses.replace(protocol, measure=measure)
+    if protocol.measure in choices(MEASURE_FIELD):  # others are stored with the evaluations
+        check_protocol(protocol, runs)
+    return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ FLOPs allow. The report states parameters and FLOPs of each row (closed form, `t
 """
 
 from dataclasses import replace
+from typing import Any
 
 from t2t.config import Config
 from t2t.config.fields import ModelConfig
@@ -24,17 +25,21 @@ def get_rows(base: Config) -> list[Row]:
     def count(model: ModelConfig) -> int:
         return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
-    target, (encoder, decoder) = count(base.model), base.model.depth
-    depths = range(1, 3 * (encoder + decoder))
-    shallow = replace(base.model, decoder_layers=1)
-    deep_encoder = min(
-        depths, key=lambda n: abs(count(replace(shallow, encoder_layers=n)) - target)
-    )
+    def find_depth(model: ModelConfig, field: str) -> int:
+        """Returns the number of layers with which the model has about base's parameters."""
+
+        def miss(depth: int) -> int:
+            changes: dict[str, Any] = {field: depth}
+            return abs(count(replace(model, **changes)) - count(base.model))
+
+        return min(range(1, 3 * sum(base.model.depth)), key=miss)
+
+    deep_encoder = find_depth(replace(base.model, decoder_layers=1), "encoder_layers")
     prefix = replace(
         base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
     )
-    layers = min(depths, key=lambda n: abs(count(replace(prefix, num_layers=n)) - target))
-    families = {
+    layers = find_depth(prefix, "num_layers")
+    families: dict[str, dict[str, Any]] = {
         "deep_encoder": {"model.encoder_layers": deep_encoder, "model.decoder_layers": 1},
         "prefix_lm": {
             "model.kind": "decoder_only",
