@@ -32,10 +32,11 @@ from t2t.data.tokenizer import (
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path
 
+ORIGIN = "text.sha256"  # in vocab/: hash of the training text
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
 
@@ -60,7 +61,7 @@ def make_vocabulary(
 
     def make() -> Vocabulary:
         directory = workdir / "vocab"
-        origin = directory / "text.sha256"
+        origin = directory / ORIGIN
         if Vocabulary.is_saved(directory):
             is_other = origin.exists() and origin.read_text("utf-8") != text
             if is_other and not given:
@@ -78,6 +79,7 @@ def make_vocabulary(
             if config.tokenizer.kind != "symbols":
                 several = measure_several(corpora)
                 vocabulary = dataclasses.replace(vocabulary, several_sentences=several)
+            _copy_others(make_path(given), directory)  # first: a saved vocabulary is complete
             vocabulary.save(directory)
         else:
             _log.info("training the vocabulary")
@@ -88,6 +90,15 @@ def make_vocabulary(
         return vocabulary
 
     return process_0_first(make)
+
+
+def _copy_others(given: Path, directory: Path) -> None:
+    """Copies what a vocab/ folder has besides models, such as the ids of an imported vocabulary."""
+    for path in given.iterdir() if given.is_dir() else ():
+        if path.suffix != ".model" and path.name != ORIGIN:
+            with explain_write_errors(VocabularyError, directory):
+                make_folder(directory)
+                write_file(directory / path.name, path.read_bytes())
 
 
 def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
