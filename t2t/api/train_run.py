@@ -46,7 +46,13 @@ from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
-from t2t.training.fine_tuning import Source, describe_outcomes, read_source, take_params
+from t2t.training.fine_tuning import (
+    Source,
+    check_fit,
+    describe_outcomes,
+    read_source,
+    take_params,
+)
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
@@ -132,6 +138,8 @@ def open_source(config: Config, workdir: Path) -> Source | None:
     if not config.training.init_from or list_steps(workdir):
         return None
     source = read_source(config.training.init_from, workdir)
+    size = config.tokenizer.vocab_size
+    check_fit(describe_model(config.model, size, size)[1], source)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
             "the vocabulary will be trained on this run's text; to keep that of %s, add "
