@@ -59,12 +59,17 @@ class Evaluation:
         """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
         return str(self.result.get("date", ""))
 
+    @property
+    def unit(self) -> str:
+        """The unit that intervals resample: sentences or documents."""
+        return "documents" if "num_documents" in self.result else "sentences"
+
     def value(self, measure: str) -> float:
         """The score by a measure."""
         return float(self.result["measures"][measure]["value"])
 
     def interval(self, measure: str) -> str:
-        """The score's 95% interval over sentences as text; empty without one."""
+        """The score's 95% interval over sentences or documents as text; empty without one."""
         return format_interval(self.result["measures"][measure]["interval"])
 
     def read_lines(self, text: str) -> list[str]:
