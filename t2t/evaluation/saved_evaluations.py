@@ -252,6 +252,9 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
     if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
         raise EvaluationError(f"{path} was not written by t2t.evaluate")
+    for name in result.get("texts", {}).values():
+        if not name or Path(name).name != name:  # it may come from somebody else
+            raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)
 
 

@@ -70,6 +70,12 @@ def test_edited_scores_are_named(evaluation: Evaluation) -> None:
         check(evaluation)
 
 
+def test_file_in_another_folder_is_not_read(evaluation: Evaluation) -> None:
+    rewrite(evaluation, texts={**evaluation.result["texts"], "sources": "../secret.txt"})
+    with pytest.raises(EvaluationError, match=r"names '\.\./secret\.txt' as a text; it may name"):
+        check(evaluation)
+
+
 @pytest.mark.parametrize(
     ("measure", "change", "message"),
     [
