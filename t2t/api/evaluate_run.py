@@ -97,9 +97,10 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     ]
     lines.append(format_measures(result["measures"]))
     lines += describe_lengths(result["measures"])
-    if result["num_sentences"] < MIN_SENTENCES:
+    unit = Evaluation(output, result).unit
+    if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
-            f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} sentences do not show how "
+            f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} {unit} do not show how "
             "scores vary"
         )
     return "\n".join([*lines, str(output)])
@@ -209,7 +210,8 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         [count, f"{each.value(measure):.2f}", each.interval(measure)]
         for count, each in found.items()
     ]
-    table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
+    header = ["averaged", measure, f"95% over {saved[label].unit}"]
+    table = format_table(rows, header, align="rr")
     return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
 
 

@@ -59,12 +59,17 @@ class Evaluation:
         """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
         return str(self.result.get("date", ""))
 
+    @property
+    def unit(self) -> str:
+        """The unit that intervals resample: sentences or documents."""
+        return "documents" if "num_documents" in self.result else "sentences"
+
     def value(self, measure: str) -> float:
         """The score by a measure."""
         return float(self.result["measures"][measure]["value"])
 
     def interval(self, measure: str) -> str:
-        """The score's 95% interval over sentences as text; empty without one."""
+        """The score's 95% interval over sentences or documents as text; empty without one."""
         return format_interval(self.result["measures"][measure]["interval"])
 
     def read_lines(self, text: str) -> list[str]:
@@ -247,6 +252,9 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
     if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
         raise EvaluationError(f"{path} was not written by t2t.evaluate")
+    for name in result.get("texts", {}).values():
+        if not name or Path(name).name != name:  # it may come from somebody else
+            raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)
 
 
