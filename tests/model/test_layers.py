@@ -102,7 +102,9 @@ def test_norm_agrees_with_naive_numpy(kind: str) -> None:
     if isinstance(norm, LayerNorm):
         norm.bias.set_value(jnp.asarray(parameters["bias"], jnp.float32))
     x = 3 * draw(1, 4, 16) + 1
-    wanted = reference.normalize(parameters, dataclasses.replace(SMALL, norm=kind), np.asarray(x[0], float))
+    wanted = reference.normalize(
+        parameters, dataclasses.replace(SMALL, norm=kind), np.asarray(x[0], float)
+    )
     np.testing.assert_allclose(norm(x)[0], wanted, atol=1e-5)
 
 
