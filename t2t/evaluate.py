@@ -4,7 +4,8 @@ It reads the run directory and the raw text of the split. It writes the scores t
 RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json and, in the same folder, the hypotheses,
 sources, references and the references' log-probabilities as .txt, one line per sentence. --watch
 scores the checkpoints of a run while it trains. --average, --beam_sizes and --alphas score a run
-with several averages, beam sizes or length penalties.
+with several averages, beam sizes or length penalties. --segment_scores translates nothing: it adds
+the scores of another program to the newest evaluation.
 """
 
 import dataclasses
@@ -15,9 +16,12 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, read_decoding
-from t2t.config.measure_names import MEASURES
+from t2t.config.measure_names import MEASURES, ON_REQUEST
+from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
+from t2t.storage.paths import make_path
 
+_TEXTS = ("src", "ref", "testset", "segments", "save_params")  # flags of a new evaluation
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
 
 
@@ -63,13 +67,30 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     for wrong, message in (
         (values["average"] and values["checkpoint"], "--average chooses: leave out --checkpoint"),
         (values["src"] and values["split"], "--src replaces the split: leave out --split"),
+        (values["testset"] and values["split"], "--testset replaces the split: leave out --split"),
         (values["measure"] and not given, "--measure is for a selection: leave it out"),
+        (
+            values["segment_scores"] and (given or any(values[name] for name in _TEXTS)),
+            "--segment_scores adds to a saved evaluation: the newest of --split and --checkpoint, "
+            f"or the one that --output names; leave out --{', --'.join((*_TEXTS, *_MODES))}",
+        ),
     ):
         if wrong:
             raise ConfigError(message)
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
+
+
+def _add_segment_scores(values: Mapping[str, Any]) -> int:
+    """Adds scores to the evaluation that the flags name, and prints it; returns 0."""
+    from t2t.api.evaluate_run import add_segment_scores
+
+    [workdir, *_] = command_line.read_models()["workdirs"]
+    place = make_path(values["output"]) if values["output"] else workdir
+    chosen = values["split"] or "test", values["checkpoint"] or ""
+    print(add_segment_scores(place, *chosen, values["segment_scores"]))
+    return 0
 
 
 def main() -> int:
@@ -85,32 +106,37 @@ def main() -> int:
     enable_compilation_cache()
     join(**command_line.read_hosts())
     check_flags(values, jax.process_count())
+    import_plugins(values["plugins"])  # for measures; those of the run are named by its config
+    if values["segment_scores"]:
+        return _add_segment_scores(values)
     selected = [name for name in _MODES if values[name]]
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     models = command_line.read_models()
     workdir, *others = models.pop("workdirs")
     given = models | {"workdir": workdir, "others": tuple(others), "decoding": read_decoding()}
-    given["measures"] = tuple(values["measures"])
+    given |= {name: tuple(values[name]) for name in ("measures", "ref")}
     given |= {name: values[name] for name in fields - given.keys()}
     given["split"] = given["split"] or ("validation" if selected else "test")
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(**given)
-    is_ensemble = bool(request.others) or (not values["watch"] and "," in request.checkpoint)
+    is_ensemble = request.others or (not values["watch"] and "," in request.checkpoint)
     if is_ensemble and (selected or request.save_params):
         raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
-    measure = values["measure"]
-    beam_sizes = read_numbers("beam_sizes", values["beam_sizes"], int)
-    alphas = read_numbers("alphas", values["alphas"], float)
+    sizes, alphas = (
+        read_numbers(name, values[name], kind)
+        for name, kind in (("beam_sizes", int), ("alphas", float))
+    )
     if values["watch"]:
-        counts = read_counts(request.checkpoint)
         limits = values["patience"], values["watch_timeout"]
-        finished, table = watch(request, counts, measure, *limits)
+        counts = read_counts(request.checkpoint)
+        finished, table = watch(request, counts, values["measure"], *limits)
         print(table, end="\n" * bool(table))
         return 0 if finished else command_line.TIMED_OUT
     if values["average"]:
-        print(scan_averages(request, read_numbers("average", values["average"], int), measure))
-    elif beam_sizes or alphas:
-        print(scan_search(request, beam_sizes, alphas, measure))
+        averaged = read_numbers("average", values["average"], int)
+        print(scan_averages(request, averaged, values["measure"]))
+    elif sizes or alphas:
+        print(scan_search(request, sizes, alphas, values["measure"]))
     else:
         result, output = evaluate(request)
         if is_first():
@@ -140,7 +166,31 @@ def define_flags() -> None:
         "A text file to translate instead of a split; needs --ref. The scores are named after this "
         "file and a hash of both texts.",
     )
-    flags.DEFINE_string("ref", "", "The reference translations of --src, line by line.")
+    flags.DEFINE_multi_string(
+        "ref",
+        [],
+        "The reference translations of --src, line by line; repeat the flag for several. BLEU, "
+        "chrF, TER and exact match use all of them, perplexity the first.",
+    )
+    flags.DEFINE_string(
+        "testset",
+        "",
+        "A standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is "
+        "downloaded to sacreBLEU's cache.",
+    )
+    flags.DEFINE_string(
+        "segments",
+        "",
+        "A file with the document of each sentence: its id, line by line, or the sentences with "
+        "blank lines between documents; testset: the documents of --testset. Intervals and "
+        "verdicts then resample whole documents.",
+    )
+    flags.DEFINE_multi_string(
+        "segment_scores",
+        [],
+        "NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number "
+        "a line, or JSON lines with score, definition and higher_is_better; repeat for several.",
+    )
     flags.DEFINE_string(
         "tgt_language",
         "",
@@ -151,7 +201,8 @@ def define_flags() -> None:
         "measures",
         ["default"],
         f'The measures of the text, of {", ".join(MEASURES)}; "default" stands for all that mean '
-        "something for the run but ter, which may take longer than all the others together.",
+        f"something for the run but {', '.join(ON_REQUEST)}. --plugins names modules that register "
+        "more.",
     )
     flags.DEFINE_string("output", "", "The scores file (.json); default: in RUN/evaluations/.")
     flags.DEFINE_string(
@@ -198,10 +249,9 @@ def define_modes() -> None:
         "search continues until no alpha can find a better one. With beam size 1 there is one "
         "hypothesis, so alpha changes nothing.",
     )
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "measure",
         None,
-        MEASURES,
         "The score by which --watch, --average, --beam_sizes and --alphas choose the best; "
         "default: bleu, or bleu_lowercase with tokenizer.lowercase.",
     )

@@ -56,13 +56,16 @@ def main() -> int:
     """Plans as the flags say; returns 0 if the recipe fits into memory, else 1."""
     import jax
 
+    from t2t.data.preparation import fill_tokenizer
+
     jax.config.update("jax_platforms", "cpu")  # leave this machine's accelerators alone
     # The cache cannot load programs that were compiled for devices this machine does not have.
     jax.config.update("jax_enable_compilation_cache", False)
     values = flags.FLAGS.flag_values_dict()
     options = {name: values[name] for name in ("slices", "mean_length", "all_shapes", "search")}
     output = make_path(values["output"]) if values["output"] else None
-    return 0 if report_plan(read_config(), values["topology"], output, **options) else 1
+    config = fill_tokenizer(read_config())
+    return 0 if report_plan(config, values["topology"], output, **options) else 1
 
 
 if __name__ == "__main__":

@@ -10,15 +10,21 @@ and keeps its finished runs. The results are written to DIR/report.md and DIR/re
 import dataclasses
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
-from t2t.config.measure_names import MEASURES, choose_measure
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES, choose_measure
 from t2t.config.recipes import find_recipe
+from t2t.config.variants import choices
 from t2t.runtime import command_line
+
+if TYPE_CHECKING:
+    from t2t.sweeps.sweep_rows import Run
 
 _log = logging.getLogger(__name__)
 
@@ -27,13 +33,9 @@ def main() -> int:
     """Runs or reports the sweep as the flags say; returns the exit status."""
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.parts import choose_direction
+    from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
-    from t2t.sweeps.sweep_directory import (
-        EvaluationProtocol,
-        check_protocol,
-        list_recorded,
-        read_protocol,
-    )
+    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol, list_recorded
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
 
@@ -41,19 +43,16 @@ def main() -> int:
     base, workdir = read_config(), command_line.read_workdir()
     if "," in str(workdir):  # which separates the runs of an ensemble or of a system
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
-    measure = choose_measure(values.measure, lowercase=base.tokenizer.lowercase)
+    measure = choose_measure(values.measure, lowercase=fill_tokenizer(base).tokenizer.lowercase)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, left_out = make_runs(base, select(rows, values.only))
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
         check_rows(runs, read_recipe()[1].keys())
+    runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if values.report:
-        protocol = read_protocol(workdir)
-        if values.measure:
-            protocol = dataclasses.replace(protocol, measure=measure)
-        check_protocol(protocol, runs)
-        print(write_report(workdir, list_recorded(workdir, runs), protocol.measure))
+        print(_report(workdir, runs, measure if values.measure else None))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
@@ -72,6 +71,19 @@ def main() -> int:
     if values.index is None:
         print(write_report(workdir, list_recorded(workdir, runs), measure))
     return 0 if good else 1
+
+
+def _report(workdir: Path, runs: "Sequence[Run]", measure: str | None) -> str:
+    """Writes the report of the runs finished so far, and returns it."""
+    from t2t.sweeps.sweep_directory import check_protocol, list_recorded, read_protocol
+    from t2t.sweeps.sweep_report import write_report
+
+    protocol = read_protocol(workdir)
+    if measure:
+        protocol = dataclasses.replace(protocol, measure=measure)
+    if protocol.measure in choices(MEASURE_FIELD):  # others are stored with the evaluations
+        check_protocol(protocol, runs)
+    return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
 
 
 if __name__ == "__main__":
@@ -94,12 +106,12 @@ if __name__ == "__main__":
         "validation",
         "The split on which rows are compared; keep test for the row that you choose.",
     )
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "measure",
         None,
-        MEASURES,
-        "The score by which rows are compared; default: bleu, or bleu_lowercase if the base has "
-        "tokenizer.lowercase.",
+        f"The score by which rows are compared: {', '.join(MEASURES)}, one that a plugin of the "
+        "recipe registers, or with --report one that --segment_scores of t2t.evaluate stored; "
+        "default: bleu, or bleu_lowercase if the base has tokenizer.lowercase.",
     )
     flags.DEFINE_string(
         "checkpoint",

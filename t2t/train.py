@@ -1,7 +1,8 @@
 """Trains a model: `python -m t2t.train --config=configs/quickstart.py --workdir=runs/quickstart`.
 
 The same command again continues a run that was stopped; without --config it takes the run's own.
-With --extend a finished run goes on.
+With --extend a finished run goes on. With --init_from a new run begins with the parameters of
+another one.
 """
 
 from absl import flags
@@ -13,6 +14,7 @@ from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.jax_settings import has_gpu, has_tpu
+from t2t.storage.paths import make_run_path
 
 
 def main() -> int:
@@ -43,6 +45,8 @@ def main() -> int:
         config = extend(workdir, values.extend, given)
     else:
         config = given or load_config(workdir / "config.json")
+    if values.init_from:
+        config.training.init_from = str(make_run_path(values.init_from, "--init_from"))
     check_paths(config.data)
     check_workdir(workdir)
     enable_compilation_cache()
@@ -62,6 +66,13 @@ if __name__ == "__main__":
         "Train a finished run for so many more steps, with a schedule that starts anew; without "
         "--config, with the config of the run.",
         lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "init_from",
+        None,
+        "RUN or RUN:CHECKPOINT: begin a new run with the parameters of another one, where they fit "
+        "(fine-tuning). CHECKPOINT is last, best, a step, avg:COUNT, ema or ema:STEP; default: the "
+        "best by validation, or the last.",
     )
     flags.DEFINE_bool(
         "allow_unused",

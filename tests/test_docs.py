@@ -22,12 +22,13 @@ READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*READ, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
 PAGES.append(ROOT / "benchmarks" / "README.md")
 
-# Flags of programs that are not ours: SLURM, SkyPilot, docker, kubectl, gcloud, pip, pytest, absl.
+# Flags of programs that are not ours: SLURM, SkyPilot, docker, kubectl, gcloud, pip, pytest, absl,
+# sacreBLEU.
 OTHER_FLAGS = set(
     "nodes gpus-per-node ntasks-per-node array gpus cpus-per-task gpu-bind gpus-per-task "
     "hypothesis-profile help wrap file build-arg tag server-side role member location env infra "
     "uniform-bucket-level-access xla_gpu_enable_scatter_determinism_expander "
-    "clear-soft-delete".split()
+    "clear-soft-delete list echo".split()
 )
 # The tutorial's commands with a model and a training that take seconds.
 STEPS = "--config.training.steps=4"

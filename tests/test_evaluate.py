@@ -1,6 +1,7 @@
 """Evaluating a run directory, from its files to the JSON of scores."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -11,16 +12,16 @@ from typing import Any
 import pytest
 
 import t2t
+from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, evaluate
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import list_measures
+from t2t.config.measure_names import ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest
-from t2t.evaluation.measures import make_utility
+from t2t.evaluation.load_models import ModelRequest, make_utility
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -103,7 +104,7 @@ def test_every_score_has_its_definition_and_those_of_text_an_interval(
 ) -> None:
     result, _ = evaluation
     assert list(result["measures"]) == [
-        *(name for name in list_measures("", spaces=True) if name != "ter"),
+        *(name for name in list_measures("", spaces=True) if name not in ON_REQUEST),
         "perplexity",
         "perplexity_word",
     ]
@@ -120,7 +121,7 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     src.write_text("Dogs climb.\n" * 30 + "\n")
     ref.write_text("Hunde klettern.\n" * 28 + "\n \n\n", "utf-8")
     request = EvaluationRequest(
-        run, src=str(src), ref=str(ref), measures=("ter", "chrf"), decoding={"beam_size": 1}
+        run, src=str(src), ref=(str(ref),), measures=("ter", "chrf"), decoding={"beam_size": 1}
     )
     result, path = evaluate(request)
     assert list(result["measures"]) == ["ter", "chrf", "perplexity", "perplexity_word"]
@@ -129,7 +130,7 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     assert "no 95% intervals" not in describe(result, path)
     assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
-    with pytest.raises(ConfigError, match="--measures=comet is unknown; use default"):
+    with pytest.raises(ConfigError, match="--measures=comet is unknown; use some of default"):
         evaluate(dataclasses.replace(request, measures=("bleu", "comet")))
 
 
@@ -155,7 +156,7 @@ def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
     for path, text in lines.items():
         path.write_text("".join(f"{line}\n" for line in text))
     request = EvaluationRequest(
-        run, src=str(src), ref=str(ref), output=str(tmp_path / "scores.json")
+        run, src=str(src), ref=(str(ref),), output=str(tmp_path / "scores.json")
     )
     result, _ = evaluate(dataclasses.replace(request, decoding={"beam_size": 1}))
     assert result["num_sentences"] == 2
@@ -182,12 +183,13 @@ def test_language_of_the_references_can_be_named_afterwards(
     src, ref = tmp_path / "news.en", tmp_path / "news.zh"
     src.write_text("Dogs climb.\nDogs climb.\n", "utf-8")
     ref.write_text("狗在爬山。\n狗在爬。\n", "utf-8")
-    request = EvaluationRequest(run, src=str(src), ref=str(ref), decoding={"beam_size": 1})
+    request = EvaluationRequest(run, src=str(src), ref=(str(ref),), decoding={"beam_size": 1})
     unknown, _ = evaluate(request)
     assert "--tgt_language" in caplog.text
     chinese, _ = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
     for result in (unknown, chinese):
-        assert list(result["measures"]) == [*list_measures("zh", spaces=False), "perplexity"]
+        names = [name for name in list_measures("zh", spaces=False) if name not in ON_REQUEST]
+        assert list(result["measures"]) == [*names, "perplexity"]
     assert ("tok:13a" in unknown["signature"], "tok:zh" in chinese["signature"]) == (True, True)
     assert (unknown["tgt_language"], chinese["tgt_language"]) == ("", "zho_Hans")
     with pytest.raises(ConfigError, match="--tgt_language=german is no language code"):
@@ -201,7 +203,7 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
     output = tmp_path / "scores.json"
     result, path = evaluate(
         EvaluationRequest(
-            run, "avg:2", src=str(src), ref=str(ref), output=str(output),
+            run, "avg:2", src=str(src), ref=(str(ref),), output=str(output),
             decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
         )
     )  # fmt: skip
@@ -224,7 +226,7 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         src = tmp_path / folder / name
         src.parent.mkdir(exist_ok=True)
         src.write_text(f"Dogs climb {folder}.\n")
-        request = dataclasses.replace(greedy, src=str(src), ref=str(tmp_path / "ref.de"))
+        request = dataclasses.replace(greedy, src=str(src), ref=(str(tmp_path / "ref.de"),))
         result, path = evaluate(request)
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
@@ -284,8 +286,11 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     options = {k: v for k, v in decoding.items() if k != "mbr"}
     loaded = t2t.load(run, "best")
     found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
-    metric = make_utility(decoding["mbr"], "de")
-    chosen = [choose_by_utility(each, metric, "strategy" in decoding).text for each in found]
+    utility, is_sampled = make_utility(decoding["mbr"], "de"), "strategy" in decoding
+    chosen = [
+        choose_by_utility(each, functools.partial(utility, src), is_sampled).text
+        for (src, _), each in zip(PAIRS, found, strict=True)
+    ]
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
@@ -351,7 +356,7 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
         ({"checkpoint": "150"}, RunError, "no checkpoint of step 150; it has 100, 200, 300"),
         ({"split": "tests"}, DataError, "split 'tests' is unknown"),
         ({"src": "a.en"}, ConfigError, "--src='a.en' and --ref='' go together"),
-        ({"src": "no.en", "ref": "no.de"}, DataError, "no.en does not exist"),
+        ({"src": "no.en", "ref": ("no.de",)}, DataError, "no.en does not exist"),
         ({"output": "scores.txt"}, ConfigError, "must end in .json"),
         (
             {"decoding": {"strategy": "sampling", "num_samples": 2}},
@@ -392,3 +397,45 @@ def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None
     assert bad.returncode == 2
     assert bad.stderr.startswith("split 'no' is unknown")
     assert "Traceback" not in bad.stderr
+
+
+def test_references_documents_and_scores_from_outside_go_through_the_program(
+    run: Path, tmp_path: Path
+) -> None:
+    """One evaluation with all of them, verified where it was copied to."""
+
+    def write(name: str, *lines: object) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        return path
+
+    src = write("news.en", *["Dogs climb.", "A girl climbs."] * 31)
+    refs = [
+        write(f"{n}.de", *["Hunde klettern.", f"Ein Mädchen klettert {n}."] * 31) for n in (1, 2)
+    ]
+    documents = write("documents", *(f"document {number // 2}" for number in range(62)))
+    output, copies = tmp_path / "scores" / "out.json", tmp_path / "copies"
+    request = EvaluationRequest(
+        run, src=str(src), ref=tuple(map(str, refs)), segments=str(documents), output=str(output),
+        measures=("ter", "bleu", "chrf++"), decoding={"beam_size": 1},
+    )  # fmt: skip
+    result, _ = evaluate(request)
+    assert [*result["measures"]][:3] == ["ter", "bleu", "chrf++"]
+    assert result["signature"].startswith("nrefs:2|")
+    assert (result["num_sentences"], result["num_documents"]) == (62, 31)
+    assert result["interval"].startswith(
+        "95%, percentiles of 1000 bootstrap resamples of the docum"
+    )
+    saved = load_evaluation(output)
+    test_set = saved.read_test_set()
+    assert test_set.references == [path.read_text("utf-8").splitlines() for path in refs]
+    assert test_set.documents is not None
+    assert test_set.documents.tolist() == [number // 2 for number in range(62)]
+    scores = write("scores.txt", *(number / 62 for number in range(62)))
+    command = "t2t.evaluate", f"--workdir={run}", f"--output={output}"
+    done = programs.run(*command, f"--segment_scores=comet={scores}")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^comet +0\.49 +\[", done.stdout, re.MULTILINE)
+    shutil.copytree(output.parent, copies)
+    text = verify([str(copies / "out.json")], "test", "")
+    assert "out.json: verified, 6 measures of 62 sentences" in text

@@ -14,9 +14,11 @@ import pytest
 
 from t2t.api import prepare_run, train_run
 from t2t.config.fields import Config, DataConfig
+from t2t.config.files import load_config
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
 from t2t.data.preparation import is_large, is_prepared
+from t2t.data.tokenizer import Vocabulary
 from t2t.training import loop
 from t2t.training.run_directory import RunError
 from tests.data import tiny_tfds
@@ -46,6 +48,21 @@ def test_tfds_dataset_is_prepared_and_can_be_read(
     assert sorted(corpus_sources.open_split(data, "test"))[0] == tiny_tfds.pair("test", 0)[::-1]
     names = [path.name for path in tmp_path.rglob("*.array_record*")]
     assert len(names) == len(tiny_tfds.SIZES)
+
+
+def test_given_vocabulary_is_prepared_and_trained_with(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    lines: list[str] = []
+    given = change(config, tokenizer={"path": f"{tmp_path}/first/vocab", "vocab_size": 37_000})
+    prepare_run.prepare(config, tmp_path / "first")
+    prepare_run.prepare(given, tmp_path / "second", lines.append)
+    saved = load_config(tmp_path / "second" / "config.json").tokenizer
+    assert (saved.path, saved.vocab_size) == (f"{tmp_path}/first/vocab", 400)
+    first, second = (
+        Vocabulary.load(tmp_path / name / "vocab").fingerprint() for name in ("first", "second")
+    )
+    assert first == second
+    assert "vocabulary: 400 sub-words" in lines[-1]
 
 
 def test_tfds_dataset_out_of_reach_is_explained(

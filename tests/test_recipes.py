@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_collections import config_flags
 
-from configs import multi30k, multi30k_rnn
-from t2t.config.fields import Config, flatten
-from t2t.config.files import differences
+from configs import fine_tune, multi30k, multi30k_rnn
+from t2t.config.fields import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TokenizerConfig,
+    flatten,
+)
+from t2t.config.files import differences, save_config
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
@@ -75,8 +82,11 @@ def documented_commands(path: Path) -> list[Any]:
     [command for path in RECIPES for command in documented_commands(path)],
 )
 def test_recipe_is_valid(
-    monkeypatch: pytest.MonkeyPatch, path: Path, argument: str, overrides: list[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: Path, argument: str, overrides: list[str]
 ) -> None:
+    (tmp_path / "RUN").mkdir()  # which a recipe may name
+    save_config(Config(), tmp_path / "RUN" / "config.json")
+    monkeypatch.chdir(tmp_path)
     config = parse_flags(monkeypatch, f"--config={path}{argument}", *overrides, "--config.seed=3")
     assert validate(config).seed == 3
     check_new_run(config)
@@ -86,6 +96,23 @@ def test_recipe_is_valid(
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_recipe_shows_its_command(path: Path) -> None:
     assert documented_commands(path), f"the docstring says how to call configs/{path.name}"
+
+
+def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None:
+    model = ModelConfig(num_layers=2, position="rotary")
+    data = DataConfig(source="multi30k", max_length=40, directions=("en-de", "de-en"))
+    tokenizer, decoding = TokenizerConfig(lowercase=True), DecodingConfig(beam_size=7)
+    base = Config(model=model, data=data, tokenizer=tokenizer, decoding=decoding)
+    save_config(base, tmp_path / "config.json")
+    config = fine_tune.get_config(str(tmp_path))
+    assert (config.model, config.decoding) == (model, decoding)
+    assert config.tokenizer == TokenizerConfig(path=f"{tmp_path}/vocab")
+    assert config.training.init_from == str(tmp_path)
+    assert (config.data.max_length, config.data.directions) == (40, data.directions)
+    data.directions = ()
+    save_config(base, tmp_path / "config.json")
+    config = fine_tune.get_config(str(tmp_path))
+    assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
 
 
 def test_recurrent_baseline_differs_only_in_model_optimiser_and_batches() -> None:

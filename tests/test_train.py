@@ -257,14 +257,23 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampling", [0.0, 0.2])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"subword_sampling": 0.2, "packed_length": 32, "train_weights": ()},
+        {"objective": "span_corruption", "train_src": (), "validation_src": ""},
+        {"objective": "lm", "packed_length": 32, "train_src": (), "validation_src": ""},
+    ],
+    ids=str,
+)
 def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
-    sampling: float, config: Config, tmp_path: Path
+    data: dict[str, Any], config: Config, tmp_path: Path
 ) -> None:
     """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
-    if sampling:
-        data = {"subword_sampling": sampling, "packed_length": 32, "train_weights": ()}
-        config = change(config, data=data)
+    kind = "decoder_only" if data.get("objective") == "lm" else "transformer"
+    sentinels = 2 if data.get("objective") == "span_corruption" else 0
+    config = change(config, data=data, model={"kind": kind}, tokenizer={"sentinels": sentinels})
     other = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert train_run.train(other, tmp_path / "uninterrupted")
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))

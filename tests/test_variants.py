@@ -30,7 +30,8 @@ from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.evaluator import EvaluationRequest, open_corpus
+from t2t.evaluation.evaluation_texts import open_texts
+from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import masked_softmax, repeat_heads
@@ -297,7 +298,7 @@ def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     pairs = {split: corpora[0]["pairs"] for split, corpora in start["corpora"].items()}
     assert pairs == {"train": 300, "validation": 8}
     saved = load_config(workdir / "config.json")
-    _, corpus = open_corpus(saved, EvaluationRequest(workdir, split="newstest"))
+    corpus = open_texts(saved.data, EvaluationRequest(workdir, split="newstest").texts).corpus
     assert list(corpus) == PAIRS[308:312]
     training = dataclasses.replace(config.training, steps=2 * STEPS)
     with pytest.raises(RunError, match=r"training\.steps: 6 -> 12"):

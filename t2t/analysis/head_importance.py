@@ -32,12 +32,11 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.measures import (
     Measure,
     ScoreFunction,
-    collect_statistics,
+    TestSet,
+    divide,
     draw_sentences,
     make_measure,
-    sacrebleu_score,
 )
-from t2t.evaluation.significance import mean_nats
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params
 from t2t.runtime.mesh import make_mesh
@@ -161,7 +160,7 @@ def measure_importance(
     compute: Callable[[Params], SentenceStatistics]
     score: ScoreFunction
     if measure == "loss":
-        sign, score = 1, mean_nats
+        sign, score = 1, divide
         with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             corpus = ListCorpus("sample", sample.pairs)
             tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
@@ -170,7 +169,7 @@ def measure_importance(
     else:
         measure = choose_measure(None, lowercase=config.tokenizer.lowercase)
         chosen = make_measure(measure, config.data.tgt_language)
-        sign, score = -1, sacrebleu_score(chosen.metric)
+        sign, score = -1, chosen.aggregate
         compute = functools.partial(_translate_and_count, translator, chosen, sample.pairs)
     baseline = run_on_mesh(translator, params, compute)
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
@@ -185,11 +184,10 @@ def measure_importance(
 def _translate_and_count(
     translator: Translator, measure: Measure, pairs: Sequence[Pair], params: Params
 ) -> SentenceStatistics:
-    """Returns sacreBLEU's counts of each sentence's translation."""
+    """Returns the measure's statistics of each sentence's translation."""
     sources, references = zip(*pairs, strict=True)
     texts = [found.text for found in translator.translate(params, sources)]
-    of_one_run: SentenceStatistics = collect_statistics(measure, [texts], references)[0]
-    return of_one_run
+    return measure.collect(texts, TestSet(sources, [references]))
 
 
 def run_on_mesh(

@@ -93,7 +93,8 @@ def show_attention(request: HeadRequest) -> Path:
     config, vocabulary = model.config, model.vocabulary
     if config.model.kind != "transformer":
         raise ConfigError(
-            f"model.kind={config.model.kind!r} has no heads to show; use the run of a transformer"
+            f"model.kind={config.model.kind!r}: the page shows the heads of an encoder and a "
+            "decoder; use a run of model.kind='transformer'"
         )
     translator = model.make_translator()
     limit = min(MAX_LENGTH, translator.max_source_length)

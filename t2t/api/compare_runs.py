@@ -6,15 +6,11 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
-from t2t.evaluation.measures import (
-    MIN_SENTENCES,
-    collect_statistics,
-    format_interval,
-    have_spaces,
-    make_measure,
-    sacrebleu_score,
-)
-from t2t.evaluation.plots import check_format, plot_by_length
+from t2t.evaluation import verification
+from t2t.evaluation.forest import format_forest, list_rows
+from t2t.evaluation.measures import MIN_SENTENCES, Measure, TestSet, format_interval, have_spaces
+from t2t.evaluation.plots import check_format, plot_by_length, plot_forest
+from t2t.evaluation.saved_evaluations import find_evaluation
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
     System,
@@ -23,11 +19,12 @@ from t2t.evaluation.systems import (
     list_changes,
     list_circumstances,
     list_own,
+    read_statistics,
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_absolute
+from t2t.storage.paths import make_absolute, make_path
 
 
 def compare(
@@ -38,8 +35,11 @@ def compare(
     plot: Path | None,
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
+    forest: Path | None = None,
 ) -> str:
     """Returns the comparison as text, and draws the scores by length if `plot` is given.
+
+    `forest` is the path of a plot of the differences by each measure.
 
     No `measure` means the one of `choose_measure`, without case if any system writes none.
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
@@ -50,65 +50,105 @@ def compare(
     """
     if checkpoint and evaluation:
         raise ConfigError("--checkpoint and --evaluation both choose; leave one of them out")
-    if plot:
-        check_format(plot)
+    for flag, path in (("plot", plot), ("forest", forest)):
+        if path:
+            check_format(path, flag)
+    if forest and len(operands) < 2:
+        raise ConfigError(f"--forest={forest} shows differences; name two systems or more")
     systems = [
         read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
     ]
+    chosen = _open_measure(systems, measure)
+    test_set = check_comparable(systems)
+    statistics = read_statistics(systems, chosen, test_set)
+    language = systems[0].evaluations[0].result["tgt_language"]
+    have_spaces(language, test_set.references[0])  # warns
+    check_alike(systems)
+    units = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
+    judgement = judge(units, chosen)
+    buckets = score_by_length(chosen, statistics, test_set.sources)
+    if plot:
+        plot_by_length(buckets, chosen.name, plot)
+    number = next(iter(units.values())).shape[1]
+    lines = [
+        *_describe_circumstances(systems, test_set, chosen),
+        "",
+        format_scores(systems, judgement.scores, chosen.name, test_set.unit),
+        "",
+        *describe_all(judgement, chosen.name, number, list_same(systems), test_set.unit),
+    ]
+    if len(systems) > 1:
+        by_likelihood, described = judge_log_probs(systems, test_set)
+        rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
+        lines += ["", *described, "", format_forest(rows, systems[0].name), *left_out]
+        if forest:
+            plot_forest(rows, systems[0].name, forest)
+    lines += ["", f"{chosen.name} by source length in words, with 95% intervals over sentences", ""]
+    return "\n".join([*lines, format_buckets(buckets)])
+
+
+def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
+    """Returns the measure by which all systems can be compared; None: `choose_measure`."""
     paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
-        raise ConfigError(f"{' '.join(operands)}: {repeated[0]} is given twice")
-    result = systems[0].evaluations[0].result
-    cases = {system.is_lowercase for system in systems}
-    measure = choose_measure(measure, lowercase=any(cases))
-    if len(cases) > 1 and measure in CASED_MEASURES:
         raise ConfigError(
-            f"--measure={measure} counts lower-case outputs as errors, and some of the systems are "
+            f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
+        )
+    cases = {system.is_lowercase for system in systems}
+    name = choose_measure(name, lowercase=any(cases))
+    if len(cases) > 1 and name in CASED_MEASURES:
+        raise ConfigError(
+            f"--measure={name} counts lower-case outputs as errors, and some of the systems are "
             "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
         )
-    chosen = make_measure(measure, result["tgt_language"])
-    test_set = check_comparable(systems, measure, chosen)
-    have_spaces(result["tgt_language"], test_set.references)  # warns
-    check_alike(systems)
-    statistics = {
-        system.name: collect_statistics(chosen, system.hypotheses, test_set.references)
-        for system in systems
-    }
-    score = sacrebleu_score(chosen.metric)
-    judgement = judge(statistics, score, chosen.scale)
-    buckets = score_by_length(score, chosen.scale, statistics, test_set.sources)
-    if plot:
-        plot_by_length(buckets, measure, plot)
-    number = len(test_set.references)
-    definition = chosen.score(systems[0].hypotheses[0], test_set.references).definition
-    lines = [f"{result['split']}, {number} sentences, {measure}: {definition}"]
-    if empty := count_empty_references(test_set.sources, test_set.references):
+    return systems[0].evaluations[0].open_measure(name)
+
+
+def _describe_circumstances(
+    systems: Sequence[System], test_set: TestSet, measure: Measure
+) -> list[str]:
+    """Describes test set and measure, and how the systems were evaluated where it differs."""
+    split = systems[0].evaluations[0].result["split"]
+    lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
+    if empty := count_empty_references(test_set.sources, test_set.references[0]):
         lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
             f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)
         )
         lines.append(f"not alike, {name}: {own}")
-    lines += [
-        "",
-        format_scores(systems, judgement.scores, measure),
-        "",
-        *describe_all(judgement, measure, number, list_same(systems)),
+    return lines
+
+
+def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
+    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
+
+    Raises:
+        EvaluationError: a number, a definition or a file is not as it was saved.
+    """
+    found = [
+        find_evaluation(make_path(place), split, evaluation, checkpoint)
+        for operand in operands
+        for place in operand.split(",")
     ]
-    if len(systems) > 1:
-        lines += ["", *judge_log_probs(systems, test_set.references)[1]]
-    lines += ["", f"{measure} by source length in words, with 95% intervals over sentences", ""]
-    lines.append(format_buckets(buckets))
-    if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
-        lines.append(f"Fewer than {MIN_SENTENCES} sentences have no interval.")
-    return "\n".join(lines)
+    return "\n\n".join(map(verification.verify, found))
+
+
+def describe_size(test_set: TestSet) -> str:
+    """Returns the numbers of sentences, documents and references, as far as they say something."""
+    found = f"{len(test_set.sources)} sentences"
+    if test_set.documents is not None:
+        found += f" in {test_set.documents.max() + 1} documents"
+    if len(test_set.references) > 1:
+        found += f" with {len(test_set.references)} references"
+    return found
 
 
 def format_scores(
-    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str
+    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str, unit: str
 ) -> str:
     """Table of the systems' scores and intervals, then their config changes from the first."""
-    header = ["system", "evaluation", "seeds", measure, "95% over sentences", "95% over seeds"]
+    header = ["system", "evaluation", "seeds", measure, f"95% over {unit}", "95% over seeds"]
     rows = []
     for system in systems:
         score = scores[system.name]
@@ -141,4 +181,7 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
         scores = [bucket.scores[system] for bucket in buckets]
         cells = [f"{score.value:.2f} {format_interval(score.over_sentences)}" for score in scores]
         rows.append([system, *cells])
-    return format_table(rows, header)
+    table = format_table(rows, header)
+    if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
+        table += f"\nFewer than {MIN_SENTENCES} sentences have no interval."
+    return table

@@ -21,9 +21,11 @@ from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
+    find_evaluation,
     format_measures,
     report_reuse,
 )
+from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, make_folder
@@ -53,6 +55,25 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
     return dict(evaluation.result), evaluation.path
+
+
+def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
+    """Adds the scores of another program to a saved evaluation; returns its summary.
+
+    Args:
+        place: the evaluation's .json, or the run directory of which the newest one is taken.
+        split: of the newest evaluation.
+        checkpoint: of the newest evaluation; may be empty.
+        files: NAME=FILE, for each measure.
+
+    Raises:
+        ConfigError, EvaluationError: as in `store_segment_scores`.
+    """
+    evaluation = find_evaluation(place, split, "", checkpoint)
+    with explain_write_errors(RunError, evaluation.path):
+        for file in files:
+            evaluation = store_segment_scores(evaluation, file)
+    return f"{format_measures(evaluation.result['measures'])}\n{evaluation.path}"
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
@@ -231,7 +252,7 @@ def scan_search(
 
 def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
-    sign = 1 if make_measure(measure, tgt_language).scale.higher_is_better else -1
+    sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
         [int(size), *(f"{found[int(size), alpha].value(measure):.2f}" for alpha in alphas)]

@@ -6,13 +6,14 @@ from pathlib import Path
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
 from t2t.data.filters import describe_dropped
+from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.parts import list_directions
-from t2t.data.preparation import make_vocabulary, tokenize, tokenize_together
+from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.training.checkpoint import list_measures
-from t2t.training.resume import check_corpora, open_run
+from t2t.training.resume import check_corpora, keep_source, open_run
 from t2t.training.run_directory import lock_run
 
 
@@ -20,6 +21,7 @@ def prepare(
     config: Config, workdir: Path | None, report: Callable[[str], object] = lambda line: None
 ) -> None:
     """Prepares the data, and a run's vocabulary and tokens; process 0 reports what there is."""
+    config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
     corpus_sources.check_paths(config.data)
     process_0_first(lambda: corpus_sources.prepare(config.data))
     process_0_first(
@@ -54,7 +56,8 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
     wait_for_all()
     if not is_first():
         return
-    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+    objective = make_objective(data, vocabulary.tgt)
+    lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
     plan = make_plan(lengths, data, config.seed, weights)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(

@@ -1,6 +1,7 @@
 """`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, warn_of_long_pairs
+from t2t.evaluation.likelihood import DTYPE, PairScorer, warn_of_long_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params, merge
 
@@ -52,7 +53,6 @@ class Run:
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         sizes = self.vocabulary.src.vocab_size, self.vocabulary.tgt.vocab_size
         structure, _ = model.members.with_dtype(DTYPE).describe(*sizes)
-        self._scorer = model.make_scorer()
 
         def compute_logits(
             params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
@@ -61,6 +61,10 @@ class Run:
             return logits.astype(jnp.float32)
 
         self._compute_logits = jax.jit(compute_logits)
+
+    @functools.cached_property
+    def _scorer(self) -> PairScorer:
+        return self._model.make_scorer()
 
     def __repr__(self) -> str:
         return f"Run({str(self.workdir)!r}, checkpoint={self.checkpoint!r})"

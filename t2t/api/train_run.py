@@ -1,15 +1,20 @@
 """`train`: trains a run from its data to its last checkpoint, or continues one."""
 
 import contextlib
+import dataclasses
 import logging
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
+from t2t.config.files import differences
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
@@ -21,28 +26,47 @@ from t2t.data.corpus_sources import (
 )
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader
+from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
-from t2t.data.preparation import check_prepared, make_vocabulary, tokenize
+from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
 from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.load_models import hash_params
 from t2t.evaluation.validation_scores import Validation
+from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
+from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
+from t2t.storage.paths import make_absolute
 from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
+from t2t.training.fine_tuning import Source, describe_outcomes, read_source, take_params
 from t2t.training.metrics import Report
-from t2t.training.optimizer import describe_optimizer, make_optimizer
+from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
+from t2t.training.parameter_groups import check_patterns, find_factor, list_names
 from t2t.training.provenance import record_start
-from t2t.training.resume import check_corpora, check_generator, check_vocabulary, open_run
+from t2t.training.resume import (
+    check_corpora,
+    check_generator,
+    check_vocabulary,
+    keep_source,
+    open_run,
+)
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
 from t2t.training.schedule import make_schedule
-from t2t.training.state import describe_state, init_state
+from t2t.training.state import (
+    TrainState,
+    describe_state,
+    init_params,
+    init_state,
+    init_training,
+)
 from t2t.training.step import make_train_step
 
 _log = logging.getLogger(__name__)
@@ -62,6 +86,9 @@ def train(config: Config, workdir: Path) -> bool:
     """
     check_precision(jax.config.jax_enable_x64)
     check_generator(workdir)
+    config = fill_tokenizer(keep_source(workdir, config), workdir)
+    check_groups(config)
+    source = open_source(config, workdir)
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
@@ -83,7 +110,66 @@ def train(config: Config, workdir: Path) -> bool:
         if is_stop_requested(workdir):
             record_stop(workdir, last)
             return False
-        return train_on_mesh(config, workdir, mesh, corpora, weights, validation)
+        if last and config.training.init_from:
+            _log.info(
+                "--init_from=%s acted when the run began; going on from checkpoint %d",
+                config.training.init_from, last,
+            )  # fmt: skip
+        return train_on_mesh(config, workdir, mesh, corpora, weights, validation, source)
+
+
+def check_groups(config: Config) -> None:
+    """Raises `ConfigError` if patterns of parameters have no effect; builds no array."""
+    if config.training.frozen or config.training.rate_factors:
+        size = config.tokenizer.vocab_size
+        _, params = describe_model(config.model, size, size)
+        describe_optimizer(config, make_optimizer(config), params)
+        check_patterns(config.training, list_names(params))
+
+
+def open_source(config: Config, workdir: Path) -> Source | None:
+    """Reads the parameters that a new run begins with, if they are of another run."""
+    if not config.training.init_from or list_steps(workdir):
+        return None
+    source = read_source(config.training.init_from, workdir)
+    if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
+        _log.info(
+            "the vocabulary will be trained on this run's text; to keep that of %s, add "
+            "--config.tokenizer.path=%s",
+            source.run, source.run / "vocab",
+        )  # fmt: skip
+    return source
+
+
+def start_from(
+    source: Source, config: Config, optimizer: Optimizer, vocabulary: Vocabulary
+) -> tuple[TrainState, dict[str, Any]]:
+    """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_params(config, *sizes)
+    params, outcomes = take_params(params, source, vocabulary)
+    table = describe_outcomes(outcomes, source)
+    digest = hash_params(source.params)
+    _log.info(
+        "parameters of %s, checkpoint %s, sha256 %s:\n%s",
+        source.run, source.checkpoint, digest[:16],
+        textwrap.indent(format_table(table, align="llr"), "  "),
+    )  # fmt: skip
+    if changed := differences(Config(model=source.model), Config(model=config.model)):
+        _log.info("its model and this one differ: %s", ", ".join(changed))
+    frozen = [
+        outcome.name
+        for outcome in outcomes
+        if outcome.text != "taken" and find_factor(config.training, outcome.name) is None
+    ]
+    if frozen:
+        _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
+    return init_training(config, optimizer, params), {
+        "run": str(make_absolute(source.run)),
+        "checkpoint": source.checkpoint,
+        "sha256": digest,
+        "parameters": table,
+    }
 
 
 def train_on_mesh(
@@ -93,24 +179,34 @@ def train_on_mesh(
     corpora: Sequence[Corpus],
     weights: Sequence[float],
     validation: Mapping[str, Corpus],
+    source: Source | None = None,
 ) -> bool:
     """Prepares data, state and validation, and trains; returns whether the last step was reached.
 
-    The run directory is open and locked, and `mesh` is set.
+    The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with.
     """
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
     optimizer = make_optimizer(config)
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    for size in sizes:  # those of tokenizer.path may differ
+        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
+        check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
     structure, described = describe_state(config, optimizer, *sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         restored = checkpoints.restore(described)
-        state = init_state(config, optimizer, *sizes)[1] if restored is None else restored
+        initial = None
+        if restored is not None:
+            state = restored
+        elif source is None:
+            _, state = init_state(config, optimizer, *sizes)
+        else:
+            state, initial = start_from(source, config, optimizer, vocabulary)
         first = int(state.step)
         loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
         checkpoints.check_space(state)
         splits = name_splits(corpora, validation)
-        record_start(workdir, config, vocabulary, splits, first, weights)
+        record_start(workdir, config, vocabulary, splits, first, weights, initial)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
@@ -178,13 +274,16 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     splits = list_splits(config.data)
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
+    advice = f"; to evaluate: {command}{'' if scores else ' --checkpoint=last'}"
+    if is_text_alone(config.data):
+        advice = ""
     if not scores:
-        return f"{finished}; to evaluate: {command} --checkpoint=last"
+        return f"{finished}{advice}"
     last = max(scores)
     best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
-        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
+        f"best {scores[best]:.4g} at step {best}{advice}"
     )
 
 
@@ -206,11 +305,13 @@ def make_training_loader(
     first: int,
 ) -> Loader | SampledEpochs:
     """Plans the batches of the training corpora from step `first` on; returns their loader."""
+    objective = make_objective(config.data, vocabulary.tgt)
 
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
         plan = make_plan(lengths, config.data, config.seed, weights)
-        return make_loader(plan, tokenized, mesh, config.training.accumulation_steps)
+        parts = config.training.accumulation_steps
+        return make_loader(plan, tokenized, mesh, parts, objective)
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from t2t.config.fields import DataConfig
 from t2t.config.languages import fill_languages
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import CHOICES
 
 _FIELDS_OF_SOURCE = {
@@ -116,7 +117,8 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     weights = data.train_weights
-    count = sum(len(data.train_src) if source == "text" else 1 for source in sources)
+    files = data.train_tgt if is_text_alone(data) else data.train_src
+    count = sum(len(files) if source == "text" else 1 for source in sources)
     count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
         yield (
@@ -136,6 +138,16 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 
 def _text_problems(data: DataConfig) -> Iterator[str]:
+    if is_text_alone(data):
+        yield from (
+            f"data.{split}_src={src!r} is not used by data.objective={data.objective!r}, which "
+            f"reads text alone; name the files in data.{split}_tgt"
+            for split in ("train", "validation", "test")
+            if (src := getattr(data, f"{split}_src"))
+        )
+        if not data.train_tgt:
+            yield "data.train_tgt has no file; data.source='text' needs at least one"
+        return
     if not data.train_src or len(data.train_src) != len(data.train_tgt):
         yield (
             f"data.train_src has {len(data.train_src)} files and data.train_tgt "
@@ -156,7 +168,29 @@ def _hf_problems(data: DataConfig) -> Iterator[str]:
     for entry in data.hf_files:
         if not re.fullmatch(r"\w+=.+", entry):
             yield f"data.hf_files has {entry!r}; write SPLIT=FILE, such as train=corpus.tsv"
+    splits = [entry.partition("=")[0] for entry in data.hf_files]
+    if splits and "train" not in splits:
+        yield (
+            f"data.hf_files has files for {', '.join(dict.fromkeys(splits))} only; name the "
+            "training files as train=FILE"
+        )
+    yield from _column_problems(data)
+
+
+def _column_problems(data: DataConfig) -> Iterator[str]:
     filled = fill_languages(data)
+    if is_text_alone(data):
+        if not (filled.tgt_language or data.tgt_column):
+            yield (
+                "data.tgt_column='': data.source='hf' finds the text by it; set it to the name of "
+                "the column, or data.tgt_language"
+            )
+        if data.src_column:
+            yield (
+                f"data.src_column={data.src_column!r} is not used by data.objective="
+                f"{data.objective!r}, which reads text alone; name the column in data.tgt_column"
+            )
+        return
     names = [each.partition("-")[::2] for each in data.directions]
     for src, tgt in names or [(filled.src_language, filled.tgt_language)]:
         columns = [
@@ -173,9 +207,3 @@ def _hf_problems(data: DataConfig) -> Iterator[str]:
                 f"data.src_column={data.src_column!r} and data.tgt_column={data.tgt_column!r} both "
                 f"mean the column {columns[0]!r} (an empty one is the language); name two columns"
             )
-    splits = [entry.partition("=")[0] for entry in data.hf_files]
-    if splits and "train" not in splits:
-        yield (
-            f"data.hf_files has files for {', '.join(dict.fromkeys(splits))} only; name the "
-            "training files as train=FILE"
-        )

@@ -161,6 +161,18 @@ class DataConfig:
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
     # stand for them. Empty: src_language to tgt_language, without tags
     directions: tuple[str, ...] = ()
+    # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
+    # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
+    # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
+    # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
+    # other sources
+    objective: str = "translation"
+    # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
+    # masked, in (0, 1); at least one
+    noise_density: float = 0.15
+    # objective="span_corruption": mean number of sub-words of a span, at least 1; a text has
+    # as many spans as this number and noise_density say, rounded
+    mean_span_length: float = 3.0
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
     direction_tags: str = "target"
@@ -192,9 +204,14 @@ class DataConfig:
 
 @dataclasses.dataclass
 class TokenizerConfig:
-    """SentencePiece, trained on the training split only."""
+    """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
-    kind: str = "bpe"  # bpe | unigram
+    # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
+    # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
+    path: str = ""
+    # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
+    # language; other symbols are unknown, neighbours together)
+    kind: str = "bpe"
     vocab_size: int = 37_000  # sub-words per vocabulary, special tokens included
     shared: bool = True  # one vocabulary for both languages; False: one per language
     # share of the text's characters that become sub-words, from 0.98 to 1
@@ -204,6 +221,9 @@ class TokenizerConfig:
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: bool = False
+    # pieces <extra_id_0>, <extra_id_1>, ... for data.objective: one for each span that a text may
+    # have with span_corruption, one with masked_lm; text with these characters is text
+    sentinels: int = 0
 
 
 @dataclasses.dataclass
@@ -217,6 +237,15 @@ class TrainingConfig:
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
     learning_rate: float = 1.0
+    # fine-tuning: run whose parameters a new run begins with, as RUN or RUN:CHECKPOINT; set by
+    # `t2t.train --init_from`
+    init_from: str = ""
+    # parameters without updates and without optimiser state, by patterns of their names, such as
+    # "encoder.*"
+    frozen: tuple[str, ...] = ()
+    # factors on the learning rate, each as "PATTERN=FACTOR", such as "encoder.*=0.1"; for a
+    # parameter the first pattern counts that matches its name
+    rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: int = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
@@ -253,6 +282,12 @@ class TrainingConfig:
     validate_every: int = 1000  # steps between computations of the validation loss
     # steps between computations of the validation BLEU by beam search, and the last; 0: never
     bleu_every: int = 0
+
+    @property
+    def factor_by_pattern(self) -> dict[str, float]:
+        """`rate_factors` as {pattern: factor}, in order."""
+        split = (each.rpartition("=") for each in self.rate_factors)
+        return {pattern: float(factor) for pattern, _, factor in split}
 
     @property
     def num_passes(self) -> int:
@@ -314,7 +349,8 @@ class DecodingConfig:
     top_p: float = 1.0
     sampling_seed: int = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility: none | chrf | bleu (of sentences)
+    # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
+    # exact_match, or one of a plugin (evaluation.measure)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time

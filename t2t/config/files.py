@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.languages import fill_languages
 from t2t.config.rules import validate
 from t2t.config.variants import open_plugins
 from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import make_run_path
 
 Section = TypeVar("Section")
 
@@ -117,6 +119,17 @@ def load_config(path: Path) -> Config:
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
     return validate(config)
+
+
+def load_run_config(run: str) -> Config:
+    """Reads the config of a run for a recipe, with the languages that its source implies.
+
+    Raises:
+        ConfigError: as `load_config`.
+        PathError: `run` cannot be a run directory.
+    """
+    config = load_config(make_run_path(run, "the recipe's run") / "config.json")
+    return dataclasses.replace(config, data=fill_languages(config.data))
 
 
 def read_saved_config(path: Path) -> Config:

@@ -162,12 +162,11 @@ def define_decoding() -> None:
         "probability.",
     )
     flags.DEFINE_integer("sampling_seed", None, "With --strategy=sampling: seed of the numbers.")
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "mbr",
         None,
-        CHOICES["decoding.mbr"],
         "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-        "chrF or BLEU against all.",
+        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])} or a plugin's measure.",
     )
     _show_decoding_in_help()
 

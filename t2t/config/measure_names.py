@@ -3,15 +3,15 @@
 from collections.abc import Collection
 
 from t2t.config.languages import normalize_language
+from t2t.config.variants import CHOICES, choices
 
-MEASURES = (
-    "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
-    "exact_match_lowercase", "bleu_multi30k", "bleu_paper",
-)  # fmt: skip
-# Computed on request: of long or bad outputs TER's search for shifts takes most of the time.
-ON_REQUEST = ("ter",)
+MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
+MEASURES = CHOICES[MEASURE_FIELD]
+# Computed on request: of long or bad outputs TER's search for shifts takes most of the time, spBLEU
+# needs a download, and chrF++ differs little from chrF.
+ON_REQUEST = ("ter", "chrf++", "spbleu")
 # These count lower-case outputs as errors.
-CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper")
+CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu")
 
 
 def list_measures(
@@ -22,15 +22,16 @@ def list_measures(
     Args:
         tgt_language: language of the references; bleu_paper needs a known one.
         sources: names in `data.source`; bleu_multi30k is for runs of that data.
-        spaces: whether the references have spaces between words: ter and bleu_paper count words.
+        spaces: whether the references have spaces between words: ter, bleu_paper and chrf++ count
+            words.
         lowercase: `tokenizer.lowercase` of the run: measures without case come first.
     """
-    left_out = set() if spaces else {"ter", "bleu_paper"}
+    left_out = set() if spaces else {"ter", "bleu_paper", "chrf++"}
     if not normalize_language(tgt_language):
         left_out.add("bleu_paper")
     if "multi30k" not in sources:
         left_out.add("bleu_multi30k")
-    names = [name for name in MEASURES if name not in left_out]
+    names = [name for name in choices(MEASURE_FIELD) if name not in left_out]
     if lowercase:  # the sort is stable: bleu_lowercase is the first of those without case
         names.sort(key=lambda name: not name.endswith("_lowercase"))
     return tuple(names)

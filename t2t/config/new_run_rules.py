@@ -95,8 +95,25 @@ _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("data.source", _lacks("multi30k", "tfds"), "data.directory"),
     ("data.source", _lacks("tfds"), "data.tfds_name"),
     ("data.source", _lacks("hf"), "data.hf_streaming"),
+    (
+        "data.objective",
+        lambda value: value not in ("span_corruption", "masked_lm"),
+        "data.noise_density",
+    ),
+    ("data.objective", lambda value: value != "span_corruption", "data.mean_span_length"),
+    (
+        "tokenizer.kind",
+        lambda value: value == "symbols",
+        "tokenizer.character_coverage tokenizer.byte_fallback",
+    ),
     ("data.packed_length", lambda value: value > 0, "data.num_shapes"),
     ("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
+    (
+        "tokenizer.path",
+        lambda value: value != "",
+        "tokenizer.kind tokenizer.vocab_size tokenizer.shared tokenizer.character_coverage "
+        "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
+    ),
     ("decoding.length_penalty", lambda value: value == "none", "decoding.alpha"),
     ("decoding.strategy", lambda value: value == "sampling", "decoding.beam_size"),
 )

@@ -4,6 +4,7 @@ Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from t2t.config.data_rules import data_problems
@@ -15,6 +16,7 @@ from t2t.config.fields import (
     TrainingConfig,
     flatten,
 )
+from t2t.config.objective_rules import objective_problems
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
 # Fields that a kind of model does not read; setting one is an error.
@@ -37,17 +39,18 @@ _POSITIVE = """
     training.adam_eps tokenizer.character_coverage training.accumulation_steps
     training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
-    decoding.num_samples decoding.temperature
+    decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
 """.split()
 _NOT_NEGATIVE = """
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
     training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
     checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
-    decoding.top_k decoding.sampling_seed data.packed_length data.temperature seed
+    decoding.top_k decoding.sampling_seed data.packed_length data.temperature tokenizer.sentinels
+    seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling
+    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling data.noise_density
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.
@@ -67,6 +70,7 @@ def validate(config: Config) -> Config:
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
+        if name in values  # evaluation.measure is none
         for value in (values[name].split("+") if name == "data.source" else [values[name]])
         if value not in choices(name)
     ]
@@ -89,6 +93,7 @@ def validate(config: Config) -> Config:
         raise ConfigError("\n".join(problems))
     problems += _model_problems(config.model)
     problems += data_problems(config.data)
+    problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
     problems += [
@@ -151,6 +156,7 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.weight_decay and training.optimizer in ("adam", "muon"):
@@ -192,6 +198,23 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
 
 
+def _rate_problems(training: TrainingConfig) -> Iterator[str]:
+    patterns = [each.rpartition("=")[0] for each in training.rate_factors]
+    for entry, pattern in zip(training.rate_factors, patterns, strict=True):
+        try:
+            factor = float(entry.rpartition("=")[2])
+        except ValueError:
+            factor = math.nan
+        if not (pattern and 0 < factor < math.inf):
+            yield (
+                f"training.rate_factors has {entry!r}; write PATTERN=FACTOR with a positive "
+                "factor, such as encoder.*=0.1, and use training.frozen for parameters without "
+                "updates"
+            )
+    if len(set(patterns)) < len(patterns):
+        yield f"training.rate_factors={training.rate_factors} names a pattern twice; name each once"
+
+
 def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
     if not 0 < decoding.top_p <= 1:
         yield (
@@ -229,18 +252,28 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
         )
 
 
-def _combination_problems(config: Config) -> Iterator[str]:
-    model, data, training = config.model, config.data, config.training
-    if not 0.98 <= config.tokenizer.character_coverage <= 1:
+def _tokenizer_problems(config: Config) -> Iterator[str]:
+    tokenizer, model = config.tokenizer, config.model
+    if not 0.98 <= tokenizer.character_coverage <= 1:
         yield (
-            f"tokenizer.character_coverage={config.tokenizer.character_coverage} must lie in "
+            f"tokenizer.character_coverage={tokenizer.character_coverage} must lie in "
             "[0.98, 1], the shares of characters that SentencePiece can cover"
         )
-    if model.tie_embeddings in ("all", "input") and not config.tokenizer.shared:
+    if tokenizer.kind == "symbols" and config.data.subword_sampling:
+        yield (
+            f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
+            "a sentence has one segmentation; set it to 0"
+        )
+    if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
         yield (
             f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
             "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
+
+
+def _combination_problems(config: Config) -> Iterator[str]:
+    model, data, training = config.model, config.data, config.training
+    yield from _tokenizer_problems(config)
     if model.kind == "rnn" and data.packed_length:
         yield (
             f"data.packed_length={data.packed_length} puts several sentences into a row, but "

@@ -42,18 +42,23 @@ CHOICES = {
     "model.decoder_start": ("bos", "eos"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
     "model.kernels": ("auto", "textbook"),
+    "data.objective": ("translation", "lm", "span_corruption", "masked_lm"),
     "data.direction_tags": ("target", "both"),
     "data.sampled_sides": ("both", "src", "tgt"),
     "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
-    "tokenizer.kind": ("bpe", "unigram"),
+    "tokenizer.kind": ("bpe", "unigram", "symbols"),
     "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),
-    "decoding.mbr": ("none", "chrf", "bleu"),
+    "decoding.mbr": ("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"),
     "decoding.length_penalty": ("gnmt", "length", "none"),
     "decoding.split_sentences": ("auto", "yes", "no"),
-}
+    "evaluation.measure": (  # no field of the config: --measures of t2t.evaluate
+        "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
+        "exact_match_lowercase", "bleu_multi30k", "bleu_paper", "chrf++", "spbleu",
+    ),
+}  # fmt: skip
 
 # Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
@@ -68,6 +73,9 @@ EXTENSIBLE = {
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
+    # The language is one of `normalize_language`, or "" if it is unknown.
+    "evaluation.measure": "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
+    "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
 }
 
 Variant = TypeVar("Variant", bound=Callable[..., Any])
@@ -151,13 +159,15 @@ def describe_value(value: Any) -> str:
 
 def describe_unknown(field: str, name: str) -> str:
     """The error message for an unknown value of a field; it lists the known values."""
-    remedy = ", or name the module that registers it in plugins" if field in EXTENSIBLE else ""
+    is_open = field in EXTENSIBLE or field == "decoding.mbr"
+    remedy = ", or name the module that registers it in plugins" if is_open else ""
     return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
 
 def choices(field: str) -> tuple[str, ...]:
     """All values that a field can have: the library's own, then the registered ones."""
-    return CHOICES[field] + tuple(name for owner, name in _registered if owner == field)
+    kind = "evaluation.measure" if field == "decoding.mbr" else field  # the utility is a measure
+    return CHOICES[field] + tuple(name for owner, name in _registered if owner == kind)
 
 
 def import_plugins(modules: Sequence[str]) -> None:

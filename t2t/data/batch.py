@@ -42,7 +42,9 @@ class Batch(NamedTuple, Generic[AnyArray]):
     src: AnyArray  # int B S: w1 ... wn EOS PAD ...
     tgt_in: AnyArray  # int B T: BOS w1 ... wm PAD ...
     tgt_out: AnyArray  # int B T: w1 ... wm EOS PAD ...
-    weights: AnyArray  # float B T: 1 where tgt_out is a real token, else 0
+    # float B T: 1 where tgt_out is predicted, else 0: at PAD, and with data.objective=masked_lm at
+    # EOS, where tgt_out stands position by position under src, and tgt_in means nothing
+    weights: AnyArray
 
 
 HostBatch: TypeAlias = Batch[np.ndarray]  # the rows of one process

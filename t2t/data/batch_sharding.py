@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.batching import BatchPlan
 from t2t.data.loader import Loader
+from t2t.data.objectives import Objective
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.runtime.mesh import RULES
 
@@ -39,14 +40,19 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
 
 
 def make_loader(
-    plan: BatchPlan, corpora: Sequence[TokenizedCorpus], mesh: Mesh, parts: int = 1
+    plan: BatchPlan,
+    corpora: Sequence[TokenizedCorpus],
+    mesh: Mesh,
+    parts: int = 1,
+    objective: Objective = Objective(),  # noqa: B008  (without state)
 ) -> Loader:
     """Creates a loader that pads the number of rows to a multiple of `parts` times the row shards.
 
     So a batch can be split into `parts` parts, and each part evenly over the devices.
     """
     shards = find_row_shards(mesh)
-    return Loader(plan, corpora, row_multiple=shards.total * parts, row_shards=shards)
+    multiple = shards.total * parts
+    return Loader(plan, corpora, row_multiple=multiple, row_shards=shards, objective=objective)
 
 
 def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:

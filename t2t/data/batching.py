@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.corpus import DataError
 
 Lengths = Int[np.ndarray, "n"]
@@ -205,7 +206,9 @@ def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[
     rules = "empty", f"longer than {data.max_length}", "of uneven lengths"
     dropped: dict[str, list[np.ndarray]] = {rule: [] for rule in rules}
     for start in range(0, len(src), BLOCK):
-        shorter = np.minimum(src[start : start + BLOCK], tgt[start : start + BLOCK])
+        shorter = tgt[start : start + BLOCK]
+        if not is_text_alone(data):  # the source of lm is always empty
+            shorter = np.minimum(src[start : start + BLOCK], shorter)
         longer = np.maximum(src[start : start + BLOCK], tgt[start : start + BLOCK])
         empty = shorter <= 1  # EOS alone
         long = ~empty & (longer > data.max_length)

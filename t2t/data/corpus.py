@@ -49,6 +49,7 @@ class Corpus(abc.ABC):
     name: str
     dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
     tag: str = ""  # with which the ids of each source begin (`parts`); not part of the text
+    sides: tuple[int, ...] = (0, 1)  # of a pair; text alone has only the target, 1
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -250,11 +251,32 @@ class ListCorpus(Corpus):
         return hash_strings("list", *(text for pair in self._pairs for text in pair))
 
 
+class TargetsAlone(Corpus):
+    """The targets of a corpus as text alone: each pair has an empty source."""
+
+    sides = (1,)
+
+    def __init__(self, corpus: Corpus):
+        self._corpus, self.name = corpus, corpus.name
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def read(self, start: int, stop: int) -> list[Pair]:
+        """The pairs [start, stop), with empty sources."""
+        return [("", tgt) for _, tgt in self._corpus.read(start, stop)]
+
+    def fingerprint(self) -> str:
+        """A hash of the corpus's fingerprint."""
+        return hash_strings("targets alone", self._corpus.fingerprint())
+
+
 class ConcatenatedCorpus(Corpus):
     """The pairs of several corpora, one corpus after the other."""
 
     def __init__(self, parts: Sequence[Corpus]):
-        self.name, self.tag = ", ".join(part.name for part in parts), parts[0].tag
+        self.name = ", ".join(part.name for part in parts)
+        self.tag, self.sides = parts[0].tag, parts[0].sides
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
 

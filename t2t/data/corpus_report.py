@@ -6,20 +6,21 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Num
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data.batch import UNK_ID
-from t2t.data.batching import find_dropped
+from t2t.data.batching import CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.sentences import clean_sentence
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_path
@@ -60,12 +61,15 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True)
 class SplitReport:
-    """The figures of one split; dictionary keys are "src", "tgt" and, for pairs, "pair"."""
+    """The figures of one split; dictionary keys are "src", "tgt" and, for pairs, "pair".
+
+    Text alone has no "src" and no ratio.
+    """
 
     pairs: int
     words: dict[str, Histogram]  # separated by white space
     subwords: dict[str, Histogram]  # with EOS
-    ratio: Histogram  # target sub-words / source sub-words
+    ratio: Histogram | None  # target sub-words / source sub-words
     repeated: dict[str, int]  # equal to an earlier sentence or pair of the split
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
@@ -85,6 +89,7 @@ class DataReport:
     vocab_size: dict[str, int]
     shared: bool  # one vocabulary for both sides
     splits: dict[str, SplitReport]
+    unit: str = "characters"  # that a vocabulary may lack; symbols with tokenizer.kind="symbols"
 
 
 def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
@@ -94,15 +99,17 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
+    is_language = config.tokenizer.kind != "symbols"
+    unit, divide = ("characters", list) if is_language else ("symbols", str.split)
     for data in list_directions(config.data):
         training: dict[str, np.ndarray] = {}  # hashes
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
             corpus = open_split(data, split)
             name = "/".join([split, *data.directions])
             _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
-            splits[name] = _describe_split(data, split, corpus, vocabulary, training)
+            splits[name] = _describe_split(data, split, corpus, vocabulary, training, divide)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
-    return DataReport(sizes, vocabulary.shared, splits)
+    return DataReport(sizes, vocabulary.shared, splits, unit)
 
 
 def _describe_split(
@@ -111,16 +118,22 @@ def _describe_split(
     corpus: Corpus,
     vocabulary: Vocabulary,
     training: dict[str, np.ndarray],
+    divide: Callable[[str], Iterable[str]],
 ) -> SplitReport:
-    """Computes the figures of a split; fills `training` with the hashes of the training split."""
+    """Computes the figures of a split; fills `training` with the hashes of the training split.
+
+    `divide` gives the characters or symbols of a text.
+    """
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
-    lengths = {"src": tokenized.src_lengths, "tgt": tokenized.tgt_lengths}
+    both, sides = (tokenized.src_lengths, tokenized.tgt_lengths), [SIDES[n] for n in corpus.sides]
+    lengths = {side: both[SIDES.index(side)] for side in sides}
+    planned = make_objective(data, vocabulary.tgt).find_lengths(both)
     is_training = split == "train"
-    dropped, examples = _count_dropped(data, corpus, tokenized) if is_training else ({}, {})
+    dropped, examples = _count_dropped(data, corpus, planned) if is_training else ({}, {})
     facts, unknown, byte_pieces, lacking = {}, {}, {}, {}
-    for number, side in enumerate(SIDES):
+    for number, side in zip(corpus.sides, sides, strict=True):
         characters = Counter[str]()
-        sentences = (_describe_sentence(pair[number], characters) for pair in corpus)
+        sentences = (_describe_sentence(pair[number], divide, characters) for pair in corpus)
         facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
         tokenizer = getattr(vocabulary, side)
         counts = tokenized.count_ids(side, tokenizer.vocab_size)
@@ -132,22 +145,22 @@ def _describe_split(
             for character, count in characters.most_common()
             if any(i == UNK_ID or is_byte[i] for i in tokenizer.encode_words([character])[0])
         }
-    hashes = {side: facts[side]["hash"] for side in SIDES}
+    hashes = {side: facts[side]["hash"] for side in sides}
     pairs = (_hash_text("\0".join(pair)) for pair in corpus)
     hashes["pair"] = np.fromiter(pairs, np.uint64, len(corpus))
     report = SplitReport(
         pairs=len(corpus),
-        words={side: make_histogram(facts[side]["words"], LENGTH_EDGES) for side in SIDES},
-        subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in SIDES},
-        ratio=make_histogram(lengths["tgt"] / lengths["src"], RATIO_EDGES),
+        words={side: make_histogram(facts[side]["words"], LENGTH_EDGES) for side in sides},
+        subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in sides},
+        ratio=None if len(sides) == 1 else make_histogram(both[1] / both[0], RATIO_EDGES),
         repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
         in_training={key: int(np.isin(hashes[key], own).sum()) for key, own in training.items()},
         unknown=unknown,
         bytes=byte_pieces,
         lacking=lacking,
-        equal_sides=int((hashes["src"] == hashes["tgt"]).sum()),
-        not_nfc={side: int(facts[side]["not_nfc"].sum()) for side in SIDES},
-        control={side: int(facts[side]["control"].sum()) for side in SIDES},
+        equal_sides=int((hashes["src"] == hashes["tgt"]).sum()) if len(sides) > 1 else 0,
+        not_nfc={side: int(facts[side]["not_nfc"].sum()) for side in sides},
+        control={side: int(facts[side]["control"].sum()) for side in sides},
         dropped=dropped,
         examples=examples,
     )
@@ -156,9 +169,11 @@ def _describe_split(
     return report
 
 
-def _describe_sentence(text: str, characters: Counter[str]) -> tuple[int, int, bool, bool]:
+def _describe_sentence(
+    text: str, divide: Callable[[str], Iterable[str]], characters: Counter[str]
+) -> tuple[int, int, bool, bool]:
     """The fields of `_SENTENCE`; counts the characters."""
-    characters.update(text)
+    characters.update(divide(text))
     is_nfc, control = unicodedata.is_normalized("NFC", text), CONTROL.search(text)
     return len(clean_sentence(text).split()), _hash_text(text), not is_nfc, control is not None
 
@@ -168,7 +183,7 @@ def _hash_text(text: str) -> int:
 
 
 def _count_dropped(
-    data: DataConfig, corpus: Corpus, tokenized: TokenizedCorpus
+    data: DataConfig, corpus: Corpus, lengths: CorpusLengths
 ) -> tuple[dict[str, int], dict[str, list[Pair]]]:
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
@@ -179,7 +194,7 @@ def _count_dropped(
             for name in part.dropped:
                 found = examples.setdefault(name, [])
                 found += part.read_dropped(name, NUM_EXAMPLES - len(found))
-    by_length = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    by_length = find_dropped(*lengths, data)
     for rule, indices in by_length.items():
         counts[rule] = len(indices)
         examples[rule] = [corpus[index] for index in indices[:NUM_EXAMPLES].tolist()]
@@ -205,10 +220,12 @@ def format_report(report: DataReport) -> str:
     ]
     for name, split in report.splits.items():
         lines += ["", f"== {name}: {split.pairs:,} pairs"]
-        for side in SIDES:
+        for side in split.words:
             lines += ["", _format_histogram(f"{side}, words", split.words[side])]
             lines += ["", _format_histogram(f"{side}, sub-words", split.subwords[side])]
-        lines += ["", _format_histogram("tgt / src, sub-words", split.ratio), ""]
+        if split.ratio:
+            lines += ["", _format_histogram("tgt / src, sub-words", split.ratio)]
+        lines += [""]
         lines += _format_counts("repeated within the split", split.repeated, split.pairs)
         lines += _format_counts("also in train", split.in_training, split.pairs)
         total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
@@ -222,7 +239,7 @@ def format_report(report: DataReport) -> str:
             described = ", ".join(f"{side} {value:.3%}" for side, value in fractions.items())
             lines += [f"sub-words {kind}: {described}"]
         lines += [
-            f"characters that the vocabulary lacks, {side}: {_format_characters(counts)}"
+            f"{report.unit} that the vocabulary lacks, {side}: {_format_characters(counts)}"
             for side, counts in split.lacking.items()
             if counts
         ]
@@ -250,16 +267,20 @@ def summarize(report: DataReport) -> str:
         found += [f"{what}: {count:,}" for what, count in counts.items() if count]
         if lacking := sum(map(Counter, split.lacking.values()), Counter[str]()):
             characters = _format_characters(lacking)
-            found.append(f"{name} has characters that the vocabulary lacks: {characters}")
+            found.append(f"{name} has {report.unit} that the vocabulary lacks: {characters}")
     return "to look at: " + "; ".join(found) if found else NOTHING_UNUSUAL
 
 
 def _format_characters(counts: Mapping[str, int]) -> str:
-    """Lists characters like "猫 U+732B (12)"; those that cannot be seen by their number alone."""
+    """Lists characters like "猫 U+732B (12)"; those that cannot be seen by their number alone.
+
+    Symbols of several characters have no number.
+    """
     ordered = sorted(counts, key=lambda character: -counts[character])
     shown = [
-        f"{each if each.isprintable() else ''} U+{ord(each):04X} ({counts[each]:,})".strip()
+        f"{each if each.isprintable() else ''}{number} ({counts[each]:,})".strip()
         for each in ordered[:NUM_CHARACTERS]
+        for number in [f" U+{ord(each):04X}" if len(each) == 1 else ""]
     ]
     left = len(ordered) - len(shown)
     return ", ".join([*shown, f"{left:,} more"] if left else shown)

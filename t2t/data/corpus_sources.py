@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t.config.fields import DataConfig
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
 from t2t.data.corpus import (
     ConcatenatedCorpus,
     Corpus,
     DataError,
+    TargetsAlone,
     TextCorpus,
 )
 from t2t.data.filters import filter_corpora
@@ -145,7 +147,7 @@ class Source(NamedTuple):
 
 def _open_text(part: Part, split: str) -> Corpus:
     src, tgt = part.files[split]
-    return TextCorpus(src, tgt, part.facts)
+    return TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
 
 
 SOURCES = {
@@ -193,6 +195,8 @@ def _find_source(part: Part) -> Source:
 def open_part(part: Part, split: str) -> Corpus | None:
     """Opens a split of a part, with the tag of its direction; None if the source does not have it.
 
+    For an objective that reads text alone, its pairs have no sources.
+
     Raises:
         ConfigError: the source is not known.
         DataError: the split is invalid.
@@ -201,6 +205,8 @@ def open_part(part: Part, split: str) -> Corpus | None:
     if part.source in SOURCES and split not in source.list_splits(part):
         return None
     corpus = source.open(part, split)
+    if corpus is not None and is_text_alone(part.config):
+        return TargetsAlone(corpus)
     if corpus is not None and (tag := find_tag(part.config)):
         corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
         corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
@@ -241,7 +247,7 @@ def measure_training_text(data: DataConfig) -> int:
             files = part.files.get("train") or _find_source(part).find_text(part)
             size = sum(
                 measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
-                for path in files
+                for path in dict.fromkeys(files)  # text alone is both sides of its corpus
             )
             total += size or (tfds_corpus.measure_tfds(part) if part.source == "tfds" else 0)
     return total

@@ -62,19 +62,19 @@ def drop_foreign_scripts(corpora: Sequence[Corpus], _: Sequence[Corpus]) -> Filt
         for pair in corpus.read(0, min(_SAMPLE, len(corpus))):
             for share, text in zip(shares, pair, strict=True):
                 share.update(_count_scripts(text))
-    for name, share in zip(("source", "target"), shares, strict=True):
-        if corpora and not share:
+    sides = _find_sides(corpora)
+    for side in sides:
+        if corpora and not shares[side]:
             raise DataError(
                 f"data.filters=script: the first {_SAMPLE:,} pairs of each corpus have no letters "
-                f"on the {name} side; leave the filter out, or shuffle the corpus"
+                f"on the {('source', 'target')[side]} side; leave the filter out, or shuffle the "
+                "corpus"
             )
-    usual = [share.most_common(1)[0][0] for share in shares]
+    usual = {side: shares[side].most_common(1)[0][0] for side in sides}
 
     def is_dropped(pair: Pair) -> bool:
-        counts = [_count_scripts(text) for text in pair]
-        return any(
-            2 * count[script] < count.total() for count, script in zip(counts, usual, strict=True)
-        )
+        counts = {side: _count_scripts(pair[side]) for side in sides}
+        return any(2 * counts[side][usual[side]] < counts[side].total() for side in sides)
 
     return is_dropped
 
@@ -83,11 +83,16 @@ def drop_overlap(_: Sequence[Corpus], held_out: Sequence[Corpus]) -> Filter:
     """Drops pairs of which a side is a sentence of another split than train, on its side."""
     if not held_out:
         _log.warning("data.filters=overlap drops nothing: there is no split but train")
-    sides: list[set[str]] = [set(), set()]
+    known: dict[int, set[str]] = {side: set() for side in _find_sides(held_out)}
     for pair in itertools.chain.from_iterable(held_out):
-        for known, text in zip(sides, pair, strict=True):
-            known.add(text.strip())
-    return lambda pair: any(text.strip() in known for known, text in zip(sides, pair, strict=True))
+        for side, texts in known.items():
+            texts.add(pair[side].strip())
+    return lambda pair: any(pair[side].strip() in texts for side, texts in known.items())
+
+
+def _find_sides(corpora: Sequence[Corpus]) -> tuple[int, ...]:
+    """The sides of pairs that have text: both, or the target alone."""
+    return corpora[0].sides if corpora else Corpus.sides
 
 
 # By name; a pair counts for the first of `data.filters` that drops it.
@@ -129,7 +134,7 @@ class FilteredCorpus(Corpus):
         self._corpus, self._marks, self._identity = corpus, marks, identity
         counts = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
         self.dropped = dict(zip(names, counts, strict=True))
-        self.name, self.tag = corpus.name, corpus.tag
+        self.name, self.tag, self.sides = corpus.name, corpus.tag, corpus.sides
 
     def __len__(self) -> int:
         return len(self._corpus) - sum(self.dropped.values())

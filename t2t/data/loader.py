@@ -2,8 +2,8 @@
 
 The batch of a step is a pure function of the step, so a resumed loader yields the same batches as
 an uninterrupted one. One thread prefetches batches. It takes 1 to 2 ms for 25,000 tokens
-(`benchmarks.input_pipeline`), far less than a training step on an accelerator, so more threads or
-worker processes would save no time.
+(`benchmarks.input_pipeline`), and 5 ms where an objective corrupts text, far less than a training
+step on an accelerator, so more threads or worker processes would save no time.
 """
 
 import math
@@ -16,6 +16,7 @@ from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.batching import BatchPlan
+from t2t.data.objectives import Objective, make_keys
 from t2t.data.token_cache import TokenizedCorpus
 
 PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
@@ -31,6 +32,7 @@ class Loader:
         *,
         row_multiple: int = 1,
         row_shards: tuple[int, Sequence[int]] = (1, (0,)),
+        objective: Objective = Objective(),  # noqa: B008  (without state)
     ):
         """Creates a loader of the rows of one process.
 
@@ -39,11 +41,12 @@ class Loader:
             corpora: the corpora of the plan, in its order.
             row_multiple: empty rows pad the number of rows to a multiple of this.
             row_shards: the number of shards of the rows, and the shards of this process.
+            objective: makes pairs from the corpora; the plan's lengths are those of its pairs.
         """
         self.plan = plan
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
         self._row_multiple = row_multiple
-        self._row_shards = row_shards
+        self._row_shards, self._objective = row_shards, objective
 
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
@@ -62,8 +65,13 @@ class Loader:
         # The pairs of a row follow each other.
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
-        self._tokens.copy(indices, src_offsets, tgt_offsets, src.reshape(-1), tgt.reshape(-1))
-        return make_batch(src, tgt)
+        keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, indices)
+        sides = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
+        self._objective.fill(self._tokens, indices, keys, sides)
+        batch = make_batch(src, tgt)
+        if not self._objective.predicts_end:
+            return batch._replace(weights=batch.weights * (tgt != EOS_ID))
+        return batch
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Yields the batches of steps [start, stop); a thread prefetches up to `PREFETCH`.

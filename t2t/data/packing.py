@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import (
     BLOCK,
     BatchPlan,
@@ -39,11 +40,11 @@ def make_plan(
 class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
-    Each row has `data.packed_length` source positions and as many target positions. The pairs of a
-    row come from one block of `BLOCK` pairs. floor(weight) copies of each pair are in rows that
-    every epoch uses. If the weight has a fractional part, each pair is also in one row that holds
-    only pairs of its corpus, and each epoch takes the next round(fraction * n) of these n rows,
-    cyclically, of a fixed random order.
+    The rows have the shape of `make_packed_shape`. The pairs of a row come from one block of
+    `BLOCK` pairs. floor(weight) copies of each pair are in rows that every epoch uses. If the
+    weight has a fractional part, each pair is also in one row that holds only pairs of its corpus,
+    and each epoch takes the next round(fraction * n) of these n rows, cyclically, of a fixed random
+    order.
     """
 
     def _arrange(
@@ -53,8 +54,7 @@ class PackedBatchPlan(BatchPlan):
         data: DataConfig,
         weights: Sequence[float],
     ) -> None:
-        length = data.packed_length
-        self.shapes = [BatchShape(length, length, count_rows(length, data))]
+        length, fullest = data.packed_length, (0, 0)  # positions of rows
         whole, fractions = np.divmod(np.array(weights, float), 1)
         # For each group of rows: how many copies of a pair it holds, by the pair's corpus, and the
         # range of its pairs. Every epoch uses the whole first group, and a part of each other one.
@@ -70,9 +70,11 @@ class PackedBatchPlan(BatchPlan):
                 pairs = np.repeat(pairs, copies[corpus_of] * kept[pairs])
                 lengths = self.src_lengths[pairs], self.tgt_lengths[pairs]
                 rows = pack_rows(*lengths, length, self.seed)
+                fullest = measure_fullest(rows, *lengths, fullest)
                 packed.append(pairs[np.argsort(rows, kind="stable")].astype(np.int32))
                 sizes.append(np.bincount(rows).astype(np.int32))
             group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
+        self.shapes = [make_packed_shape(fullest, data)]
         self._pairs = np.concatenate(packed)
         # Row i holds _pairs[_bounds[i] : _bounds[i + 1]].
         self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
@@ -99,6 +101,28 @@ class PackedBatchPlan(BatchPlan):
         # Each pair's place in its row: 0, 1, ..., count - 1.
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
         return PlannedBatch(self.shapes[0], self._pairs[starts[numbers] + places], numbers)
+
+
+def make_packed_shape(fullest: tuple[int, int], data: DataConfig) -> BatchShape:
+    """Makes the shape of all batches: `data.packed_length` source and as many target positions.
+
+    An objective on text alone may fill one side far less than the other. There each side is as long
+    as its fullest row, rounded up to eighths of `packed_length`.
+    """
+    length, rows = data.packed_length, count_rows(data.packed_length, data)
+    if not is_text_alone(data):
+        return BatchShape(length, length, rows)
+    unit = max(length // 8, 1)
+    src_length, tgt_length = (min(-(-side // unit) * unit, length) for side in fullest)
+    return BatchShape(tgt_length, src_length, rows)
+
+
+def measure_fullest(
+    rows: Int[np.ndarray, "n"], src: Lengths, tgt: Lengths, least: tuple[int, int] = (0, 0)
+) -> tuple[int, int]:
+    """Returns the most source and the most target positions of a row of pairs; at least `least`."""
+    src_most, tgt_most = (int(np.bincount(rows, side).max(initial=0)) for side in (src, tgt))
+    return max(src_most, least[0]), max(tgt_most, least[1])
 
 
 def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndarray, "n"]:

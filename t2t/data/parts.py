@@ -18,6 +18,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.corpus import DataError
 from t2t.storage.paths import make_absolute, make_path
 
@@ -149,11 +150,14 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
         )
         match source:
             case "text":
-                for src, tgt in zip(data.train_src, data.train_tgt, strict=True):
+                train, validation, test = data.train_src, data.validation_src, data.test_src
+                if is_text_alone(data):  # its files are both sides
+                    train, validation, test = data.train_tgt, data.validation_tgt, data.test_tgt
+                for src, tgt in zip(train, data.train_tgt, strict=True):
                     yield make(weight=next(weights), files={"train": _make_paths(src, tgt)})
                 pairs = {
-                    "validation": (data.validation_src, data.validation_tgt),
-                    "test": (data.test_src, data.test_tgt),
+                    "validation": (validation, data.validation_tgt),
+                    "test": (test, data.test_tgt),
                 }
                 files = {split: _make_paths(*pair) for split, pair in pairs.items() if pair[0]}
                 yield make(weight=None, files=files)
@@ -173,7 +177,12 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
                 }
                 columns = data.src_column, data.tgt_column
                 make = functools.partial(make, columns=columns, streaming=data.hf_streaming)
-                yield make(weight=next(weights), files=files, dataset=data.hf_name)
+                part = make(weight=next(weights), files=files, dataset=data.hf_name)
+                if is_text_alone(data):  # its column is both sides
+                    column, language = data.tgt_column, data.tgt_language
+                    both = column, column
+                    part = dataclasses.replace(part, src_language=language, columns=both)
+                yield part
             case _:
                 yield make(weight=next(weights))
 

@@ -4,13 +4,16 @@
 for a small corpus, and asks for it where it would take long.
 """
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import jax
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
+from t2t.config.objective_rules import count_sentinels
+from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
 from t2t.data.parts import list_tags
@@ -20,7 +23,14 @@ from t2t.data.token_cache import (
     is_tokenized,
     tokenize_corpus,
 )
-from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from t2t.data.tokenizer import (
+    SpecialIdsError,
+    Tokenizer,
+    Vocabulary,
+    VocabularyError,
+    measure_several,
+    train_vocabulary,
+)
 from t2t.runtime.distributed import process_0_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
@@ -37,32 +47,133 @@ def make_vocabulary(
 ) -> Vocabulary:
     """Loads the run's vocabulary, or trains it on the training corpora in process 0.
 
-    `weights` are those of the corpora in an epoch.
+    With `tokenizer.path` that vocabulary is copied instead. `weights` are those of the corpora in
+    an epoch.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
-        VocabularyError: the vocabulary is damaged, or of another text.
+        VocabularyError: the vocabulary is damaged, of another text, or not that of
+            `tokenizer.path`.
     """
+    given = config.tokenizer.path
     text = hash_strings(*(corpus.fingerprint() for corpus in corpora))
 
     def make() -> Vocabulary:
         directory = workdir / "vocab"
         origin = directory / "text.sha256"
         if Vocabulary.is_saved(directory):
-            if origin.exists() and origin.read_text("utf-8") != text:
+            is_other = origin.exists() and origin.read_text("utf-8") != text
+            if is_other and not given:
                 raise VocabularyError(
                     f"{directory} was trained on another text; remove it, to train it again, or "
                     f"only {origin}, to keep it"
                 )
-            return Vocabulary.load(directory)
-        _log.info("training the vocabulary")
-        tags = list_tags(config.data)
-        vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags, weights)
+            vocabulary = Vocabulary.load(directory)
+            if given:
+                _check_same(given, vocabulary, directory)
+            if not is_other:
+                return vocabulary
+        if given:
+            vocabulary = open_given(given)
+            if config.tokenizer.kind != "symbols":
+                several = measure_several(corpora)
+                vocabulary = dataclasses.replace(vocabulary, several_sentences=several)
+            vocabulary.save(directory)
+        else:
+            _log.info("training the vocabulary")
+            tags = list_tags(config.data)
+            vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags, weights)
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
 
     return process_0_first(make)
+
+
+def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
+    """Raises `VocabularyError` if `tokenizer.path` exists and is another vocabulary."""
+    if make_path(given).exists() and open_given(given).fingerprint() != vocabulary.fingerprint():
+        raise VocabularyError(
+            f"tokenizer.path={given} is not the vocabulary in {directory}, with which this run "
+            "began; choose another --workdir, or the old tokenizer.path"
+        )
+
+
+def open_given(given: str) -> Vocabulary:
+    """Reads the vocabulary that `tokenizer.path` names: a SentencePiece model, or a vocab/ folder.
+
+    Raises:
+        ConfigError: it cannot be read, or its special tokens have other ids than t2t's.
+    """
+    path = make_path(given)
+    try:
+        if path.is_dir():
+            return Vocabulary.load(path)
+        tokenizer = Tokenizer.load(path)
+        return Vocabulary(tokenizer, tokenizer)
+    except SpecialIdsError as error:
+        raise ConfigError(
+            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
+            "eos_id=2 and unk_id=3"
+        ) from None
+    except VocabularyError as error:
+        raise ConfigError(f"tokenizer.path: {error}") from None
+
+
+def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
+    """Returns the config with the fields of `config.tokenizer` that follow from `tokenizer.path`.
+
+    If that does not exist any more, the vocabulary that the run `workdir` has is read. `vocab_size`
+    is that of the larger one of two vocabularies.
+
+    Raises:
+        ConfigError: the vocabulary cannot be used for this config.
+    """
+    given = config.tokenizer.path
+    if not given:
+        return config
+    own = workdir / "vocab" if workdir else None
+    if own and Vocabulary.is_saved(own) and not make_path(given).exists():
+        vocabulary = Vocabulary.load(own)
+    else:
+        vocabulary = open_given(given)
+    sides = vocabulary.src, vocabulary.tgt
+    try:
+        for tag in list_tags(config.data):
+            vocabulary.with_tag(tag)
+    except VocabularyError as error:
+        raise ConfigError(
+            f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
+            f"{error}; leave tokenizer.path out, and a vocabulary with these tags is trained"
+        ) from None
+    sentinels, needed = len(vocabulary.tgt.sentinel_ids), count_sentinels(config.data)
+    if sentinels < needed:
+        raise ConfigError(
+            f"tokenizer.path={given} has {sentinels} sentinels, but data.objective="
+            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and set "
+            f"tokenizer.sentinels={needed}"
+        )
+    if len({side.kind for side in sides}) > 1 and config.data.subword_sampling:
+        raise ConfigError(
+            f"tokenizer.path={given} has a vocabulary of bpe and one of unigram, but "
+            f"data.subword_sampling={config.data.subword_sampling} needs two of one kind; set it "
+            "to 0"
+        )
+    if config.model.tie_embeddings == "all" and not vocabulary.shared:
+        raise ConfigError(
+            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings='all' needs "
+            "one; set model.tie_embeddings='decoder' or 'none'"
+        )
+    tokenizer = TokenizerConfig(
+        path=given,
+        kind=sides[0].kind,
+        vocab_size=max(side.vocab_size for side in sides),
+        shared=vocabulary.shared,
+        byte_fallback=all(side.has_bytes for side in sides),
+        sentinels=sentinels,
+        lowercase=all(side.split_words(["Aa"]) == [["aa"]] for side in sides),
+    )
+    return validate(dataclasses.replace(config, tokenizer=tokenizer))
 
 
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:

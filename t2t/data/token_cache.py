@@ -6,7 +6,7 @@ are kept when the work was interrupted. No pair is dropped or cut here: the plan
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,13 +67,31 @@ class TokenizedCorpus:
         tgt: Int[np.ndarray, "tgt_positions"],
     ) -> None:
         """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
+        for shard, own, places in self._divide(indices):
+            shard.src.copy(places, src_offsets[own], src)
+            shard.tgt.copy(places, tgt_offsets[own], tgt)
+
+    def read_targets(
+        self, indices: Int[np.ndarray, "n"]
+    ) -> tuple[Int[np.ndarray, "tokens"], Int[np.ndarray, "n"]]:
+        """Returns the ids of some targets, one after the other, and the length of each."""
+        lengths = np.empty(len(indices), np.int64)
+        for shard, own, places in self._divide(indices):
+            lengths[own] = shard.tgt.measure(places)
+        offsets, ids = np.cumsum(lengths) - lengths, np.empty(lengths.sum(), np.int32)
+        for shard, own, places in self._divide(indices):
+            shard.tgt.copy(places, offsets[own], ids)
+        return ids, lengths
+
+    def _divide(
+        self, indices: Int[np.ndarray, "n"]
+    ) -> Iterator[tuple[Shard, Int[np.ndarray, "own"], Int[np.ndarray, "own"]]]:
+        """Yields each shard with pairs of these indices: which ones, and their places in it."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(numbers).tolist():
             shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
-            places = indices[own] - self._ends[number] + len(shard.src.ends)
-            shard.src.copy(places, src_offsets[own], src)
-            shard.tgt.copy(places, tgt_offsets[own], tgt)
+            yield shard, own, indices[own] - self._ends[number] + len(shard.src.ends)
 
 
 def tokenize_corpus(

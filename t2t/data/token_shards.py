@@ -44,6 +44,11 @@ class Side(NamedTuple):
         """The ids of one sentence, as a view of the file."""
         return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
 
+    def measure(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        """Sub-words of some sentences, with EOS."""
+        lengths: np.ndarray = self.ends[indices] - np.where(indices > 0, self.ends[indices - 1], 0)
+        return lengths
+
     def copy(
         self,
         indices: Int[np.ndarray, "n"],
@@ -55,23 +60,24 @@ class Side(NamedTuple):
         Raises:
             DataError: the files are damaged: a sentence does not end in EOS.
         """
-        starts = np.where(indices > 0, self.ends[indices - 1], 0)
-        lengths = self.ends[indices] - starts
-        ends = np.cumsum(lengths)
-        tokens = np.arange(ends[-1] if len(ends) else 0)
-
-        def ragged_indices(starts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "tokens"]:
-            """Concatenates start, start + 1, ..., start + length - 1 of each sentence."""
-            indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
-            return indices
-
-        ids = self.ids[ragged_indices(starts)]
-        if (ids[ends - 1] != EOS_ID).any():
+        lengths = self.measure(indices)
+        ids = self.ids[find_ragged(self.ends[indices] - lengths, lengths)]
+        if (ids[np.cumsum(lengths) - 1] != EOS_ID).any():
             raise DataError(
                 f"the cache {self.origin} is damaged: a sentence does not end in EOS; remove this "
                 "folder, and it is built again"
             )
-        into[ragged_indices(offsets)] = ids
+        into[find_ragged(offsets, lengths)] = ids
+
+
+def find_ragged(
+    starts: Int[np.ndarray, "n"], lengths: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "tokens"]:
+    """Concatenates start, start + 1, ..., start + length - 1 of each sentence."""
+    ends = np.cumsum(lengths)
+    tokens = np.arange(ends[-1] if len(ends) else 0)
+    indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
+    return indices
 
 
 class Shard(NamedTuple):

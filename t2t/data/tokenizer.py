@@ -32,6 +32,7 @@ from t2t.storage.atomic_files import explain_write_errors, make_folder, write_fi
 from t2t.storage.paths import describe_error
 
 SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
+SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _SAMPLED_LINES, _BLOCK = 20_000, 100  # lines whose sentences are counted, and those read together
 _FILES = {"joint.model", "src.model", "tgt.model"}
@@ -50,6 +51,10 @@ class VocabularyError(ValueError):
     """A vocabulary that is missing or damaged; the message names the file."""
 
 
+class SpecialIdsError(VocabularyError):
+    """A vocabulary whose special tokens have other ids than t2t's."""
+
+
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
@@ -66,7 +71,7 @@ class Tokenizer:
             ) from None
         for piece, expected in _SPECIAL_IDS.items():
             if (found := getattr(self._processor, f"{piece}_id")()) != expected:
-                raise VocabularyError(
+                raise SpecialIdsError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
                     "vocabulary that this project trained"
                 )
@@ -100,6 +105,20 @@ class Tokenizer:
     def identity(self) -> bytes:
         """Tells apart tokenizers that may encode the same text differently."""
         return self.model + self.stream + (str(self.tag_ids).encode() if self.tag_ids else b"")
+
+    @property
+    def kind(self) -> str:
+        """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
+        pieces = self.list_pieces()
+        if all(text.startswith(SPACE) for text in pieces):
+            return "symbols"
+        is_bpe = all(piece.score == int(piece.score) for piece in pieces.values())
+        return "bpe" if is_bpe else "unigram"
+
+    @property
+    def has_bytes(self) -> bool:
+        """`tokenizer.byte_fallback`: whether characters without a piece are spelled in bytes."""
+        return any(map(self.is_byte, range(self.vocab_size)))
 
     @property
     def vocab_size(self) -> int:
@@ -141,12 +160,24 @@ class Tokenizer:
             if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
         }
 
+    @property
+    def sentinel_ids(self) -> list[int]:
+        """The ids of the sentinels, in order (`tokenizer.sentinels`)."""
+        ids = (self._processor.piece_to_id(SENTINEL.format(n)) for n in itertools.count())
+        return [*itertools.takewhile(lambda i: i != UNK_ID, map(int, ids))]
+
+    @property
+    def word_ids(self) -> list[int]:
+        """The ids of all pieces that text is made of, bytes included."""
+        others = {UNK_ID, *self.sentinel_ids}
+        return [i for i in range(self.vocab_size) if not (i in others or self.is_control(i))]
+
     def is_byte(self, token: int) -> bool:
         """Returns whether a piece is a byte, used to spell characters without a piece."""
         return bool(self._processor.is_byte(token))
 
     def is_control(self, token: int) -> bool:
-        """Returns whether a piece stands for no text: BOS, EOS, PAD or a tag."""
+        """Returns whether a piece stands for no text: BOS, EOS, PAD, a tag or a sentinel."""
         return bool(self._processor.is_control(token))
 
 
@@ -275,20 +306,24 @@ def train_vocabulary(
     else:
         src = train("training text's source side", 0)
         tgt = train("training text's target side", 1)
-    vocabulary = Vocabulary(src, tgt, _measure_several(corpora))
+    is_language = config.kind != "symbols"  # of which no line is split into sentences
+    vocabulary = Vocabulary(src, tgt, measure_several(corpora) if is_language else None)
     vocabulary.save(directory)
     return vocabulary
 
 
-def _measure_several(corpora: Sequence[Corpus]) -> float:
-    """Measures the share of source lines with several sentences on a sample of all corpora."""
+def measure_several(corpora: Sequence[Corpus]) -> float:
+    """Measures the share of source lines with several sentences on a sample of all corpora.
+
+    Of text alone, it is that of the text.
+    """
     stride = max(1, sum(map(len, corpora)) // _SAMPLED_LINES) * _BLOCK
     lines = several = 0
     for corpus in corpora:
         for start in range(0, len(corpus), stride):
-            for src, _ in corpus.read(start, min(start + _BLOCK, len(corpus))):
+            for pair in corpus.read(start, min(start + _BLOCK, len(corpus))):
                 lines += 1
-                several += len(split_sentences(src)) > 1
+                several += len(split_sentences(pair[corpus.sides[0]])) > 1
     return several / max(lines, 1)
 
 
@@ -320,18 +355,22 @@ def _read_pairs(corpora: Sequence[Corpus], weights: Sequence[float]) -> Iterator
 def _train(
     text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
 ) -> Tokenizer:
-    model = io.BytesIO()
+    model, is_symbols = io.BytesIO(), config.kind == "symbols"
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
+    symbols: dict[str, None] = {}
+    if is_symbols:
+        sentences = _collect_symbols(sentences, symbols)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
             model_writer=model,
-            model_type=config.kind,
+            model_type="word" if is_symbols else config.kind,
             vocab_size=config.vocab_size,
-            character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback,
+            # SentencePiece cuts symbols at characters that are not covered.
+            character_coverage=1.0 if is_symbols else config.character_coverage,
+            byte_fallback=config.byte_fallback and not is_symbols,
             normalizer=_make_normalizer(config.lowercase),
-            control_symbols=list(tags),
+            control_symbols=[*tags, *map(SENTINEL.format, range(config.sentinels))],
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
             num_threads=8,  # fixed, because the result of "unigram" depends on it
@@ -339,7 +378,22 @@ def _train(
         )
     except RuntimeError as error:
         raise ConfigError(_explain(str(error), text, config)) from None
-    return Tokenizer(model.getvalue(), "the vocabulary just trained")
+    tokenizer = Tokenizer(model.getvalue(), "the vocabulary just trained")
+    encoded = zip(symbols, tokenizer.encode_words([*symbols]), strict=True)
+    if unknown := [symbol for symbol, ids in encoded if UNK_ID in ids]:
+        logging.warning(
+            "%d of %d symbols of the %s are unknown, such as %s: the rarest if tokenizer."
+            "vocab_size=%d is too small, and those that are named like special pieces",
+            len(unknown), len(symbols), text, unknown[-1], config.vocab_size,
+        )  # fmt: skip
+    return tokenizer
+
+
+def _collect_symbols(sentences: Iterator[str], symbols: dict[str, None]) -> Iterator[str]:
+    """Yields the sentences; collects what stands between their spaces."""
+    for sentence in sentences:
+        symbols |= dict.fromkeys(filter(None, sentence.split(" ")))
+        yield sentence
 
 
 def _make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:

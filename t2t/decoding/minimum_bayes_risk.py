@@ -2,11 +2,12 @@
 
 The candidates of a sentence are its samples or its n best hypotheses, and they are also the
 references. Samples count equally, as often as they were drawn; hypotheses count by the model's
-probability, normalised over the list. The utility is sacreBLEU's chrF or BLEU of a sentence.
+probability, normalised over the list. The utility is a measure of a sentence; sacreBLEU's BLEU and
+chrF of all pairs are computed here from n-grams that are counted once.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +17,9 @@ from sacrebleu.metrics.bleu import BLEU
 from t2t.config.fields import DecodingConfig
 from t2t.decoding.translation import Translation
 
+# From texts to the utility of each (row) with each as its reference (column).
+Utilities = Callable[[Sequence[str]], Float[np.ndarray, "n n"]]
+
 
 def count_candidates(config: DecodingConfig) -> int:
     """Number of candidates of a sentence: the samples, or the whole beam."""
@@ -23,7 +27,7 @@ def count_candidates(config: DecodingConfig) -> int:
 
 
 def choose_by_utility(
-    candidates: Sequence[Translation], metric: Metric, sampled: bool
+    candidates: Sequence[Translation], compute: Utilities, sampled: bool
 ) -> Translation:
     """The candidate with the highest expected utility; of equals the first."""
     first = {candidate.text: number for number, candidate in reversed([*enumerate(candidates)])}
@@ -36,16 +40,15 @@ def choose_by_utility(
     places = {text: place for place, text in enumerate(texts)}
     for candidate, each in zip(candidates, share, strict=True):
         weights[places[candidate.text]] += each
-    utilities = compute_utilities(texts, metric)
-    np.fill_diagonal(utilities, 100)  # also that of an empty text, for which sacreBLEU has 0
-    best = int(np.argmax(utilities @ weights))
+    best = int(np.argmax(compute(texts) @ weights))
     return candidates[first[texts[best]]]
 
 
 def compute_utilities(texts: Sequence[str], metric: Metric) -> Float[np.ndarray, "n n"]:
     """The utility of each text (row) with each as its reference (column).
 
-    Equal to `metric.sentence_score`, but each text's n-grams are counted once.
+    Equal to `metric.sentence_score`, but each text's n-grams are counted once, and the utility of a
+    text with itself is 100: sacreBLEU has 0 for an empty one.
     """
     counted = [_count_ngrams(text, metric) for text in texts]
     orders = range(len(counted[0]))
@@ -61,6 +64,7 @@ def compute_utilities(texts: Sequence[str], metric: Metric) -> Float[np.ndarray,
                 triples = zip(hypothesis, reference, common, strict=True)
                 stats = [x for h, r, m in triples for x in (h if r else 0, r, m)]
             utilities[row, column] = metric._compute_score_from_stats(stats).score
+    np.fill_diagonal(utilities, 100)
     return utilities
 
 

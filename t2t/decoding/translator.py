@@ -10,6 +10,7 @@ import numpy as np
 import tqdm
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.objective_rules import check_translates
 from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
@@ -48,7 +49,12 @@ class Translator:
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
-        """`config` and `vocabulary` are those of training; `members` form an ensemble."""
+        """`config` and `vocabulary` are those of training; `members` form an ensemble.
+
+        Raises:
+            ConfigError: the run does not translate, or its model has too few positions.
+        """
+        check_translates(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
         self._members = members = members or Members((config.model,))

@@ -33,7 +33,10 @@ class WordAligner:
         """
         model = config.model
         if model.kind != "transformer":
-            raise ConfigError(f"alignments need a transformer, but model.kind={model.kind!r}")
+            raise ConfigError(
+                "alignments need the cross-attention of model.kind='transformer', but "
+                f"model.kind={model.kind!r}"
+            )
         depth = model.depth[1]
         if layer is not None and not 1 <= layer <= depth:
             raise ConfigError(f"--alignment_layer={layer} does not exist; use 1 to {depth}")

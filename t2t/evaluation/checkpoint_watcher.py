@@ -100,7 +100,7 @@ class Watch:
         """
         self._workdir, self._folder = workdir, folder
         self._counts, self._measure, self._patience = counts, measure, patience
-        self._higher_is_better = make_measure(measure, tgt_language).scale.higher_is_better
+        self._higher_is_better = make_measure(measure, tgt_language).higher_is_better
         self._rows: dict[Candidate, Evaluation] = {}
         self._skipped: set[Candidate] = set()
 

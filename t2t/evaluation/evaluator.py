@@ -17,12 +17,13 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURES, ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
+from t2t.config.variants import choices
 from t2t.data.batch import find_limit
-from t2t.data.corpus import Corpus, TextCorpus
-from t2t.data.corpus_sources import open_split
+from t2t.data.corpus import hash_strings
 from t2t.data.sentences import count_empty_references
 from t2t.decoding.translation import Translation
+from t2t.evaluation.evaluation_texts import TextRequest, open_texts
 from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
@@ -34,8 +35,10 @@ from t2t.evaluation.load_models import (
     override_decoding,
 )
 from t2t.evaluation.measures import (
-    INTERVAL_DEFINITION,
+    Measure,
     Score,
+    TestSet,
+    describe_intervals,
     have_spaces,
     make_measure,
     score_corpus,
@@ -45,7 +48,6 @@ from t2t.evaluation.saved_evaluations import (
     list_evaluations,
     name_texts,
     save_evaluation,
-    short_hash,
 )
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
@@ -56,8 +58,8 @@ from t2t.training.run_directory import RunError
 
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
-    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluator.py",
-    "t2t/evaluation/likelihood.py",
+    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluation_texts.py",
+    "t2t/evaluation/evaluator.py", "t2t/evaluation/likelihood.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -71,8 +73,10 @@ class EvaluationRequest:
     workdir: Path
     checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema; several: an ensemble
     split: str = "test"
-    src: str = ""  # with `ref`: a pair of text files instead of a split of the run's corpus
-    ref: str = ""
+    src: str = ""  # with `ref`: text files instead of a split of the run's corpus
+    ref: tuple[str, ...] = ()  # one or more translations of `src`, line by line
+    testset: str = ""  # such as wmt24:en-de: a test set of sacreBLEU instead of a split
+    segments: str = ""  # a file with the document of each sentence (`read_documents`)
     output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-SEARCH.json
     save_params: str = ""  # a new run directory for the evaluated parameters
     backend: str = "jax"  # jax | ctranslate2
@@ -92,6 +96,11 @@ class EvaluationRequest:
         """The models; the evaluation is kept in the run directory of the first one."""
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
+
+    @property
+    def texts(self) -> TextRequest:
+        """The texts that are translated, and their references."""
+        return TextRequest(self.split, self.src, self.ref, self.testset, self.segments)
 
 
 class Evaluator:
@@ -116,11 +125,13 @@ class Evaluator:
                 f"--tgt_language={request.tgt_language} is no language code; write one of ISO 639, "
                 "such as de, zh or zho_Hans"
             )
-        self.tgt_language = request.tgt_language or self.config.data.tgt_language
+        self._texts = open_texts(self.config.data, request.texts)
+        self.split, self._corpus = self._texts.name, self._texts.corpus
+        languages = request.tgt_language, self.config.data.tgt_language, self._texts.tgt_language
+        self.tgt_language = next(filter(None, languages), "")
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self._translator = self._model.make_translator(request.backend, request.compute_type)
-        self.split, self._corpus = open_corpus(self.config, request)
         self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
         self._measures = self._choose_measures(request.measures)
 
@@ -208,10 +219,11 @@ class Evaluator:
             spaces=self._spaces,
             lowercase=self.config.tokenizer.lowercase,
         )
-        if unknown := [name for name in asked if name not in ("default", *MEASURES)]:
+        known = "default", *choices(MEASURE_FIELD)
+        if unknown := [name for name in asked if name not in known]:
             raise ConfigError(
-                f"--measures={','.join(unknown)} is unknown; use default, or some of "
-                f"{', '.join(MEASURES)}"
+                f"--measures={','.join(unknown)} is unknown; use some of {', '.join(known)}; "
+                "--plugins names the module that registers another"
             )
         default = [name for name in possible if name not in ON_REQUEST]
         listed = [default if name == "default" else [name] for name in asked]
@@ -222,8 +234,11 @@ class Evaluator:
                 f"{self.tgt_language}; use one of {', '.join(possible)}"
             )
         for name in chosen:
-            make_measure(name, self.tgt_language)
+            self._make_measure(name)
         return chosen
+
+    def _make_measure(self, name: str) -> Measure:
+        return make_measure(name, self.tgt_language, 1 + len(self._texts.more_references))
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
@@ -231,8 +246,7 @@ class Evaluator:
         They have the key of an evaluation by this evaluator, and its definition of `measure`.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        chosen = make_measure(measure, self.tgt_language)
-        definition = chosen.score(["a"], ["a"]).definition
+        definition = self._make_measure(measure).definition
         make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
@@ -260,7 +274,7 @@ class Evaluator:
         engine = self._translator.describe().items()
         key = {
             "split": self.split,
-            "corpus": self._corpus.fingerprint(),  # SHA-256 of the texts
+            "corpus": self._texts.fingerprint,  # SHA-256 of the texts
             "direction": "-".join(
                 filter(None, (config.data.src_language, config.data.tgt_language))
             ),
@@ -284,6 +298,8 @@ class Evaluator:
             "devices": [device.device_kind for device in jax.devices()],
             **identify_code(config.plugins, SCORING_CODE, PACKAGES),
         }
+        if self._texts.documents is not None:  # on which the intervals depend
+            key["documents"] = hash_strings(*map(str, self._texts.documents))
         found: dict[str, Any] = json.loads(json.dumps(key))  # as it is read from a file
         return found
 
@@ -335,13 +351,16 @@ class Evaluator:
         output: Path,
     ) -> Evaluation:
         """Scores the translations, and saves scores and texts; `facts` are recorded as well."""
+        more, documents = self._texts.more_references, self._texts.documents
         # A line feed inside a sentence would split it over two lines of the text files.
         pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
-        sources, references = zip(*pairs, strict=True)
+        sources, references = map(list, zip(*pairs, strict=True))
+        others = [[line.replace("\n", " ") for line in each] for each in more]
+        test_set = TestSet(sources, [references, *others], self._texts.documents)
         hypotheses = [translation.text for translation in translations]
         perplexities, losses = reference_losses
         scores = score_corpus(
-            hypotheses, references, self.tgt_language, self._measures, with_intervals=True
+            hypotheses, test_set, self.tgt_language, self._measures, with_intervals=True
         )
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
@@ -357,8 +376,9 @@ class Evaluator:
                 name: dataclasses.asdict(score)
                 for name, score in {**scores, **perplexities}.items()
             },
-            "interval": INTERVAL_DEFINITION,
+            "interval": describe_intervals(test_set.unit),
             "num_sentences": len(hypotheses),
+            **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
             "num_empty_references": empty,
             # Sentences that were translated in pieces, and those whose translation was ended by the
             # limit of the output.
@@ -377,34 +397,29 @@ class Evaluator:
             "direction": key["direction"],
             "tgt_language": self.tgt_language,
             "corpus": key["corpus"],
-            "texts": name_texts(output, self.split, key["corpus"]),
+            **({"testset": self._request.testset} if self._request.testset else {}),
+            "texts": name_texts(
+                output,
+                self.split,
+                key["corpus"],
+                len(test_set.references),
+                has_documents=documents is not None,
+            ),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
             **find_revision(config.plugins),
             "versions": find_versions(PACKAGES),
             "key": key,
         }
-        if is_first():
-            texts = {
-                "hypotheses": hypotheses,
-                "log_probs": [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses],
-                "sources": sources,
-                "references": references,
-            }
-            with explain_write_errors(RunError, output):
-                save_evaluation(output, result, texts)
-        return Evaluation(output, result)
-
-
-def open_corpus(config: Config, request: EvaluationRequest) -> tuple[str, Corpus]:
-    """Returns the test set's name for file names and scores, and its raw text.
-
-    Text files are named by their stem and a hash of their content, so that the file `test.en` is
-    not confused with the split `test` or with another `test.en`.
-    """
-    if bool(request.src) != bool(request.ref):
-        raise ConfigError(f"--src={request.src!r} and --ref={request.ref!r} go together; give both")
-    if request.src:
-        corpus = TextCorpus(request.src, request.ref)
-        return f"{Path(request.src).stem}{short_hash(corpus.fingerprint())}", corpus
-    return request.split, open_split(config.data, request.split)
+        if not is_first():
+            return Evaluation(output, result)
+        texts = {
+            "hypotheses": hypotheses,
+            "log_probs": [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses],
+            "sources": sources,
+            "references": references,
+            **{f"references{n}": lines for n, lines in enumerate(others, 2)},
+            **({} if documents is None else {"documents": [*map(str, documents)]}),
+        }
+        with explain_write_errors(RunError, output):
+            return save_evaluation(output, result, texts)

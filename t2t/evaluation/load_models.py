@@ -1,25 +1,34 @@
 """`RunModel`: the model of a run, or an ensemble, from its checkpoint to the devices."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
+from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.minimum_bayes_risk import choose_by_utility, count_candidates
+from t2t.decoding.minimum_bayes_risk import (
+    choose_by_utility,
+    compute_utilities,
+    count_candidates,
+)
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator, place_params
 from t2t.evaluation.likelihood import PairScorer
-from t2t.evaluation.measures import make_utility
+from t2t.evaluation.measures import MeasureError, make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
@@ -150,7 +159,12 @@ class RunModel:
         return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
 
     def make_scorer(self, limit: int = 2**30) -> PairScorer:
-        """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS."""
+        """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
+
+        Raises:
+            ConfigError: the model gives a pair no probability.
+        """
+        check_scores(self.config)
         size = self.config.decoding.batch_size
         return PairScorer(self.members, self.vocabulary, size, limit)
 
@@ -184,7 +198,40 @@ class RunModel:
         if utility is None:
             return found
         sampled = config.strategy == "sampling"
-        return [[choose_by_utility(candidates, utility, sampled)] for candidates in found]
+        return [
+            [choose_by_utility(candidates, functools.partial(utility, source), sampled)]
+            for source, candidates in zip(sentences, found, strict=True)
+        ]
+
+
+def make_utility(
+    name: str, tgt_language: str
+) -> Callable[[str, Sequence[str]], Float[np.ndarray, "n n"]]:
+    """Returns the function that scores texts (rows), each with each as its reference (columns).
+
+    Its arguments are the source and the texts. BLEU has the effective order, as sacreBLEU's of a
+    sentence; scores of measures that count errors are negated.
+
+    Raises:
+        ConfigError, MeasureError: as in `make_measure`.
+    """
+    measure = make_measure(name, tgt_language)
+    if isinstance(measure.metric, BLEU):
+        measure.metric.effective_order = True
+    sign = 1 if measure.higher_is_better else -1
+
+    def compute(source: str, texts: Sequence[str]) -> Float[np.ndarray, "n n"]:
+        if isinstance(measure.metric, BLEU | CHRF):
+            return compute_utilities(texts, measure.metric)
+        count = len(texts)
+        found = measure.score_sentences(
+            [source] * count**2, [text for text in texts for _ in texts], [*texts] * count
+        )
+        if not np.isfinite(found).all():
+            raise MeasureError(f"decoding.mbr={name} has no finite score for {texts!r}")
+        return sign * found.reshape(count, count)
+
+    return compute
 
 
 def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:

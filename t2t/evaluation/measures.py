@@ -1,7 +1,9 @@
-"""Measures of translations: BLEU, chrF, TER and exact match, with definitions and intervals.
+"""Measures of translations: BLEU, chrF, TER, exact match and registered ones, with intervals.
 
-BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
-standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
+A `Measure` maps each sentence to statistics, sums them, and computes the score from the sums. So
+intervals and verdicts resample the sentences, or whole documents, of any measure alike. BLEU values
+are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's standard
+there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
 literature on Multi30k. All measures take raw text.
 """
 
@@ -12,15 +14,18 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
-from sacrebleu.metrics import base as sacrebleu_base
+import sacrebleu
+from jaxtyping import Float, Int
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.languages import (
     OWN_TOKENIZERS,
@@ -28,31 +33,80 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import MEASURES
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import call_variant, make_variant_error
 
 _log = logging.getLogger(__name__)
 
 LEVEL = 0.05  # significance level; intervals are 95%
 RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
 MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
-INTERVAL_DEFINITION = (
-    f"95%, percentiles of {RESAMPLES} bootstrap resamples of the sentences: covers the choice of "
-    f"the sentences, not the seed of the training; none below {MIN_SENTENCES} sentences"
-)
 
 Interval = tuple[float, float]
-Texts = Sequence[Sequence[str]]  # the hypotheses of each seed
 Statistics = Float[np.ndarray, "m n _"]  # m seeds, n sentences: the counts a score is computed from
 ScoreFunction = Callable[[Float[np.ndarray, "_"]], float]  # from statistics summed over sentences
+# From sources, hypotheses and one or more references to the statistics of each sentence.
+Segments = Callable[
+    [Sequence[str], Sequence[str], Sequence[Sequence[str]]], Float[np.ndarray, "n _"]
+]
+
+
+class MeasureError(RuntimeError):
+    """A measure cannot be computed in this environment; the message names a remedy."""
+
+
+class TestSet(NamedTuple):
+    """The sentences that all systems translate."""
+
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]  # one or more lists; line n of each is of source n
+    documents: Int[np.ndarray, "n"] | None = None  # number of each sentence's document, from 0
+
+    @property
+    def unit(self) -> str:
+        """The unit that is resampled: sentences, or documents if they are known."""
+        return "sentences" if self.documents is None else "documents"
+
+    def sum_units(self, statistics: Statistics) -> Float[np.ndarray, "m d _"]:
+        """Sums the statistics of the sentences of each document; unchanged without documents."""
+        if self.documents is None:
+            return statistics
+        seeds, _, width = statistics.shape
+        sums = np.zeros((seeds, int(self.documents.max()) + 1, width))
+        for number, document in enumerate(self.documents):
+            sums[:, document] += statistics[:, number]
+        return sums
 
 
 @dataclasses.dataclass(frozen=True)
-class Scale:
-    """The values that a score can have, and which of them are better."""
+class Score:
+    """The value of one measure on one corpus."""
 
+    value: float  # 0 to 100; TER may exceed 100, perplexity starts at 1
+    definition: str  # preprocessing of the text, and sacreBLEU's signature
+    detail: str  # sacreBLEU's line: BLEU's four precisions, brevity penalty and lengths in words
+    interval: Interval | None = None  # as in `describe_intervals`
+
+
+def divide(sums: Float[np.ndarray, "2"]) -> float:
+    """The mean of values whose statistics are (value, count)."""
+    return float(sums[0] / sums[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A score of a corpus: a function of statistics that are summed over its sentences."""
+
+    name: str
+    definition: str  # preprocessing, settings and version: equal only if scores are comparable
+    segments: Segments | None = None  # None: the statistics are not computed from texts
+    aggregate: ScoreFunction = divide  # the score of summed statistics
     higher_is_better: bool = True
-    limits: Interval = (0.0, 100.0)
-    is_share: bool = False  # the score is the percentage of the sentences that are right
+    limits: Interval = (-math.inf, math.inf)  # of the score
+    unit: str = ""  # behind a score in a sentence; empty: the name
+    is_share: bool = False  # statistics are (1 if a sentence is right else 0, 1), the score percent
+    describe: Callable[[Float[np.ndarray, "_"]], str] | None = None  # `Score.detail`, from sums
+    metric: Metric | None = None  # sacreBLEU's, if it is one
 
     def clip(self, interval: Interval) -> Interval:
         """Limits an interval of scores to values that a score can have."""
@@ -65,119 +119,70 @@ class Scale:
         low, high = np.clip(interval, -width, width)
         return float(low), float(high)
 
-
-class ExactMatchSignature(sacrebleu_base.Signature):
-    """The signature of `ExactMatch`."""
-
-    def __init__(self, args: dict[str, Any]):
-        super().__init__(args)
-        self.update("case", "lc" if args["lowercase"] else "mixed")
-        self.update("space", "one")  # any sequence of white space counts as one space
-
-
-class ExactMatch(Metric):
-    """The percentage of sentences whose words equal those of a reference."""
-
-    _SIGNATURE_TYPE = ExactMatchSignature
-
-    def __init__(self, lowercase: bool = False):
-        super().__init__()  # type: ignore[no-untyped-call]  # of sacreBLEU
-        self.lowercase = lowercase
-
-    def _preprocess_segment(self, sent: str) -> str:
-        return " ".join((sent.lower() if self.lowercase else sent).split())
-
-    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
-        return {"references": refs}
-
-    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        """Returns [1 if the hypothesis matches else 0, 1 sentence]."""
-        return [int(hypothesis in ref_kwargs["references"]), 1]
-
-    def _aggregate_and_compute(self, stats: list[list[int]]) -> sacrebleu_base.Score:
-        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
-
-    def _compute_score_from_stats(self, stats: Sequence[Any] | np.ndarray) -> sacrebleu_base.Score:
-        matches, sentences = stats
-        return sacrebleu_base.Score("exact match", float(100 * matches / sentences))
-
-
-class MeasureError(RuntimeError):
-    """A measure cannot be computed in this environment; the message names a remedy."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """The value of one measure on one corpus."""
-
-    value: float  # 0 to 100; TER may exceed 100, perplexity starts at 1
-    definition: str  # preprocessing of the text, and sacreBLEU's signature
-    detail: str  # sacreBLEU's line: BLEU's four precisions, brevity penalty and lengths in words
-    interval: Interval | None = None  # as in `INTERVAL_DEFINITION`
-
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A sacreBLEU metric, and the preprocessing of the text before it."""
-
-    metric: Metric
-    preprocessing: str = ""  # in words, for the definition
-    preprocess: Callable[[str], str] = str
-
-    @property
-    def scale(self) -> Scale:
-        """The values of the score. TER counts errors and may exceed 100."""
-        if isinstance(self.metric, TER):
-            return Scale(higher_is_better=False, limits=(0.0, math.inf))
-        return Scale(is_share=isinstance(self.metric, ExactMatch))
-
-    def score(
-        self, hypotheses: Sequence[str], references: Sequence[str], *, with_interval: bool = False
-    ) -> Score:
-        """Scores a corpus, with an interval over sentences on request if they are enough for one.
+    def collect(self, hypotheses: Sequence[str], test_set: TestSet) -> Float[np.ndarray, "n _"]:
+        """Returns the statistics of each sentence.
 
         Raises:
             ValueError: there is not one hypothesis for each reference, or none at all.
+            ConfigError: a registered measure returned something else.
         """
-        if not hypotheses or len(hypotheses) != len(references):
-            raise ValueError(
-                f"{len(hypotheses)} hypotheses and {len(references)} references; a score needs one "
-                "hypothesis for each reference, line by line, and at least one"
+        for references in test_set.references:
+            if not hypotheses or len(hypotheses) != len(references):
+                raise ValueError(
+                    f"{len(hypotheses)} hypotheses and {len(references)} references; a score needs "
+                    "one hypothesis for each reference, line by line, and at least one"
+                )
+        assert self.segments, f"{self.name} is not computed from texts"
+        found = np.asarray(self.segments(test_set.sources, hypotheses, test_set.references), float)
+        if found.ndim != 2 or len(found) != len(hypotheses) or not np.isfinite(found).all():
+            raise make_variant_error(
+                MEASURE_FIELD,
+                self.name,
+                f"has segments of shape {found.shape} for {len(hypotheses)} sentences, all finite: "
+                f"{bool(np.isfinite(found).all())}",
             )
-        counts = self._count([*map(self.preprocess, references)], hypotheses)
-        score = self.metric._aggregate_and_compute(counts)  # as in sacreBLEU's `corpus_score`
-        signature = self.metric.get_signature()
-        for name in ("bs", "seed"):  # they describe sacreBLEU's interval, not the score
-            signature.update(name, None)
-        interval = None
+        return found
+
+    def score(
+        self, hypotheses: Sequence[str], test_set: TestSet, *, with_interval: bool = False
+    ) -> Score:
+        """Scores a corpus, with an interval on request if its sentences are enough for one.
+
+        Raises:
+            ValueError, ConfigError: as `collect`.
+        """
+        counts = self.collect(hypotheses, test_set)
+        return self.score_counts(counts, test_set, with_interval=with_interval)
+
+    def score_sentences(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> Float[np.ndarray, "n"]:
+        """Returns the score of each sentence by itself, with one reference each."""
+        counts = self.collect(hypotheses, TestSet(sources, [references]))
+        return np.array([self.aggregate(one) for one in counts])
+
+    def score_counts(
+        self,
+        counts: Float[np.ndarray, "n _"],
+        test_set: TestSet,
+        *,
+        with_interval: bool = False,
+    ) -> Score:
+        """Computes the score from the statistics of each sentence."""
+        sums = counts.sum(axis=0)
+        value, interval = self.aggregate(sums), None
         if with_interval:
-            statistics = np.array([counts], float)
-            interval, _ = resample_sentences(sacrebleu_score(self.metric), statistics)
-        return Score(
-            value=float(score.score),
-            definition=f"{self.preprocessing}; {signature}"
-            if self.preprocessing
-            else str(signature),
-            detail=str(score),
-            interval=interval,
-        )
-
-    def _count(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[list[Any]]:
-        """sacreBLEU's counts for each sentence; the references are preprocessed already."""
-        lines = [*map(self.preprocess, hypotheses)]
-        counts: list[list[Any]] = self.metric._extract_corpus_statistics(lines, [references])
-        return counts
+            interval, _ = resample_sentences(self.aggregate, test_set.sum_units(counts[None]))
+        detail = self.describe(sums) if self.describe else f"{self.name} = {value:.2f}"
+        return Score(value, self.definition, detail, interval)
 
 
-def collect_statistics(measure: Measure, system: Texts, references: Sequence[str]) -> Statistics:
-    """Returns sacreBLEU's counts for each sentence of each seed's translations."""
-    prepared = [*map(measure.preprocess, references)]
-    return np.array([measure._count(prepared, lines) for lines in system], float)
-
-
-def sacrebleu_score(metric: Metric) -> ScoreFunction:
-    """Returns the function that computes the metric's score from summed statistics."""
-    return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+def describe_intervals(unit: str = "sentences") -> str:
+    """Describes how the intervals of saved scores are computed."""
+    return (
+        f"95%, percentiles of {RESAMPLES} bootstrap resamples of the {unit}: covers the choice of "
+        f"the {unit}, not the seed of the training; none below {MIN_SENTENCES} {unit}"
+    )
 
 
 def resample_sentences(
@@ -207,65 +212,77 @@ def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
     return draws.astype(float)
 
 
-def make_measure(name: str, tgt_language: str) -> Measure:
-    """Returns the measure of this name in `MEASURES` for hypotheses in this language.
+def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measure:
+    """Returns the measure of this name for hypotheses in this language.
 
-    `tgt_language` is a code that `normalize_language` takes; "": unknown.
+    `tgt_language` is a code that `normalize_language` takes; "": unknown. With several references
+    BLEU counts matches with any of them and takes the closest length, chrF takes the best one of
+    each sentence, TER the fewest edits over the mean length, and an exact match is one with any.
 
     Raises:
-        MeasureError: sacreBLEU tokenises this language with a package that is not installed.
+        ConfigError: the measure is unknown, or a registered function is not as expected.
+        MeasureError: sacreBLEU tokenises with a package or model that is missing.
     """
     language = normalize_language(tgt_language)
     words = language or "en"  # whose abbreviations Moses takes where it has none
+    wrap = functools.partial(_wrap_metric, name, num_references)
+    lowercase = name.endswith("_lowercase")
     match name:
         case "bleu" | "bleu_lowercase":
-            return Measure(_make_bleu(language, lowercase=name.endswith("lowercase")))
+            return wrap(_make_bleu(language, lowercase=lowercase))
+        case "spbleu":
+            return wrap(_make_spbleu())
         case "chrf" | "chrf_lowercase":
-            return Measure(CHRF(lowercase=name.endswith("lowercase")))
-        case "ter":  # lower-cases by definition
-            return Measure(TER())
+            return wrap(CHRF(lowercase=lowercase))
+        case "chrf++":
+            return wrap(CHRF(word_order=2))
+        case "ter":  # lower-cases by definition; counts errors, of which there may be many
+            return wrap(TER(), higher_is_better=False, limits=(0.0, math.inf))
         case "exact_match" | "exact_match_lowercase":
-            return Measure(ExactMatch(lowercase=name.endswith("lowercase")))
+            return _make_exact_match(name, num_references, lowercase=lowercase)
         case "bleu_multi30k":
             preprocessing = "lower-cased, Moses punctuation normalised and Moses tokenised"
-            tokenise = _make_multi30k_tokeniser(words)
-            return Measure(_make_plain_bleu(), f"{preprocessing} ({words})", tokenise)
+            preprocess = make_multi30k_tokeniser(words)
+            return wrap(_make_plain_bleu(), f"{preprocessing} ({words}); ", preprocess)
         case "bleu_paper":
             preprocessing = f"both sides: Unicode punctuation replaced, Moses tokenised ({words})"
             preprocessing += ", compounds split at hyphens" if words == "de" else ""
-            return Measure(_make_plain_bleu(), preprocessing, _make_paper_tokeniser(words))
+            return wrap(_make_plain_bleu(), f"{preprocessing}; ", make_paper_tokeniser(words))
         case _:
-            raise ValueError(f"measure {name!r} is unknown; use one of {', '.join(MEASURES)}")
+            found: Measure = call_variant(
+                MEASURE_FIELD, name, language, num_references,
+                is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
+            )  # fmt: skip
+            return dataclasses.replace(found, name=name)
 
 
-def make_utility(name: str, tgt_language: str) -> Metric:
-    """Returns sacreBLEU's chrF, or its BLEU with the effective order, as meant for sentences.
+def make_likelihood(token: str) -> Measure:
+    """Returns the mean negative log-likelihood of the references per token, such as a sub-word.
 
-    Raises:
-        MeasureError: as in `make_measure`.
+    The statistics, (nats, tokens) of each reference, come from the model.
     """
-    metric = make_measure(name, tgt_language).metric
-    if isinstance(metric, BLEU):
-        metric.effective_order = True
-    return metric
+    return Measure(
+        "likelihood", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
+        unit=f"nats per {token}",
+    )  # fmt: skip
 
 
 def score_corpus(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    test_set: TestSet,
     tgt_language: str,
-    names: Sequence[str] = MEASURES,
+    names: Sequence[str],
     *,
     with_intervals: bool = False,
 ) -> dict[str, Score]:
-    """Scores a corpus by the measures of these names, with intervals over sentences on request.
+    """Scores a corpus by the measures of these names, with intervals on request.
 
     Raises:
         ValueError: there is not one hypothesis for each reference, or none at all.
     """
     return {
-        name: make_measure(name, tgt_language).score(
-            hypotheses, references, with_interval=with_intervals
+        name: make_measure(name, tgt_language, len(test_set.references)).score(
+            hypotheses, test_set, with_interval=with_intervals
         )
         for name in names
     }
@@ -301,6 +318,66 @@ def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
     return False
 
 
+def _wrap_metric(
+    name: str,
+    num_references: int,
+    metric: Metric,
+    preprocessing: str = "",
+    preprocess: Callable[[str], str] = str,
+    *,
+    higher_is_better: bool = True,
+    limits: Interval = (0.0, 100.0),
+) -> Measure:
+    """A measure that counts as a sacreBLEU metric does, after preprocessing of all text."""
+    metric.num_refs = num_references  # of the signature
+
+    def segments(
+        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Float[np.ndarray, "n _"]:
+        texts = [[*map(preprocess, lines)] for lines in (hypotheses, *references)]
+        return np.array(metric._extract_corpus_statistics(texts[0], texts[1:]), float)
+
+    def describe(sums: Float[np.ndarray, "_"]) -> str:
+        whole = [int(value) if value.is_integer() else value for value in sums.tolist()]
+        return str(metric._compute_score_from_stats(whole))  # with lengths as integers
+
+    return Measure(
+        name,
+        f"{preprocessing}{metric.get_signature()}",
+        segments,
+        lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score),
+        higher_is_better,
+        limits,
+        describe=describe,
+        metric=metric,
+    )
+
+
+def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Measure:
+    """The percentage of sentences whose words equal those of a reference."""
+
+    def normalise(line: str) -> str:
+        return " ".join((line.lower() if lowercase else line).split())
+
+    def segments(
+        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Float[np.ndarray, "n 2"]:
+        pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
+        found = [normalise(line) in map(normalise, wanted) for line, wanted in pairs]
+        return np.stack([np.array(found, float), np.ones(len(found))], axis=-1)
+
+    return Measure(
+        name,
+        f"nrefs:{num_references}|case:{'lc' if lowercase else 'mixed'}|space:one|"
+        f"version:{sacrebleu.__version__}",
+        segments,
+        lambda sums: float(100 * sums[0] / sums[1]),
+        limits=(0.0, 100.0),
+        is_share=True,
+        describe=lambda sums: f"exact match = {100 * sums[0] / sums[1]:.2f}",
+    )
+
+
 def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
     """BLEU with sacreBLEU's tokeniser for the language."""
     try:
@@ -309,6 +386,19 @@ def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
         raise MeasureError(
             f"BLEU of data.tgt_language={language} needs a package that tokenises it: "
             f"pip install 'sacrebleu[{language}]'"
+        ) from None
+
+
+def _make_spbleu() -> BLEU:
+    """BLEU of the sub-words of FLORES-200, for any language; sacreBLEU downloads their model."""
+    url = SPM_MODELS["flores200"]["url"]
+    path = Path(SACREBLEU_DIR, "models", Path(url).name)
+    try:
+        return BLEU(tokenize="flores200")
+    except (OSError, RuntimeError) as error:  # no network, or another file
+        raise MeasureError(
+            f"spbleu needs the sub-words of FLORES-200, which cannot be read or downloaded "
+            f"({error}); download {url} elsewhere and put it to {path}"
         ) from None
 
 
@@ -329,7 +419,7 @@ def _make_moses(language: str) -> tuple[Any, Any]:
     return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
 
 
-def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
+def make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
     """The preprocessing of Wu et al. 2021.
 
     Their text-only Transformer scores 41.02 on test_2016_flickr.
@@ -344,7 +434,7 @@ def _make_multi30k_tokeniser(language: str) -> Callable[[str], str]:
     return tokenise
 
 
-def _make_paper_tokeniser(language: str) -> Callable[[str], str]:
+def make_paper_tokeniser(language: str) -> Callable[[str], str]:
     """The preprocessing of tensor2tensor's `utils/get_ende_bleu.sh`.
 
     Compounds are split at hyphens in German: "rot-weiß" becomes three words. There are several

@@ -1,5 +1,7 @@
 """Plots of scores: by sentence length, a setting, the training step or the cost of training.
 
+And of differences by each measure.
+
 The suffix of a plot's file is its format.
 """
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t.config.fields import ConfigError
+from t2t.evaluation.forest import ForestRow
 from t2t.evaluation.measures import Interval
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
@@ -20,10 +23,10 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png", ".pdf")
 
 
-def check_format(path: Path) -> None:
-    """Raises `ConfigError` if --plot names a file of another format than `FORMATS`."""
+def check_format(path: Path, flag: str = "plot") -> None:
+    """Raises `ConfigError` if a flag names a file of another format than `FORMATS`."""
     if path.suffix not in FORMATS:
-        raise ConfigError(f"--plot={path} must end in one of {', '.join(FORMATS)}")
+        raise ConfigError(f"--{flag}={path} must end in one of {', '.join(FORMATS)}")
 
 
 def plot_by_setting(
@@ -102,6 +105,46 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     _save(figure, axes, path)
 
 
+def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
+    """Plots differences from the first system with 95% intervals, a strip for each measure.
+
+    Better is to the right. Each strip has its own scale, with zero in the middle.
+    """
+    from matplotlib.figure import Figure
+
+    strips: dict[str, list[ForestRow]] = {}
+    for row in rows:
+        strips.setdefault(row.measure.name, []).append(row)
+    systems = [*dict.fromkeys(row.system for row in rows)]
+    heights = [0.35 + 0.2 * len(strip) for strip in strips.values()]
+    figure = Figure(figsize=(7, 1 + sum(heights)), layout="constrained")
+    panels = figure.subplots(len(strips), squeeze=False, gridspec_kw={"height_ratios": heights})[
+        :, 0
+    ]
+    for axes, (name, strip) in zip(panels, strips.items(), strict=True):
+        for place, row in enumerate(strip):
+            comparison, number = row.comparison, systems.index(row.system)
+            errors = _find_errors([(comparison.difference, comparison.interval)])
+            axes.errorbar(
+                [comparison.difference], [-place], xerr=errors, marker="o", capsize=3,
+                color=f"C{number % 10}", label=row.system,
+            )  # fmt: skip
+        axes.axvline(0, color="grey", linewidth=0.8)
+        edge = 1.1 * max(map(abs, axes.get_xlim()))
+        axes.set_xlim((-edge, edge) if strip[0].measure.higher_is_better else (edge, -edge))
+        axes.set_ylim(-len(strip) + 0.4, 0.6)
+        axes.set_yticks([])
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+        axes.grid(alpha=0.3)
+    panels[-1].set_xlabel(f"difference from {first}; right is better")
+    handles = {each.get_label(): each for axes in panels for each in axes.containers}
+    if len(systems) > 1:
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", fontsize="small")
+    else:
+        figure.suptitle(systems[0], fontsize="small")
+    _write(figure, path)
+
+
 def _find_errors(scores: Sequence[tuple[float, Interval | None]]) -> list[list[float]]:
     """Returns the error bars below and above each (value, interval); 0 without an interval."""
     known = [(value, interval or (value, value)) for value, interval in scores]
@@ -118,6 +161,10 @@ def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
 
 def _save(figure: "Figure", axes: "Axes", path: Path) -> None:
     axes.grid(alpha=0.3)
+    _write(figure, path)
+
+
+def _write(figure: "Figure", path: Path) -> None:
     metadata = {"Date": None} if path.suffix == ".svg" else None  # equal figures, equal files
     with atomic_path(path) as draft:
         figure.savefig(draft, format=path.suffix[1:], metadata=metadata)

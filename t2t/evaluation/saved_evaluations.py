@@ -4,13 +4,16 @@
     NAME.txt            the hypotheses
     NAME.log_probs.txt  each reference's log-probability in nats, and its sub-words with EOS
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
-    SPLIT-HASH.ref.txt  the raw references, shared likewise
+    SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
+    NAME.documents.txt  the number of each sentence's document, from 0, if they are known
+    NAME.scores.MEASURE.txt    the score of each sentence by a measure of another program
 
 Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
 copied and compared anywhere.
 """
 
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -20,7 +23,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.evaluation.measures import format_interval
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import choices
+from t2t.evaluation.measures import Measure, TestSet, format_interval, make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
@@ -87,6 +92,63 @@ class Evaluation:
             )
         return lines
 
+    def read_test_set(self) -> TestSet:
+        """Reads sources, references and documents.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
+        documents = None
+        if "documents" in self.result.get("texts", {}):
+            documents = self._read_numbers("documents", 1)[:, 0].astype(int)
+        references = [self.read_lines(text) for text in self._references]
+        return TestSet(self.read_lines("sources"), references, documents)
+
+    @property
+    def _references(self) -> list[str]:
+        texts = self.result.get("texts", {})
+        return [name for name in texts if name.startswith("references")] or ["references"]
+
+    @property
+    def known_measures(self) -> list[str]:
+        """The names of measures that are computed from texts, then those that are stored."""
+        saved, texts = self.result["measures"], self.result.get("texts", {})
+        stored = [name for name in saved if name_segment_scores(name) in texts]
+        return [*choices(MEASURE_FIELD), *stored]
+
+    def open_measure(self, name: str) -> Measure:
+        """Returns the measure of this name as it is defined here, or as its program defined it.
+
+        Raises:
+            EvaluationError: it is unknown, and not of another program.
+            MeasureError: as `make_measure`.
+        """
+        saved = self.result["measures"]
+        if name_segment_scores(name) in self.result.get("texts", {}):
+            higher = saved[name]["higher_is_better"]
+            return Measure(name, saved[name]["definition"], higher_is_better=higher)
+        if name not in choices(MEASURE_FIELD):
+            raise EvaluationError(
+                f"--measure={name}: {self.path} has no such scores; use one of "
+                f"{', '.join(self.known_measures)}; name the module that registers it by "
+                f"--plugins, or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
+            )
+        return make_measure(name, self.result["tgt_language"], len(self._references))
+
+    def read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
+        """Returns the (score, 1) of each sentence by a measure of another program.
+
+        Raises:
+            EvaluationError: there are none, or as `read_log_probs`.
+        """
+        if name_segment_scores(name) not in self.result.get("texts", {}):
+            raise EvaluationError(
+                f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
+                f"--segment_scores={name}=FILE"
+            )
+        values = self._read_numbers(name_segment_scores(name), 1)
+        return np.hstack([values, np.ones_like(values)])
+
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.
 
@@ -95,15 +157,21 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`, or a line is damaged.
         """
-        lines = self.read_lines("log_probs")
+        return self._read_numbers("log_probs", 2)
+
+    def _read_numbers(self, text: str, count: int) -> Float[np.ndarray, "n _"]:
+        """Reads so many numbers of each sentence."""
+        lines = self.read_lines(text)
         try:
-            return np.array([line.split(" ") for line in lines], float).reshape(len(lines), 2)
+            return np.array([line.split(" ") for line in lines], float).reshape(len(lines), count)
         except ValueError as error:
-            path = self.path.with_name(self.result["texts"]["log_probs"])
+            path = self.path.with_name(self.result["texts"][text])
             raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
 
 
-def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
+def name_texts(
+    path: Path, split: str, corpus: str, num_references: int = 1, *, has_documents: bool = False
+) -> dict[str, str]:
     """Returns the text files' names for the scores at `path`; `corpus` is the test set's hash."""
     test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
@@ -111,7 +179,14 @@ def name_texts(path: Path, split: str, corpus: str) -> dict[str, str]:
         "log_probs": f"{path.stem}.log_probs.txt",
         "sources": f"{test_set}.src.txt",
         "references": f"{test_set}.ref.txt",
+        **{f"references{n}": f"{test_set}.ref{n}.txt" for n in range(2, num_references + 1)},
+        **({"documents": f"{path.stem}.documents.txt"} if has_documents else {}),
     }
+
+
+def name_segment_scores(measure: str) -> str:
+    """Returns the key in `texts` of the scores by a measure of another program."""
+    return f"scores.{measure}"
 
 
 def short_hash(corpus: str) -> str:
@@ -126,15 +201,36 @@ def report_reuse(evaluation: Evaluation) -> None:
 
 def save_evaluation(
     path: Path, result: Mapping[str, Any], texts: Mapping[str, Sequence[str]]
-) -> None:
-    """Writes the texts under their names in `result`, then the scores; each file atomically.
+) -> Evaluation:
+    """Writes texts under their names in `result`, then the scores; each file atomically.
+
+    Texts that are not given exist already. The scores get the hashes of all files.
 
     Raises:
         OSError: a file cannot be written.
     """
+    for text, lines in texts.items():
+        name = result["texts"][text]
+        write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))
+    saved = {**result, "sha256": compute_digests(path, result)}
+    write_file(path, json.dumps(saved, indent=2) + "\n")
+    return Evaluation(path, saved)
+
+
+def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the SHA-256 of each text beside the scores at `path`, and of the `scores`.
+
+    A text that is missing has "missing".
+    """
+    found = {}
     for text, name in result["texts"].items():
-        write_file(path.with_name(name), "".join(f"{line}\n" for line in texts[text]))
-    write_file(path, json.dumps(result, indent=2) + "\n")
+        try:
+            found[text] = hashlib.sha256(path.with_name(name).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            found[text] = "missing"
+    scores = {name: value for name, value in result.items() if name != "sha256"}
+    content = json.dumps(scores, sort_keys=True)
+    return found | {"scores": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def load_evaluation(path: Path) -> Evaluation:

@@ -19,8 +19,7 @@ from t2t.evaluation.measures import (
     LEVEL,
     MIN_SENTENCES,
     Interval,
-    Scale,
-    ScoreFunction,
+    Measure,
     Statistics,
     resample_sentences,
 )
@@ -66,37 +65,30 @@ class Comparison:
         return self.adjusted < LEVEL
 
 
-NATS = Scale(higher_is_better=False, limits=(0.0, math.inf))  # of `mean_nats`
-
-
-def mean_nats(sums: Float[np.ndarray, "2"]) -> float:
-    """Nats per token, from summed (nats, tokens)."""
-    return float(sums[0] / sums[1])
-
-
-def score_system(score: ScoreFunction, statistics: Statistics, scale: Scale) -> SystemScore:
+def score_system(measure: Measure, statistics: Statistics) -> SystemScore:
     """Scores a system, with its intervals over sentences and over seeds.
 
-    The interval over sentences is that of `resample_sentences`; both lie within the scale.
+    The interval over sentences is that of `resample_sentences`; both lie within the limits of the
+    measure. The sentences may also be whole documents, with summed statistics.
     """
-    seeds = tuple(score(one.sum(axis=0)) for one in statistics)
-    over_sentences, resampled = resample_sentences(score, statistics)
-    over_seeds = estimate_over_seeds(seeds, scale)
+    seeds = tuple(measure.aggregate(one.sum(axis=0)) for one in statistics)
+    over_sentences, resampled = resample_sentences(measure.aggregate, statistics)
+    over_seeds = estimate_over_seeds(seeds, measure)
     return SystemScore(
         fmean(seeds), seeds, over_sentences, over_seeds, statistics.shape[1], resampled
     )
 
 
-def estimate_over_seeds(scores: Sequence[float], scale: Scale) -> Interval | None:
-    """Student's 95% interval of the mean over seeds, within the scale; None for one score."""
+def estimate_over_seeds(scores: Sequence[float], measure: Measure) -> Interval | None:
+    """Student's 95% interval of the mean over seeds, within the limits; None for one score."""
     if len(scores) < 2:
         return None
     mean, freedom = fmean(scores), len(scores) - 1
     half = _quantile(freedom) * stdev(scores) / math.sqrt(len(scores))
-    return scale.clip((mean - half, mean + half))
+    return measure.clip((mean - half, mean + half))
 
 
-def compare_systems(first: SystemScore, second: SystemScore, scale: Scale) -> Comparison:
+def compare_systems(first: SystemScore, second: SystemScore, measure: Measure) -> Comparison:
     """Tests the difference of the second system from the first, on the same sentences.
 
     There is no test of fewer than `MIN_SENTENCES`, nor if the scores differ but vary neither over
@@ -119,7 +111,7 @@ def compare_systems(first: SystemScore, second: SystemScore, scale: Scale) -> Co
     difference = second.value - first.value
     n = first.num_sentences
     if n < MIN_SENTENCES:
-        return _make_comparison(first, second, scale, (0.0, 0.0), None, math.nan)
+        return _make_comparison(first, second, measure, (0.0, 0.0), None, math.nan)
     unbiased = n / (n - 1)
     resampled = second.resampled.mean(axis=1) - first.resampled.mean(axis=1)
     by_sentences = unbiased * float(resampled.var())
@@ -144,11 +136,11 @@ def compare_systems(first: SystemScore, second: SystemScore, scale: Scale) -> Co
         p_value = math.nan if difference else 1.0
     errors = math.sqrt(by_sentences), math.sqrt(by_seeds)
     interval = difference - half, difference + half
-    return _make_comparison(first, second, scale, errors, interval, p_value)
+    return _make_comparison(first, second, measure, errors, interval, p_value)
 
 
 def compare_shares(
-    first: SystemScore, second: SystemScore, scale: Scale, right: Float[np.ndarray, "2 n"]
+    first: SystemScore, second: SystemScore, measure: Measure, right: Float[np.ndarray, "2 n"]
 ) -> Comparison:
     """McNemar's exact test of two shares of right sentences, of one run each.
 
@@ -159,7 +151,7 @@ def compare_shares(
     Args:
         first: the share of the first run in percent.
         second: the share of the second run.
-        scale: of the shares.
+        measure: the share of sentences.
         right: 1 for each sentence that the first and that the second run has right, else 0.
     """
     count = right.shape[1]
@@ -167,20 +159,20 @@ def compare_shares(
     differing = gained + lost
     error = 100 / count * math.sqrt(differing - (gained - lost) ** 2 / count)
     if not differing:
-        return _make_comparison(first, second, scale, (error, 0.0), None, 1.0)
+        return _make_comparison(first, second, measure, (error, 0.0), None, 1.0)
     test = _load_statistics().binomtest(gained, differing)
     low, high = test.proportion_ci(1 - LEVEL, "exact")
     interval = tuple(100 * differing / count * (2 * bound - 1) for bound in (low, high))
     is_large = count >= MIN_SENTENCES
     return _make_comparison(
-        first, second, scale, (error, 0.0), interval if is_large else None, float(test.pvalue)
+        first, second, measure, (error, 0.0), interval if is_large else None, float(test.pvalue)
     )
 
 
 def _make_comparison(
     first: SystemScore,
     second: SystemScore,
-    scale: Scale,
+    measure: Measure,
     errors: tuple[float, float],
     interval: Interval | None,
     p_value: float,
@@ -189,11 +181,11 @@ def _make_comparison(
     num_seeds = len(first.seeds), len(second.seeds)
     return Comparison(
         values=(first.value, second.value),
-        better=(second.value > first.value) == scale.higher_is_better,
+        better=(second.value > first.value) == measure.higher_is_better,
         num_seeds=num_seeds,
         sentence_error=errors[0],
         seed_error=None if max(num_seeds) == 1 else errors[1],
-        interval=interval and scale.clip_difference(interval),
+        interval=interval and measure.clip_difference(interval),
         p_value=p_value,
         adjusted=p_value,
     )
@@ -207,18 +199,20 @@ class Judgement:
     comparisons: Mapping[str, Comparison]  # of all systems except the first
 
 
-def judge(systems: Mapping[str, Statistics], score: ScoreFunction, scale: Scale) -> Judgement:
+def judge(systems: Mapping[str, Statistics], measure: Measure) -> Judgement:
     """Scores all systems on the same resamples, and compares each with the first."""
-    scores = {name: score_system(score, counts, scale) for name, counts in systems.items()}
+    scores = {name: score_system(measure, counts) for name, counts in systems.items()}
+    # Sums over documents are no single outcomes, for which McNemar's test is.
+    is_single = measure.is_share and all((each[..., 1] == 1).all() for each in systems.values())
     first, *others = systems
     found = []
     for name in others:
         pair = scores[first], scores[name]
-        if scale.is_share and all(len(each.seeds) == 1 for each in pair):
+        if is_single and all(len(each.seeds) == 1 for each in pair):
             right = np.stack([systems[each][0, :, 0] for each in (first, name)])
-            found.append(compare_shares(*pair, scale, right))
+            found.append(compare_shares(*pair, measure, right))
         else:
-            found.append(compare_systems(*pair, scale))
+            found.append(compare_systems(*pair, measure))
     return Judgement(scores, dict(zip(others, adjust(found), strict=True)))
 
 
@@ -269,7 +263,7 @@ class Bucket:
 
 
 def score_by_length(
-    score: ScoreFunction, scale: Scale, systems: Mapping[str, Statistics], sources: Sequence[str]
+    measure: Measure, systems: Mapping[str, Statistics], sources: Sequence[str]
 ) -> list[Bucket]:
     """Scores the systems in each bucket that is not empty, the shortest sentences first."""
     members: dict[int, list[int]] = {}
@@ -280,7 +274,7 @@ def score_by_length(
     for number, indices in sorted(members.items()):
         first = number * WIDTH + 1
         scores = {
-            name: score_system(score, system[:, indices], scale) for name, system in systems.items()
+            name: score_system(measure, system[:, indices]) for name, system in systems.items()
         }
         words = f"{first}+" if number == LAST else f"{first}-{first + WIDTH - 1}"
         buckets.append(Bucket(words, indices, scores))

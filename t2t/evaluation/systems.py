@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from t2t.config.fields import Config, DecodingConfig, flatten
-from t2t.config.measure_names import MEASURES
-from t2t.evaluation.measures import Measure, Statistics, make_measure
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import choices
+from t2t.evaluation.measures import Measure, Statistics, TestSet
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
@@ -59,14 +61,6 @@ class System:
         """True if both are one run with equal parameters; False if it is not known."""
         known = [each.result.get("parameters") for s in (self, other) for each in s.evaluations]
         return len(known) == 2 and None not in known and known[0] == known[1]
-
-
-@dataclasses.dataclass(frozen=True)
-class TestSet:
-    """The sentences that all systems translated."""
-
-    sources: Sequence[str]
-    references: Sequence[str]
 
 
 def read_system(
@@ -217,12 +211,11 @@ def check_alike(systems: Sequence[System]) -> None:
     )
 
 
-def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -> TestSet:
+def check_comparable(systems: Sequence[System]) -> TestSet:
     """Returns the test set of all systems.
 
     Raises:
-        EvaluationError: the systems have different test sets, backends or definitions of the
-            measure.
+        EvaluationError: the systems have different test sets, documents or backends.
     """
     if len(backends := {str(system.search["backend"]) for system in systems}) > 1:
         raise EvaluationError(
@@ -231,8 +224,8 @@ def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -
         )
     evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
-    test_set = TestSet(first.read_lines("sources"), first.read_lines("references"))
-    if len(systems) > 1 and len(test_set.references) < 2:
+    test_set = first.read_test_set()
+    if len(systems) > 1 and len(test_set.sources) < 2:
         raise EvaluationError(
             f"{first.path} has one sentence, which shows no difference between systems; evaluate "
             "all on a larger test set"
@@ -243,35 +236,93 @@ def check_comparable(systems: Sequence[System], measure: str, chosen: Measure) -
                 f"{first.path} has {first.result['num_sentences']} sentences and {other.path} "
                 f"{other.result['num_sentences']}; evaluate both on one test set"
             )
-        if other.read_lines("references") != test_set.references:
+        others = other.read_test_set()
+        if others.references != test_set.references:
             raise EvaluationError(
                 f"{first.path} ({first.result['split']}) and {other.path} "
                 f"({other.result['split']}) have different references; evaluate both on one test "
                 "set, with --split or with --src and --ref"
             )
-        if other.read_lines("sources") != test_set.sources:
+        if others.sources != test_set.sources:
             raise EvaluationError(
                 f"{first.path} and {other.path} translate different sources; evaluate both on one "
                 "test set"
             )
-    for system in systems:
-        for each, hypotheses in zip(system.evaluations, system.hypotheses, strict=True):
-            check_definition(each, hypotheses, test_set, measure, chosen)
+        if not np.array_equal(others.documents, test_set.documents):  # type: ignore[arg-type]
+            raise EvaluationError(
+                f"{first.path} and {other.path} have different documents; evaluate both with one "
+                "--segments"
+            )
     return test_set
 
 
+def read_statistics(
+    systems: Sequence[System], measure: Measure, test_set: TestSet
+) -> dict[str, Statistics]:
+    """Returns the statistics of each sentence by a measure, for each seed of each system.
+
+    Raises:
+        EvaluationError: a saved score has another definition, or its texts do not give it.
+    """
+    return {
+        system.name: np.stack(
+            [
+                _read_statistics(each, hypotheses, measure, test_set)
+                for each, hypotheses in zip(system.evaluations, system.hypotheses, strict=True)
+            ]
+        )
+        for system in systems
+    }
+
+
+def _read_statistics(
+    evaluation: Evaluation, hypotheses: Sequence[str], measure: Measure, test_set: TestSet
+) -> Float[np.ndarray, "n _"]:
+    """Returns the statistics of an evaluation, and checks its saved score by them."""
+    measures = evaluation.result["measures"]
+    if measure.segments is None:
+        counts = evaluation.read_segment_scores(measure.name)
+    else:
+        counts = measure.collect(hypotheses, test_set)
+    own, checked = counts, measure
+    if measure.name not in measures:  # it was not asked for: another shows if the texts belong
+        others = [name for name in measures if name in choices(MEASURE_FIELD)]
+        if not others:
+            return counts
+        checked = evaluation.open_measure(others[0])
+        own = checked.collect(hypotheses, test_set)
+    saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
+    if saved["definition"] != checked.definition:
+        remedy = (
+            "evaluate that run again with the versions that are installed here"
+            if checked.segments
+            else "score all systems alike"
+        )
+        raise EvaluationError(
+            f"{checked.name} of {evaluation.path} has another definition than that of the first "
+            f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
+        )
+    if abs(saved["value"] - value) > 1e-6:
+        raise EvaluationError(
+            f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its hypotheses give "
+            f"{value:.4f}: the files do not belong together; evaluate that run again"
+        )
+    return counts
+
+
 def read_reference_losses(
-    systems: Sequence[System], references: Sequence[str]
+    systems: Sequence[System], test_set: TestSet
 ) -> tuple[dict[str, Statistics], str] | None:
-    """Reads (nats, tokens) of each reference under each run, by system.
+    """Reads (nats, tokens) of each first reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
     word separated by white space. References whose loss is not finite under some run are left out,
     and those without a word, if words are counted.
 
     Returns:
-        The losses and the unit ("sub-word" or "word"); None if a run was evaluated without
-        log-probabilities, or fewer than two references are left.
+        The losses of each sentence, or each document if they are known, and the token ("sub-word"
+        or "word"); None if a run was evaluated without log-probabilities, or fewer than two
+        references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
@@ -282,10 +333,10 @@ def read_reference_losses(
     }
     runs = np.concatenate([*losses.values()])
     kept = np.isfinite(runs[..., 0]).all(axis=0)
-    unit = "sub-word"
+    token = "sub-word"
     if (runs[..., 1] != runs[0, :, 1])[:, kept].any():
-        unit = "word"
-        words = np.array([len(line.split()) for line in references])
+        token = "word"
+        words = np.array([len(line.split()) for line in test_set.references[0]])
         kept &= words > 0
         for values in losses.values():
             values[..., 1] = words
@@ -293,33 +344,7 @@ def read_reference_losses(
         return None
     for values in losses.values():
         values[..., 0] *= -1
-    return {name: values[:, kept] for name, values in losses.items()}, unit
-
-
-def check_definition(
-    evaluation: Evaluation,
-    hypotheses: Sequence[str],
-    test_set: TestSet,
-    measure: str,
-    chosen: Measure,
-) -> None:
-    """Raises `EvaluationError` if the saved score is not the one computed from the hypotheses."""
-    measures = evaluation.result["measures"]
-    language = evaluation.result["tgt_language"]
-    if measure not in measures:  # it was not asked for: another one shows whether the texts belong
-        others = [name for name in measures if name in MEASURES]
-        if not others:
-            return
-        measure, chosen = others[0], make_measure(others[0], language)
-    saved, now = measures[measure], chosen.score(hypotheses, test_set.references)
-    if saved["definition"] != now.definition:
-        raise EvaluationError(
-            f"{measure} of {evaluation.path} has another definition than that of the first system "
-            f"here: {saved['definition']}, not {now.definition}; evaluate that run again with the "
-            "versions that are installed here"
-        )
-    if abs(saved["value"] - now.value) > 1e-6:
-        raise EvaluationError(
-            f"{evaluation.path} says {measure} {saved['value']:.4f}, but its hypotheses give "
-            f"{now.value:.4f}: the files do not belong together; evaluate that run again"
-        )
+    if test_set.documents is not None:  # numbered anew without those of which nothing is left
+        renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
+        test_set = test_set._replace(documents=renumbered)
+    return {name: test_set.sum_units(values[:, kept]) for name, values in losses.items()}, token

@@ -14,13 +14,14 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
+from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, NatsAndTokens, sum_losses
-from t2t.evaluation.measures import have_spaces, make_measure, score_corpus
+from t2t.evaluation.measures import TestSet, have_spaces, make_measure, score_corpus
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
@@ -112,7 +113,8 @@ class Validation:
         found = [best.text for best in self._translators[name].translate(params, sources)]
         suffix = "_lowercase" if self._lowercase else ""
         measures = {each: f"{each}{suffix}" for each in ("bleu", "chrf")}
-        scores = score_corpus(found, references, self._languages[name], [*measures.values()])
+        test_set = TestSet(sources, [references])
+        scores = score_corpus(found, test_set, self._languages[name], [*measures.values()])
         return {each: scores[measure].value for each, measure in measures.items()}
 
 
@@ -136,7 +138,9 @@ class CorpusScorer:
             ConfigError: no pair is left.
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
-        lengths = [np.maximum(side, 2) for side in (corpus.src_lengths, corpus.tgt_lengths)]
+        objective = make_objective(config.data, vocabulary.tgt)
+        sides = objective.find_lengths((corpus.src_lengths, corpus.tgt_lengths))
+        lengths = [np.maximum(side, 2) for side in sides]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
         limit = min(x for x in (positions, int(longer.max())) if x is not None)
@@ -159,7 +163,7 @@ class CorpusScorer:
         structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
-        self._loader = make_loader(self._plan, [corpus], mesh)
+        self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)
         self._eval_step = make_eval_step(structure)
         self._mesh = mesh
 

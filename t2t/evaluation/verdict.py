@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from t2t.evaluation.measures import LEVEL, MIN_SENTENCES
-from t2t.evaluation.significance import NATS, Comparison, Judgement, judge, mean_nats
+from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.significance import Comparison, Judgement, judge
 from t2t.evaluation.systems import System, read_reference_losses
 
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
@@ -19,10 +19,12 @@ def describe(
     num_sentences: int,
     *,
     is_same_model: bool = False,
+    unit: str = "sentences",
 ) -> str:
     """Says whether the second system is better, worse or not distinguishable, with the figures.
 
-    `is_same_model` says that both have equal parameters.
+    `is_same_model` says that both have equal parameters. The `unit` that is resampled may also be
+    documents; `num_sentences` is then their number.
     """
     first, second = names
     old, new = comparison.values
@@ -30,17 +32,17 @@ def describe(
     if is_same_model and not comparison.difference:
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
     if math.isnan(comparison.p_value):
-        return f"No verdict on {second}: {facts}. {_explain(comparison, num_sentences)}"
+        return f"No verdict on {second}: {facts}. {_explain(comparison, num_sentences, unit)}"
     p_values = f"p {_format_p(comparison.p_value)}"
     if comparison.adjusted != comparison.p_value:
         p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
     if comparison.seed_error is None:
-        errors = f"{comparison.sentence_error:.2g} from {num_sentences} sentences"
+        errors = f"{comparison.sentence_error:.2g} from {num_sentences} {unit}"
     else:
         seeds = " and ".join(map(str, comparison.num_seeds))
         errors = (
-            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} sentences, "
-            f"an additional {comparison.sentence_error:.2g} from the choice of the sentences"
+            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} {unit}, "
+            f"an additional {comparison.sentence_error:.2g} from the choice of the {unit}"
         )
     interval = ""
     if comparison.interval:
@@ -52,47 +54,49 @@ def describe(
         verdict = f"{second} is not distinguishable from {first}"
     sentences = [
         f"{verdict}: {facts}",
-        _advise(comparison, num_sentences),
-        _describe_coverage(comparison, names, is_same_model),
+        _advise(comparison, num_sentences, unit),
+        _describe_coverage(comparison, names, is_same_model, unit),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _explain(comparison: Comparison, num_sentences: int) -> str:
+def _explain(comparison: Comparison, num_sentences: int, unit: str) -> str:
     """Says why a difference was not tested."""
     if num_sentences < MIN_SENTENCES:
-        return f"Resamples of fewer than {MIN_SENTENCES} sentences do not show how scores vary."
+        return f"Resamples of fewer than {MIN_SENTENCES} {unit} do not show how scores vary."
     if not math.isfinite(comparison.difference):
         return "A score is not finite."
-    return "The scores differ, but do not vary over resamples of the sentences."
+    return f"The scores differ, but do not vary over resamples of the {unit}."
 
 
 def _format_p(p_value: float) -> str:
     return "< 1e-6" if p_value < 1e-6 else f"= {p_value:.3g}"
 
 
-def _describe_coverage(comparison: Comparison, names: tuple[str, str], is_same_model: bool) -> str:
+def _describe_coverage(
+    comparison: Comparison, names: tuple[str, str], is_same_model: bool, unit: str
+) -> str:
     """Says which sources of variance the verdict covers."""
     if is_same_model:
-        return "Both are the same model, so only the choice of the sentences varies; it is covered."
+        return f"Both are the same model, so only the choice of the {unit} varies; it is covered."
     if comparison.seed_error is not None:
-        covered = "This covers the choice of the sentences and of the seeds"
+        covered = f"This covers the choice of the {unit} and of the seeds"
         if 1 not in comparison.num_seeds:
             return f"{covered}."
         single = names[comparison.num_seeds.index(1)]
         return f"{covered}, if both vary equally over seeds: {single} has one run."
     return (
-        "This covers only the choice of the sentences: with one run per system the variance over "
+        f"This covers only the choice of the {unit}: with one run per system the variance over "
         "seeds is unknown, and another seed may give another verdict."
     )
 
 
-def _advise(comparison: Comparison, num_sentences: int) -> str:
+def _advise(comparison: Comparison, num_sentences: int, unit: str) -> str:
     """Says how many sentences would show this difference, or what reduces the error more."""
     if comparison.distinguishable or not comparison.difference or comparison.interval is None:
         return ""
     if comparison.seed_error is not None:
-        parts = ["sentences", "seeds"]
+        parts = [unit, "seeds"]
         if comparison.seed_error > comparison.sentence_error:
             parts.reverse()
         return f"More {parts[0]} would reduce the error more than more {parts[1]}."
@@ -103,7 +107,7 @@ def _advise(comparison: Comparison, num_sentences: int) -> str:
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     return (
         f"Showing a difference of this size would take about "
-        f"{math.ceil(needed / digits) * digits:,} sentences."
+        f"{math.ceil(needed / digits) * digits:,} {unit}."
     )
 
 
@@ -119,15 +123,26 @@ def list_useless(judgement: Judgement, measure: str) -> list[str]:
 
 
 def describe_all(
-    judgement: Judgement, measure: str, num_sentences: int, same: Collection[str] = ()
+    judgement: Judgement,
+    measure: str,
+    num_sentences: int,
+    same: Collection[str] = (),
+    unit: str = "sentences",
 ) -> list[str]:
     """Describes each comparison in a line, and the error rate of several verdicts together.
 
-    `same` names the systems that have the parameters of the first one.
+    `same` names the systems that have the parameters of the first one; `unit` as in `describe`.
     """
     first = next(iter(judgement.scores))
     lines = [
-        describe(comparison, (first, name), measure, num_sentences, is_same_model=name in same)
+        describe(
+            comparison,
+            (first, name),
+            measure,
+            num_sentences,
+            is_same_model=name in same,
+            unit=unit,
+        )
         for name, comparison in judgement.comparisons.items()
     ]
     if names := list_useless(judgement, measure):
@@ -140,7 +155,7 @@ def describe_all(
         lines.append(
             f"These {count} comparisons are judged together (Holm's correction): if no system "
             f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
-            f"{', as far as the choice of the sentences goes' * any(without_seeds)}."
+            f"{f', as far as the choice of the {unit} goes' * any(without_seeds)}."
         )
     return lines
 
@@ -151,7 +166,7 @@ def list_same(systems: Sequence[System]) -> list[str]:
 
 
 def judge_log_probs(
-    systems: Sequence[System], references: Sequence[str]
+    systems: Sequence[System], test_set: TestSet
 ) -> tuple[Judgement | None, list[str]]:
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
@@ -170,15 +185,16 @@ def judge_log_probs(
             f"references are another text than {first.name}'s {own} ones (tokenizer.lowercase)."
         )
         systems = [each for each in systems if each.name not in cased]
-    found = read_reference_losses(systems, references)
+    found = read_reference_losses(systems, test_set)
     if found is None:
         return None, [
             *lines,
             "No verdict by the references' log-probability: a run was evaluated without it, or "
             "fewer than two references have a finite one under all runs; evaluate that run again.",
         ]
-    losses, unit = found
-    judgement = judge(losses, mean_nats, NATS)
+    losses, token = found
+    measure = make_likelihood(token)
+    judgement = judge(losses, measure)
     number = len(next(iter(losses.values()))[0])
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
@@ -186,6 +202,6 @@ def judge_log_probs(
         )
     return judgement, [
         *lines,
-        f"by the references' log-probability, perplexity per {unit}: {perplexities}",
-        *describe_all(judgement, f"nats per {unit}", number, list_same(systems)),
+        f"by the references' log-probability, perplexity per {token}: {perplexities}",
+        *describe_all(judgement, measure.unit, number, list_same(systems), test_set.unit),
     ]

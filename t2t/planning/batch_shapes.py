@@ -10,15 +10,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import (
     BatchShape,
     assign_shapes,
     choose_shapes,
     count_lengths,
-    count_rows,
     find_dropped,
 )
-from t2t.data.packing import pack_rows
+from t2t.data.objectives import choose_objective
+from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
 from t2t.model.flops import train_flops
 
 _PAIRS = 100_000
@@ -67,12 +68,15 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
     Args:
         config: The recipe.
         row_shards: Number of parts into which the mesh splits the rows of a batch.
-        mean_length: Mean source length in sub-words.
+        mean_length: Mean length of a source, or of a text alone, in sub-words.
 
     Raises:
         ConfigError: The limits of length would drop every pair.
     """
     src, tgt = draw_lengths(config.data, mean_length)
+    if is_text_alone(config.data):
+        objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+        src, tgt = objective.find_lengths((np.ones_like(src), src))
     kept = np.ones(len(src), bool)
     for dropped in find_dropped(src, tgt, config.data).values():
         kept[dropped] = False
@@ -83,8 +87,9 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         )
     src, tgt = src[kept], tgt[kept]
     if length := config.data.packed_length:
-        shape = BatchShape(length, length, count_rows(length, config.data))
-        num_rows = int(pack_rows(src, tgt, length, config.seed).max()) + 1
+        numbers = pack_rows(src, tgt, length, config.seed)
+        shape = make_packed_shape(measure_fullest(numbers, src, tgt), config.data)
+        num_rows = int(numbers.max()) + 1
         return [_plan_shape(config, shape, row_shards, 1.0, src, tgt, len(src) / num_rows)]
     counts = count_lengths(src, tgt, config.data.length_multiple)
     shapes = choose_shapes(counts, config.data)

@@ -337,7 +337,7 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     try:
         parsed: Sequence[str] = flags.FLAGS(spelled)
         combine_repeated(spelled)
-        if "plugins" in flags.FLAGS:
+        if "trust_plugins" in flags.FLAGS:
             trust_plugins(flags.FLAGS.plugins, copies=flags.FLAGS.trust_plugins)
         return parsed
     except SystemExit:

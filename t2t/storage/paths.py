@@ -96,6 +96,13 @@ def make_absolute(path: Path) -> Path:
     return path if is_bucket(path) else path.absolute()
 
 
+def is_same_folder(one: Path, other: Path) -> bool:
+    """Returns whether two paths are one folder, for example by a symbolic link."""
+    if is_bucket(one) or is_bucket(other) or not (one.exists() and other.exists()):
+        return make_absolute(one) == make_absolute(other)
+    return one.samefile(other)
+
+
 def find_name(folder: Path) -> str:
     """Returns the name of a folder, also of "." and of a symbolic link's target."""
     return folder.name if is_bucket(folder) else folder.resolve().name

@@ -20,6 +20,7 @@ from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config
 from t2t.config.languages import writes_spaces
 from t2t.config.measure_names import CASED_MEASURES, list_measures
+from t2t.config.objective_rules import check_translates
 from t2t.data.parts import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
@@ -47,6 +48,7 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
         ConfigError: a checkpoint, direction or measure does not fit a run.
     """
     for run in runs:
+        check_translates(run.config)
         checkpoint = run.row.checkpoint or protocol.checkpoint
         for each in checkpoint.split(","):
             if not re.fullmatch(CHECKPOINT_PATTERN, each):

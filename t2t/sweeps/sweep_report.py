@@ -9,15 +9,17 @@ from pathlib import Path
 
 from t2t.config.files import differences, overrides
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.measures import (
-    collect_statistics,
-    format_interval,
-    make_measure,
-    sacrebleu_score,
-)
-from t2t.evaluation.plots import plot_by_cost, plot_by_step
+from t2t.evaluation.forest import ForestRow, format_forest, list_rows
+from t2t.evaluation.measures import format_interval
+from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
 from t2t.evaluation.significance import Judgement, judge
-from t2t.evaluation.systems import STEP, System, check_comparable, read_system
+from t2t.evaluation.systems import (
+    STEP,
+    System,
+    check_comparable,
+    read_statistics,
+    read_system,
+)
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
@@ -84,7 +86,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
     }
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
-    by_measure, by_loss, sentences = judge_rows(systems, measure)
+    by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
     useless = list_useless(by_measure, measure) if by_measure else []
     cells = []
     for name, outcome in outcomes.items():
@@ -112,6 +114,11 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         *describe_provenance(workdir, runs),
     ]
     plots = draw(workdir, runs, outcomes, by_measure, measure)
+    if forest:
+        title = f"Differences from {BASE} by each measure"
+        plots[title] = workdir / "forest.svg"
+        for path in (plots[title], workdir / "forest.png"):
+            plot_forest(forest, BASE, path)
     title, table = f"Sweep {find_name(workdir)}", format_table(rows, header, markdown=True)
     parts = [
         f"# {title}",
@@ -126,7 +133,8 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     paths = workdir / "report.md", workdir / "report.html"
     write_file(paths[0], "\n\n".join(parts) + "\n")
     write_file(paths[1], page)
-    return "\n".join([table, "", *map(str, paths)])
+    text = [table, "", format_forest(forest, BASE), ""] if forest else [table, ""]
+    return "\n".join([*text, *map(str, paths)])
 
 
 def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
@@ -171,27 +179,28 @@ def find_states(workdir: Path, runs: Sequence[Run]) -> list[str]:
 
 def judge_rows(
     systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement | None, Judgement | None, list[str]]:
+) -> tuple[Judgement | None, Judgement | None, list[str], list[ForestRow]]:
     """Compares the rows with base, which comes first; without base there are no verdicts.
 
     Returns:
-        The judgement by the measure, the one by the references' log-probability, and sentences
-        that describe both.
+        The judgement by the measure, the one by the references' log-probability, sentences that
+        describe both, and the differences by each measure that all rows have.
     """
     if not systems:
-        return None, None, []
+        return None, None, [], []
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
-    measure = make_measure(measure_name, named[0].evaluations[0].result["tgt_language"])
-    references = check_comparable([*systems.values()], measure_name, measure).references
-    counts = {
-        system.name: collect_statistics(measure, system.hypotheses, references) for system in named
-    }
-    by_measure = judge(counts, sacrebleu_score(measure.metric), measure.scale)
+    measure = named[0].evaluations[0].open_measure(measure_name)
+    test_set = check_comparable(named)
+    counts = read_statistics(named, measure, test_set)
+    by_measure = judge({name: test_set.sum_units(each) for name, each in counts.items()}, measure)
     if BASE not in systems:
-        return Judgement(by_measure.scores, {}), None, ["No verdicts: base has no evaluation."]
-    sentences = describe_all(by_measure, measure_name, len(references))
-    by_loss, described = judge_log_probs(named, references)
-    return by_measure, by_loss, sentences + described
+        no_verdicts = ["No verdicts: base has no evaluation."]
+        return Judgement(by_measure.scores, {}), None, no_verdicts, []
+    number = by_measure.scores[BASE].num_sentences
+    sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
+    by_loss, described = judge_log_probs(named, test_set)
+    forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
+    return by_measure, by_loss, [*sentences, *described, *left_out], forest
 
 
 def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
@@ -260,9 +269,8 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     if not systems:
         return []
     system = next(iter(systems.values()))
-    first, references = system.evaluations[0].result, system.evaluations[0].read_lines("references")
-    chosen = make_measure(measure, first["tgt_language"])
-    definition = chosen.score(system.hypotheses[0], references).definition
+    first = system.evaluations[0].result
+    definition = system.evaluations[0].open_measure(measure).definition
     names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
     for name, system in systems.items():
         for checkpoint in dict.fromkeys(each.result["checkpoint"] for each in system.evaluations):

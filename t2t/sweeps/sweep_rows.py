@@ -86,6 +86,14 @@ def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 
 
+def match_steps(base: Config, changes: Mapping[str, Any]) -> int:
+    """Returns the steps after which base with these changes has had base's training FLOPs."""
+    size = base.tokenizer.vocab_size
+    runs = (Run(Row(BASE), 0, config) for config in (base, override(base, changes)))
+    wanted, needed = (run.count_flops(size) for run in runs)
+    return round(base.training.steps * wanted / needed)
+
+
 def read_rows(path: Path, base: Config) -> list[Row]:
     """Calls `get_rows(base)` of the file, and checks the rows.
 

@@ -46,7 +46,8 @@ def count_bytes_per_parameter(config: Config) -> int:
     """Returns the bytes of a checkpoint for each parameter, all in float32.
 
     They are the parameter, two values of the optimiser's state (as Adam's moments), the moving
-    average if it is on, and the evaluation parameter if the optimiser has one of its own.
+    average if it is on, and the evaluation parameter if the optimiser has one of its own. It is
+    more than a parameter in `training.frozen` has.
     """
     is_averaged = bool(config.training.ema_decay)
     is_apart = make_optimizer(config).evaluation_params is not None

@@ -11,19 +11,29 @@ stage 1 of ZeRO):
     params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import optax
 from jaxtyping import Array, Bool
 
-from t2t.config.fields import Config, TrainingConfig
+from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
 from t2t.model.interface import Params
 from t2t.ops.build_model import find_matrices
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
+from t2t.training.parameter_groups import (
+    check_patterns,
+    divide,
+    find_factor,
+    flatten,
+    join,
+    join_path,
+    list_names,
+    replace,
+)
 from t2t.training.schedule import make_schedule
 
 
@@ -42,9 +52,31 @@ def make_optimizer(config: Config) -> Optimizer:
 
     A registered one (`config/variants.py`) is an `optax.GradientTransformation` or an `Optimizer`.
     With `training.clip_norm`, gradients are clipped before the optimiser sees them.
+
+    `training.rate_factors` groups parameters, each group with an optimiser of its own. With
+    `training.frozen` nothing here sees the frozen parameters or their gradients: they have neither
+    state nor update nor weight decay, and the norm for clipping is that of the others.
     """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)
+    factors = sorted({1.0, *training.factor_by_pattern.values()})
+    if training.rate_factors:
+        groups = [_make_one(config, _scale(schedule, factor)) for factor in factors]
+        own = _group(groups, lambda name: factors.index(find_factor(training, name) or 1.0))
+    else:
+        own = _make_one(config, schedule)
+    if training.clip_norm:
+        own = _clip(own, training.clip_norm)
+    if training.frozen:
+        own = _group([own], lambda name: None if find_factor(training, name) is None else 0)
+    if training.frozen or training.rate_factors:
+        own = _check_first(own, training)
+    return shard_update(own)
+
+
+def _make_one(config: Config, schedule: optax.Schedule) -> Optimizer:
+    """Creates the optimiser that `training.optimizer` names, with this schedule."""
+    training = config.training
     b1, b2, eps = training.adam_b1, training.adam_b2, training.adam_eps
     adam = optax.adam(schedule, b1, b2, eps)
     optimizer: optax.GradientTransformation | Optimizer
@@ -59,8 +91,63 @@ def make_optimizer(config: Config) -> Optimizer:
             optimizer = make_muon(schedule, adam, find_matrices(config.model))
         case _:
             optimizer = _call_registered(training, schedule)
-    own = Optimizer(*optimizer)
-    return shard_update(_clip(own, training.clip_norm) if training.clip_norm else own)
+    return Optimizer(*optimizer)
+
+
+def _scale(schedule: optax.Schedule, factor: float) -> optax.Schedule:
+    return lambda count: factor * schedule(count)
+
+
+def _group(optimizers: Sequence[Optimizer], choose: Callable[[str], int | None]) -> Optimizer:
+    """Returns the optimiser that updates parameter `name` with `optimizers[choose(name)]`.
+
+    None: the parameter has no update, and the tree of updates lacks it. The state is a list with
+    the state of each optimiser.
+    """
+
+    def split(*trees: Params) -> list[list[Params]]:
+        """Returns for each optimiser its parts of the trees, which have the same parameters."""
+        chosen = {path: choose(join_path(path)) for path in flatten(trees[0])}
+        paths = [
+            [path for path, number in chosen.items() if number == own]
+            for own in range(len(optimizers))
+        ]
+        return [list(parts) for parts in zip(*(divide(tree, paths) for tree in trees), strict=True)]
+
+    def init(params: Params) -> list[optax.OptState]:
+        return [own.init(part) for own, (part,) in zip(optimizers, split(params), strict=True)]
+
+    def update(
+        gradient: Params, states: list[optax.OptState], params: Params
+    ) -> tuple[Params, list[optax.OptState]]:
+        done = [
+            own.update(slope, state, part)
+            for own, state, (slope, part) in zip(
+                optimizers, states, split(gradient, params), strict=True
+            )
+        ]
+        return join([updates for updates, _ in done]), [state for _, state in done]
+
+    def evaluation_params(states: list[optax.OptState], params: Params) -> Params:
+        evaluated = [
+            own.evaluation_params(state, part)
+            for own, state, (part,) in zip(optimizers, states, split(params), strict=True)
+            if own.evaluation_params
+        ]
+        return replace(params, join(evaluated))
+
+    has_own = any(own.evaluation_params for own in optimizers)
+    return Optimizer(init, update, evaluation_params if has_own else None)
+
+
+def _check_first(optimizer: Optimizer, training: TrainingConfig) -> Optimizer:
+    """Returns the optimiser, whose `init` raises `ConfigError` for patterns without effect."""
+
+    def init(params: Params) -> optax.OptState:
+        check_patterns(training, list_names(params))
+        return optimizer.init(params)
+
+    return optimizer._replace(init=init)
 
 
 def _call_registered(
@@ -74,12 +161,15 @@ def _call_registered(
 
 
 def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
-    """Says in what an optimiser differs from those whose rate and parameters the log shows.
+    """Says which parameters have another rate, and what else the log does not show.
 
     Args:
         config: config of the run.
         optimizer: its optimiser.
         params: arrays, or their shapes.
+
+    Raises:
+        ConfigError: `training.rate_factors` have no effect, since the rate is not the schedule's.
     """
     training, lines = config.training, []
     if optimizer.evaluation_params:
@@ -88,23 +178,45 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
             "those that it trains: train/loss is of the latter, validation scores and checkpoints "
             "are of the former"
         )
-    if training.optimizer not in CHOICES["training.optimizer"]:
-        used = []
-        schedule = make_schedule(training, config.model.d_model)
-
-        def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
-            used.append(count)
-            return schedule(count)
-
-        own = _call_registered(training, record)
-        state = jax.eval_shape(own.init, params)
-        jax.eval_shape(own.update, params, state, params)
-        if not used:
-            lines.append(
-                f"training.optimizer={training.optimizer!r} has a rate of its own: the rate in the "
-                f"log is that of training.schedule={training.schedule!r}, which it does not use"
+    if not _uses_schedule(config, params):
+        own = f"training.optimizer={training.optimizer!r} has a rate of its own"
+        if training.rate_factors:
+            raise ConfigError(
+                f"training.rate_factors={training.rate_factors} have no effect: {own}; leave them "
+                "out, or use training.frozen"
             )
+        lines.append(
+            f"{own}: the rate in the log is that of training.schedule={training.schedule!r}, which "
+            "it does not use"
+        )
+    if training.frozen or training.rate_factors:
+        sizes: dict[float | None, int] = {}
+        for path, leaf in flatten(params).items():
+            factor = find_factor(training, join_path(path))
+            sizes[factor] = sizes.get(factor, 0) + leaf.size
+        total = sum(sizes.values())
+        for factor, size in sorted(sizes.items(), key=lambda item: item[0] or 0.0):
+            what = "frozen" if factor is None else f"trained at {factor:g} times the learning rate"
+            lines.append(f"{size} of {total} parameters are {what}")
     return lines
+
+
+def _uses_schedule(config: Config, params: Params) -> bool:
+    """Returns whether the optimiser asks for rates of `training.schedule`; built-in ones do."""
+    training = config.training
+    if training.optimizer in CHOICES["training.optimizer"]:
+        return True
+    used = []
+    schedule = make_schedule(training, config.model.d_model)
+
+    def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
+        used.append(count)
+        return schedule(count)
+
+    own = _call_registered(training, record)
+    state = jax.eval_shape(own.init, params)
+    jax.eval_shape(own.update, params, state, params)
+    return bool(used)
 
 
 def _make_schedule_free(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:
@@ -164,8 +276,12 @@ def shard_update(optimizer: Optimizer) -> Optimizer:
 def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Params:
     """Returns params + updates if `where` is True, else params.
 
-    The sum is sharded as `updates`, the result as `params`.
+    The sum is sharded as `updates`, the result as `params`. Parameters that `updates` lacks, which
+    are frozen, stay.
     """
-    old = jax.tree.map(reshard_like, params, updates)
+    has_all = len(jax.tree.leaves(updates)) == len(jax.tree.leaves(params))
+    trained = params if has_all else divide(params, [flatten(updates)])[0]
+    old = jax.tree.map(reshard_like, trained, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
-    return jax.tree.map(reshard_like, new, params)
+    placed = jax.tree.map(reshard_like, new, trained)
+    return placed if has_all else replace(params, placed)

@@ -64,6 +64,7 @@ def record_start(
     corpora: Mapping[str, Sequence[Corpus]],
     step: int,
     weights: Sequence[float] = (),
+    initial: Mapping[str, Any] | None = None,
 ) -> None:
     """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
@@ -74,6 +75,7 @@ def record_start(
         corpora: corpora of each split.
         step: step of the checkpoint that training continues from, or 0.
         weights: of the training corpora, how often an epoch uses each pair.
+        initial: origin of the parameters, if they are of another run; later starts repeat it.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -109,6 +111,10 @@ def record_start(
         "devices": jax.device_count(),
         "processes": jax.process_count(),
     }
+    if initial is None and step:
+        initial = find_initial(workdir)
+    if initial:
+        entry["initial"] = initial
     check_plugins(workdir, config.plugins)
     path = workdir / "ledger.jsonl"
     with explain_write_errors(RunError, path):
@@ -128,6 +134,12 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
         except ValueError:
             _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
+
+
+def find_initial(workdir: Path) -> dict[str, Any] | None:
+    """Returns the origin of the parameters that the run began with; None if they were random."""
+    entries = read_ledger(workdir)
+    return entries[-1].get("initial") if entries else None
 
 
 def find_start(workdir: Path, step: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
-from t2t.config.files import differences, load_config, save_config
+from t2t.config.files import differences, load_config, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.rules import OPEN_ENDED_SCHEDULES, validate
 from t2t.config.variants import CHOICES
@@ -37,6 +37,7 @@ _CHANGEABLE = (
     "data.hf_streaming",
     "data.validation_",
     "data.test_",
+    "tokenizer.path",  # the vocabulary itself may not change
     "training.log_every",
     "training.validate_every",
     "training.bleu_every",
@@ -80,7 +81,8 @@ _LANGUAGES = ("data.src_language", "data.tgt_language")
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
         "a run with checkpoints can only continue with the training text that it began with; "
-        "restore that text, or choose another --workdir"
+        "restore that text, or choose another --workdir; --init_from starts the new run with the "
+        "parameters of this one"
     ),
     "validation": (
         "its checkpoints have validation scores, which cannot be compared with scores on another "
@@ -147,6 +149,19 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     with explain_write_errors(RunError, workdir):
         make_folder(workdir / "checkpoints")
         save_config(config, path)
+
+
+def keep_source(workdir: Path, config: Config) -> Config:
+    """Returns the config with `training.init_from` of the run, unless it has a value.
+
+    So a run that was fine-tuned from another one is continued without naming that again.
+    """
+    path = workdir / "config.json"
+    if config.training.init_from or not path.exists():
+        return config
+    source = read_saved_config(path).training.init_from
+    training = dataclasses.replace(config.training, init_from=source)
+    return dataclasses.replace(config, training=training)
 
 
 def _fill(config: Config) -> Config:

@@ -40,9 +40,16 @@ def init_state(
     tgt_vocab_size: int,
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """Returns the model's structure and the state before step 0, created with its shardings."""
-    params_key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
-    structure, params = init_model(config.model, src_vocab_size, tgt_vocab_size, params_key)
-    return structure, _init_training(config, optimizer, params)
+    structure, params = init_params(config, src_vocab_size, tgt_vocab_size)
+    return structure, init_training(config, optimizer, params)
+
+
+def init_params(
+    config: Config, src_vocab_size: int, tgt_vocab_size: int
+) -> tuple[nnx.GraphDef[Any], Params]:
+    """Returns the model's structure and the random parameters of the run's seed."""
+    key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
+    return init_model(config.model, src_vocab_size, tgt_vocab_size, key)
 
 
 def describe_state(
@@ -59,11 +66,11 @@ def describe_state(
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
-    state = jax.eval_shape(functools.partial(_init_training, config, optimizer), params)
+    state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     return structure, jax.tree.map(place, state)
 
 
-def _init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
+def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
     """Returns the state before step 0 with these parameters."""
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.

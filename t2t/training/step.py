@@ -27,6 +27,7 @@ from t2t.runtime.mesh import (
 )
 from t2t.training.averages import update_average
 from t2t.training.optimizer import Optimizer, apply_updates
+from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -59,7 +60,7 @@ def make_train_step(
     matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
-        model = merge(structure, params)
+        model = merge(structure, freeze(config.training, params))
         if alpha:
             return sum_r_drop_losses(model, batch, smoothing, alpha, key)
         return sum_smoothed_losses(model, batch, smoothing, key)

@@ -143,15 +143,19 @@ def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
 
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
-    modes = "watch average beam_sizes alphas patience watch_timeout measure src split"
-    empty = dict.fromkeys([*modes.split(), "output", "save_params", "checkpoint"])
+    modes = "watch average beam_sizes alphas patience watch_timeout measure src ref testset split"
+    others = "segments segment_scores output save_params checkpoint"
+    empty = dict.fromkeys([*modes.split(), *others.split()])
     for flags, message in (
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
         ({"patience": 3}, "--patience is for --watch; add --watch"),
         ({"src": "a.en", "split": "test"}, "--src replaces the split"),
+        ({"testset": "wmt24:en-de", "split": "test"}, "--testset replaces the split"),
         ({"measure": "ter"}, "--measure is for a selection: leave it out"),
+        ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
+        ({"segment_scores": ["a=b"], "segments": "c"}, "--segment_scores adds to a saved"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags, 1)

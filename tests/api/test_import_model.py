@@ -101,9 +101,7 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     with pytest.raises(ConfigError, match=r"--directions=en-de: .* leave it out"):
         import_model(str(source), tmp_path / "run", directions=["en-de"])
     write_nllb_model(source)
-    with pytest.raises(
-        ConfigError, match=r"deu_Latn, .* with --directions=SOURCE-TARGET"
-    ):
+    with pytest.raises(ConfigError, match=r"deu_Latn, .* with --directions=SOURCE-TARGET"):
         import_model(str(source), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"no language eng_Lat; perhaps eng_Latn"):
         import_model(str(source), tmp_path / "run", directions=["eng_Lat-deu_Latn"])

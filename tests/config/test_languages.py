@@ -55,6 +55,7 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     chinese = list_measures("zh", ["text"], spaces=False)
     assert chinese == (
         "bleu", "chrf", "exact_match", "bleu_lowercase", "chrf_lowercase", "exact_match_lowercase",
+        "spbleu",
     )  # fmt: skip
     assert {"ter", "bleu_paper"} <= {*list_measures("deu", ["text"], spaces=True)}
     assert "bleu_paper" not in list_measures("", ["text"], spaces=True)

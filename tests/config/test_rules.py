@@ -114,6 +114,20 @@ COMBINATIONS = {
         "tokenizer.character_coverage=0.95 must lie in [0.98, 1], "
         "the shares of characters that SentencePiece can cover",
     ),
+    "factors on the rate are positive": (
+        {"training": {"rate_factors": ("encoder.*=0",)}},
+        "training.rate_factors has 'encoder.*=0'; write PATTERN=FACTOR with a positive factor, "
+        "such as encoder.*=0.1, and use training.frozen for parameters without updates",
+    ),
+    "factors on the rate have a pattern": (
+        {"training": {"rate_factors": ("0.1",)}},
+        "training.rate_factors has '0.1'; write PATTERN=FACTOR with a positive factor, "
+        "such as encoder.*=0.1, and use training.frozen for parameters without updates",
+    ),
+    "a pattern has one factor": (
+        {"training": {"rate_factors": ("a=1", "a=2")}},
+        "training.rate_factors=('a=1', 'a=2') names a pattern twice; name each once",
+    ),
     "text needs training files": (
         {"data": {"source": "text"}},
         "data.train_src has 0 files and data.train_tgt 0; "

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import DataConfig, TokenizerConfig
-from t2t.data.batch import BOS_ID, PAD_ID, Batch, HostBatch
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import ListCorpus
 from t2t.data.loader import PREFETCH, Loader
+from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import train_vocabulary
@@ -36,11 +37,16 @@ def make_loader(
     row_multiple: int = 8,
     row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
     packed_length: int = 0,
+    objective: str = "translation",
 ) -> Loader:
-    data = DataConfig(max_length=40, batch_tokens=600, num_shapes=4, packed_length=packed_length)
-    lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in corpora]
+    data = DataConfig(
+        objective=objective, max_length=40, batch_tokens=600, num_shapes=4,
+        packed_length=packed_length,
+    )  # fmt: skip
+    made = choose_objective(data, range(500, 510), range(4, 400))
+    lengths = [made.find_lengths((corpus.src_lengths, corpus.tgt_lengths)) for corpus in corpora]
     plan = make_plan(lengths, data, 0)
-    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards)
+    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards, objective=made)
 
 
 def assert_same(one: HostBatch, other: HostBatch) -> None:
@@ -86,14 +92,82 @@ def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -
 
 
 @pytest.mark.parametrize("packed_length", [0, 64])
-@pytest.mark.parametrize("owners", [((0,), (1,)), ((0, 1), (2, 3)), ((0, 2), (1, 3))], ids=str)
+@pytest.mark.parametrize("objective", ["span_corruption", "masked_lm"])
+def test_batches_hold_the_pairs_of_the_objective(
+    corpora: list[TokenizedCorpus], objective: str, packed_length: int
+) -> None:
+    """Restores each text from its pair; each of an epoch is there once."""
+    loader = make_loader(corpora, packed_length=packed_length, objective=objective)
+    assert (objective == "masked_lm") == bool(
+        (loader.plan.src_lengths == loader.plan.tgt_lengths).all()
+    )
+    epoch = loader.plan.steps_per_epoch
+    found, seen = [], []
+    for step in range(epoch):
+        batch = loader.batch(step)
+        for src, tgt, weights in zip(batch.src, batch.tgt_out, batch.weights, strict=True):
+            if objective == "masked_lm":
+                assert (weights == ((tgt != PAD_ID) & (tgt != EOS_ID))).all()
+                restored = np.where(tgt != PAD_ID, tgt, src)
+                found += split_sentences(restored[src != PAD_ID])
+            else:
+                assert (weights == (tgt != PAD_ID)).all()
+                texts = (split_sentences(side[side != PAD_ID]) for side in (src, tgt))
+                found += [fill(*pair) for pair in zip(*texts, strict=True)]
+        seen.append(batch)
+    wanted = [corpus.pair(index)[1].tolist() for corpus in corpora for index in range(len(corpus))]
+    assert sorted(found) == sorted(wanted)
+    later = [loader.batch(step) for step in range(epoch, 2 * epoch)]
+    assert {*map(describe, seen)}.isdisjoint(map(describe, later))
+
+
+def describe(batch: HostBatch) -> bytes:
+    return b"".join(array.tobytes() for array in batch)
+
+
+def split_sentences(ids: np.ndarray) -> list[list[int]]:
+    """Cuts a row behind each EOS."""
+    rows = np.split(ids, np.flatnonzero(ids == EOS_ID) + 1)
+    assert not len(rows.pop())
+    return [row.tolist() for row in rows]
+
+
+def fill(src: list[int], tgt: list[int]) -> list[int]:
+    """Puts the spans of a target where their sentinels, 500 to 509, are in the source."""
+    spans: dict[int, list[int]] = {}
+    for token in tgt[:-1]:
+        if token >= 500:
+            spans[token] = []
+        else:
+            spans[max(spans)].append(token)
+    return [each for token in src for each in spans.get(token, [token])]
+
+
+@pytest.mark.parametrize("packed_length", [0, 64])
+@pytest.mark.parametrize(
+    ("owners", "objective"),
+    [
+        (((0,), (1,)), "translation"),
+        (((0, 1), (2, 3)), "translation"),
+        (((0, 2), (1, 3)), "translation"),
+        (((0, 2), (1, 3)), "span_corruption"),
+        (((0, 2), (1, 3)), "masked_lm"),
+    ],
+    ids=str,
+)
 def test_rows_of_all_processes_are_the_whole_batch(
-    corpora: list[TokenizedCorpus], owners: tuple[tuple[int, ...], ...], packed_length: int
+    corpora: list[TokenizedCorpus],
+    owners: tuple[tuple[int, ...], ...],
+    objective: str,
+    packed_length: int,
 ) -> None:
     count = sum(map(len, owners))
-    whole = make_loader(corpora, packed_length=packed_length)
+    whole = make_loader(corpora, packed_length=packed_length, objective=objective)
     parts = [
-        make_loader(corpora, row_shards=(count, own), packed_length=packed_length) for own in owners
+        make_loader(
+            corpora, row_shards=(count, own), packed_length=packed_length, objective=objective
+        )
+        for own in owners
     ]
     for step in range(whole.plan.steps_per_epoch):
         shards: dict[int, HostBatch] = {}

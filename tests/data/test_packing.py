@@ -13,6 +13,7 @@ from jaxtyping import Int
 from t2t.config.fields import DataConfig
 from t2t.data import packing
 from t2t.data.batching import BatchPlan
+from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan, pack_rows
 from t2t.planning.batch_shapes import draw_lengths
 
@@ -69,6 +70,20 @@ def test_each_pair_is_used_once_an_epoch_and_no_side_of_a_row_is_overfull(
         rows = [[*row] for batch in (*full, last) for row in batch]
         assert sorted(index for row in rows for index in row) == list(range(len(pairs)))
         assert all(0 < side[row].sum() <= 64 for row in rows for side in (src, tgt))
+
+
+@pytest.mark.parametrize(
+    ("objective", "sides"),
+    [("lm", (32, 256)), ("span_corruption", (256, 96)), ("masked_lm", (256, 256))],
+)
+def test_rows_of_text_alone_are_as_long_as_each_side_needs(
+    objective: str, sides: tuple[int, int]
+) -> None:
+    data = DataConfig(objective=objective, packed_length=256, batch_tokens=256 * 8)
+    texts, _ = draw()
+    lengths = choose_objective(data, range(30)).find_lengths((np.ones_like(texts), texts))
+    [shape] = make_plan([lengths], data, 0).shapes
+    assert (shape.src_length, shape.tgt_length, shape.rows) == (*sides, 8)
 
 
 @pytest.mark.parametrize("block", [64, 10**6])

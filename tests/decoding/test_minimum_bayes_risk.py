@@ -1,11 +1,17 @@
 """Minimum Bayes risk against sacreBLEU's own sentence scores."""
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 
-from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
+from t2t.config import variants
+from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.decoding.translation import Translation
-from t2t.evaluation.measures import make_utility
+from t2t.evaluation.load_models import make_utility
+from t2t.evaluation.measures import Measure, make_measure
 
 TEXTS = [
     "Ein Mädchen klettert.", "Ein Mädchen klettert auf ein Haus.", "Das Mädchen klettert!", "",
@@ -17,45 +23,71 @@ def make(text: str, log_prob: float = -1.0) -> Translation:
     return Translation(text, log_prob, log_prob, 3)
 
 
-@pytest.mark.parametrize("name", ["chrf", "bleu"])
+def score_pairs(name: str, texts: list[str]) -> np.ndarray:
+    """In a loop, by sacreBLEU; a text with itself has the best score, also an empty one."""
+    metric = make_measure(name, "de").metric
+    assert metric
+    if isinstance(metric, BLEU):
+        metric.effective_order = True
+    found = [[metric.sentence_score(text, [other]).score for other in texts] for text in texts]
+    sign = -1 if name == "ter" else 1
+    return np.where(np.eye(len(texts)) > 0, 0 if name == "ter" else 100, sign * np.array(found))
+
+
+@pytest.mark.parametrize("name", ["chrf", "bleu", "chrf++", "ter"])
 def test_utilities_are_the_sentence_scores_of_sacrebleu(name: str) -> None:
-    metric = make_utility(name, "de")
-    found = compute_utilities(TEXTS, metric)
-    for row, hypothesis in enumerate(TEXTS):
-        for column, reference in enumerate(TEXTS):
-            expected = metric.sentence_score(hypothesis, [reference]).score
-            assert found[row, column] == pytest.approx(expected), (hypothesis, reference)
+    """The last one by the way of any measure."""
+    found = make_utility(name, "de")("", TEXTS)
+    assert found == pytest.approx(score_pairs(name, TEXTS))
 
 
 @pytest.mark.parametrize("name", ["chrf", "bleu"])
 @pytest.mark.parametrize("sampled", [True, False])
 def test_choice_is_that_of_a_loop_over_all_pairs(name: str, sampled: bool) -> None:
-    metric, rng = make_utility(name, "de"), np.random.default_rng(0)
+    utility, rng = make_utility(name, "de"), np.random.default_rng(0)
     words = "ein Hund eine Katze läuft und schläft im Haus".split()
     for _ in range(20):
         texts = [" ".join(rng.choice(words, rng.integers(1, 6))) for _ in range(8)]
         texts += texts[:3]  # samples may repeat
         candidates = [make(text, float(rng.normal())) for text in texts]
-        expected = [
-            sum(
-                (1.0 if sampled else np.exp(other.log_prob))
-                * metric.sentence_score(each.text, [other.text]).score
-                for other in candidates
-            )
-            for each in candidates
-        ]
-        found = choose_by_utility(candidates, metric, sampled)
+        weights = [1.0 if sampled else np.exp(each.log_prob) for each in candidates]
+        expected = [*score_pairs(name, texts) @ weights]
+        found = choose_by_utility(candidates, functools.partial(utility, ""), sampled)
         assert expected[candidates.index(found)] == pytest.approx(max(expected))
 
 
 def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> None:
-    metric = make_utility("chrf", "de")
+    utility = functools.partial(make_utility("chrf", "de"), "")
     common, outlier = make("Zwei Hunde laufen."), make("Nichts")
     assert (
-        choose_by_utility([outlier, common, make("Zwei Hunde rannten."), common], metric, True)
+        choose_by_utility([outlier, common, make("Zwei Hunde rannten."), common], utility, True)
         is common
     )
     same = [make("Hund", -2.0), make("Hund", -1.0)]
-    assert choose_by_utility(same, metric, True) is same[0]
-    assert choose_by_utility([make("")], metric, True).text == ""
-    assert choose_by_utility([*[make("")] * 5, make("x")], metric, True).text == ""
+    assert choose_by_utility(same, utility, True) is same[0]
+    assert choose_by_utility([make("")], utility, True).text == ""
+    assert choose_by_utility([*[make("")] * 5, make("x")], utility, True).text == ""
+
+
+def test_measure_of_a_plugin_is_a_utility_that_knows_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
+    @variants.register("evaluation.measure", "closest")
+    def make_closest(tgt_language: str, num_references: int) -> Measure:
+        """Errors are characters more or less than the source has; references do not count."""
+
+        def segments(sources: Any, hypotheses: Any, references: Any) -> Any:
+            assert len(references) == num_references == 1
+            lines = zip(sources, hypotheses, strict=True)
+            return [[abs(len(source) - len(found)), 1] for source, found in lines]
+
+        return Measure("closest", f"{tgt_language}, 1", segments, higher_is_better=False)
+
+    assert "closest" in variants.choices("decoding.mbr")
+    utility = make_utility("closest", "de")
+    candidates = [make("a"), make("abc"), make("abcdef")]
+    for source, best in (("1234", 1), ("12345", 2)):
+        chosen = choose_by_utility(candidates, functools.partial(utility, source), True)
+        assert chosen is candidates[best]

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.measure_names import MEASURES
+import numpy as np
+
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.measures import score_corpus
+from t2t.evaluation.measures import Measure, Statistics, TestSet, score_corpus
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     load_evaluation,
@@ -20,6 +21,16 @@ SOURCES = [f"{'a ' * (3 * size)}dog ." for size in SIZES]
 REFERENCES = [
     f"Der {'große ' * size}Hund {number} läuft am Strand ." for number, size in enumerate(SIZES)
 ]
+
+
+def pair(references: Sequence[str], *others: Sequence[str]) -> TestSet:
+    """A test set of these references, whose sources count for nothing."""
+    return TestSet([""] * len(references), [references, *others])
+
+
+def collect(measure: Measure, system: Sequence[Sequence[str]], test_set: TestSet) -> Statistics:
+    """The statistics of each seed's translations."""
+    return np.stack([measure.collect(hypotheses, test_set) for hypotheses in system])
 
 
 def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:
@@ -45,8 +56,8 @@ def save(
     With `nats` each reference has nine sub-words of so many nats, more or less.
     """
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)])
-    measures = [name for name in MEASURES if name != "ter"]
-    scores = score_corpus(hypotheses, references, "de", measures)
+    measures = "bleu", "bleu_lowercase", "exact_match"
+    scores = score_corpus(hypotheses, TestSet(sources, [references]), "de", measures)
     result: dict[str, Any] = {
         "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
         "num_sentences": len(references),

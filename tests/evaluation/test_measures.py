@@ -2,23 +2,36 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from t2t.config.measure_names import MEASURES
+from t2t.config import variants
+from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES
+from t2t.config.variants import register
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import train_vocabulary
+from t2t.evaluation import measures
 from t2t.evaluation.measures import (
+    Measure,
     MeasureError,
     have_spaces,
     make_measure,
+    make_paper_tokeniser,
     score_corpus,
 )
+from tests.evaluation.saved_evaluations import pair
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
+TEXT = tuple(name for name in MEASURES if name != "spbleu")  # which needs a download
 REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
 
 
@@ -45,23 +58,9 @@ def test_bleu_is_the_published_formula() -> None:
     hypotheses, references = (
         [line.replace("-", " ") for line in side] for side in (HYPOTHESES, REFERENCES)
     )
-    score = score_corpus(hypotheses, references, "de", ["bleu"])["bleu"]
+    score = score_corpus(hypotheses, pair(references), "de", ["bleu"])["bleu"]
     assert score.value == pytest.approx(naive_bleu(hypotheses, references))
     assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-
-
-def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
-    for name, lines in (("hypotheses.txt", HYPOTHESES), ("references.txt", REFERENCES)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    command = [sys.executable, "-m", "sacrebleu", "references.txt", "-i", "hypotheses.txt"]
-    options = ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
-    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, check=True)
-    scores = score_corpus(HYPOTHESES, REFERENCES, "de", MEASURES)
-    printed = json.loads(done.stdout)
-    assert [entry["name"] for entry in printed] == ["BLEU", "chrF2", "TER"]
-    for entry, name in zip(printed, ("bleu", "chrf", "ter"), strict=True):
-        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
-        assert scores[name].definition == entry["signature"]
 
 
 def test_papers_bleu_counts_as_multi_bleu_does() -> None:
@@ -74,7 +73,7 @@ def test_papers_bleu_counts_as_multi_bleu_does() -> None:
         "two dogs run over the green grass near a lake",  # 10 words
         "a man in a red coat climbs a tall tree today",  # 11 words
     ]
-    score = score_corpus(hypotheses, references, "en")["bleu_paper"]
+    score = score_corpus(hypotheses, pair(references), "en", TEXT)["bleu_paper"]
     brevity = math.exp(1 - 21 / 18)
     assert score.value == pytest.approx(
         100 * brevity * (15 / 18 * 10 / 16 * 5 / 14 * 2 / 12) ** (1 / 4)
@@ -85,8 +84,8 @@ def test_papers_bleu_counts_as_multi_bleu_does() -> None:
 
 
 def test_a_perfect_translation_has_100_in_all_measures() -> None:
-    scores = score_corpus(REFERENCES, REFERENCES, "de", MEASURES)
-    assert tuple(scores) == MEASURES
+    scores = score_corpus(REFERENCES, pair(REFERENCES), "de", TEXT)
+    assert tuple(scores) == TEXT
     assert scores.pop("ter").value == 0  # counts errors
     for score in scores.values():
         assert score.value == pytest.approx(100)
@@ -94,7 +93,7 @@ def test_a_perfect_translation_has_100_in_all_measures() -> None:
 
 def test_case_counts_only_where_the_definition_says_so() -> None:
     references = ["A girl climbs a tree .", "Two dogs run ."]
-    scores = score_corpus([line.upper() for line in references], references, "en", MEASURES)
+    scores = score_corpus([line.upper() for line in references], pair(references), "en", TEXT)
     assert scores["bleu_lowercase"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].value == pytest.approx(100)
     assert scores["ter"].value == 0
@@ -108,7 +107,7 @@ def test_case_counts_only_where_the_definition_says_so() -> None:
 def test_validation_bleu_may_ignore_case() -> None:
     found = ["ein hund läuft am strand ."]
     references = ["Ein Hund läuft am Strand ."]
-    scores = score_corpus(found, references, "de", ["bleu", "bleu_lowercase"])
+    scores = score_corpus(found, pair(references), "de", ["bleu", "bleu_lowercase"])
     assert scores["bleu_lowercase"].value == pytest.approx(100)
     assert scores["bleu"].value < 50
 
@@ -120,18 +119,18 @@ def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi
     def expected(compound: str) -> float:
         return naive_bleu(treat(HYPOTHESES, compound), treat(REFERENCES, compound))
 
-    scores = score_corpus(HYPOTHESES, REFERENCES, "de")
+    scores = score_corpus(HYPOTHESES, pair(REFERENCES), "de", TEXT)
     assert scores["bleu_paper"].value == pytest.approx(expected("rot ##AT##-##AT## weiße"))
     assert scores["bleu_multi30k"].value == pytest.approx(expected("rot-weiße"))
     assert "compounds split" in scores["bleu_paper"].definition
-    french = score_corpus(HYPOTHESES, REFERENCES, "fr")["bleu_paper"]
+    french = score_corpus(HYPOTHESES, pair(REFERENCES), "fr", TEXT)["bleu_paper"]
     assert french.value == pytest.approx(expected("rot-weiße"))
     assert "compounds split" not in french.definition
 
 
 def test_text_is_tokenised_as_moses_does() -> None:
     """Quotation marks and full stops become words of their own, typographic marks plain ones."""
-    scores = score_corpus(["Er sagt “ja”."], ['Er sagt "ja".'], "de")
+    scores = score_corpus(["Er sagt “ja”."], pair(['Er sagt "ja".']), "de", TEXT)
     assert scores["bleu_multi30k"].value == pytest.approx(100)
     assert scores["bleu_paper"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].definition.startswith("lower-cased, Moses punctuation")
@@ -142,7 +141,7 @@ def test_text_is_tokenised_as_moses_does() -> None:
 def test_words_of_a_language_without_blanks_are_cut_as_sacrebleu_cuts_them(language: str) -> None:
     """13a takes a Chinese sentence for one word, and BLEU for 0."""
     hypotheses, references = ["两只狗在海边跑。"], ["两只狗在海滩跑。"]
-    score = score_corpus(hypotheses, references, language)["bleu"]
+    score = score_corpus(hypotheses, pair(references), language, TEXT)["bleu"]
     assert "tok:zh" in score.definition
     assert score.value > 30
 
@@ -166,11 +165,11 @@ def test_package_that_cuts_words_is_named_where_it_is_missing(language: str) -> 
     ],
 )
 def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated: str) -> None:
-    assert make_measure("bleu_paper", "de").preprocess(line) == treated
+    assert make_paper_tokeniser("de")(line) == treated
 
 
 def test_published_measures_are_not_smoothed() -> None:
-    scores = score_corpus(["Ein Hund bellt laut ."], ["Ein Kind bellt leise ."], "de")
+    scores = score_corpus(["Ein Hund bellt laut ."], pair(["Ein Kind bellt leise ."]), "de", TEXT)
     assert scores["bleu"].value > 0
     assert scores["bleu_multi30k"].value == 0
     assert scores["bleu_paper"].value == 0
@@ -179,7 +178,7 @@ def test_published_measures_are_not_smoothed() -> None:
 @pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], []), (["a"], [])])
 def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
-        score_corpus(hypotheses, references, "de")
+        score_corpus(hypotheses, pair(references), "de", TEXT)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +197,7 @@ def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: 
 def test_ter_counts_edits_and_shifts_for_each_word_of_the_reference(
     hypothesis: str, edits: int
 ) -> None:
-    score = make_measure("ter", "en").score([hypothesis, "x"], ["a b c d e", "x"])
+    score = make_measure("ter", "en").score([hypothesis, "x"], pair(["a b c d e", "x"]))
     assert score.value == pytest.approx(100 * edits / 6)
     assert score.definition.startswith("nrefs:1|case:lc|tok:tercom")
 
@@ -207,7 +206,7 @@ def test_exact_match_is_the_share_of_equal_lines() -> None:
     hypotheses = ["Ein  Hund .", "ein Kind .", "", "Nichts"]
     references = ["Ein Hund . ", "Ein Kind .", "", "Etwas"]
     cased, lowercase = (
-        make_measure(name, "de").score(hypotheses, references)
+        make_measure(name, "de").score(hypotheses, pair(references))
         for name in ("exact_match", "exact_match_lowercase")
     )
     words = [(one.split(), two.split()) for one, two in zip(hypotheses, references, strict=True)]
@@ -217,12 +216,14 @@ def test_exact_match_is_the_share_of_equal_lines() -> None:
     assert lowercase.definition.startswith("nrefs:1|case:lc|space:one|version:")
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", TEXT)
 def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name: str) -> None:
     measure = make_measure(name, "de")
     hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
-    plain = measure.score(hypotheses, references)
-    first, second = (measure.score(hypotheses, references, with_interval=True) for _ in range(2))
+    plain = measure.score(hypotheses, pair(references))
+    first, second = (
+        measure.score(hypotheses, pair(references), with_interval=True) for _ in range(2)
+    )
     assert first == second, "the bootstrap's seed is fixed"
     assert (first.value, first.definition) == (plain.value, plain.definition)
     assert first.interval
@@ -232,20 +233,22 @@ def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name
 
 
 def test_unknown_measure_is_named() -> None:
-    with pytest.raises(ValueError, match="measure 'meteor' is unknown; use one of bleu, chrf, ter"):
+    with pytest.raises(
+        ConfigError, match="measure='meteor' is unknown; use one of bleu, chrf, ter"
+    ):
         make_measure("meteor", "de")
 
 
 def test_ter_of_mostly_empty_references_has_an_interval() -> None:
     """Some resamples have no word of a reference."""
-    texts = ["a b", "c"] * 15, ["a b", *[""] * 29]
+    texts = ["a b", "c"] * 15, pair(["a b", *[""] * 29])
     score = make_measure("ter", "de").score(*texts, with_interval=True)
     assert score.interval is not None
 
 
 def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
     """Some resamples match nothing at all."""
-    texts = ["e a", *[""] * 29], ["a b c"] * 30
+    texts = ["e a", *[""] * 29], pair(["a b c"] * 30)
     score = make_measure("chrf", "de").score(*texts, with_interval=True)
     assert score.interval is not None
     assert score.interval[0] == 0 < score.value < score.interval[1]
@@ -256,21 +259,21 @@ def test_interval_stays_on_the_scale() -> None:
     measure = make_measure("exact_match", "de")
     wanted = [str(number) for number in range(30)]
     for hypotheses in (["x", *wanted[1:]], ["x"] * 29 + wanted[29:]):
-        interval = measure.score(hypotheses, wanted, with_interval=True).interval
+        interval = measure.score(hypotheses, pair(wanted), with_interval=True).interval
         assert interval
         assert 0 <= interval[0] < interval[1] <= 100
 
 
 @pytest.mark.parametrize("language", ["zho", "zho_Hans", "cmn", "yue", "zh_TW", "ZH"])
 def test_chinese_has_its_tokeniser_whatever_form_the_code_has(language: str) -> None:
-    score = make_measure("bleu", language).score(["这是一只小狗。"], ["这是一只小猫。"])
+    score = make_measure("bleu", language).score(["这是一只小狗。"], pair(["这是一只小猫。"]))
     assert "tok:zh" in score.definition
     assert score.value > 50
 
 
 @pytest.mark.parametrize("language", ["deu", "de-DE", "DE"])
 def test_german_compounds_are_split_whatever_form_the_code_has(language: str) -> None:
-    texts = ["ein rot-weißes Haus"], ["ein rot-gelbes Haus"]
+    texts = ["ein rot-weißes Haus"], pair(["ein rot-gelbes Haus"])
     scores = [make_measure("bleu_paper", each).score(*texts) for each in (language, "de")]
     assert scores[0] == scores[1]
     assert "compounds split" in scores[0].definition
@@ -289,3 +292,117 @@ def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
         assert not have_spaces(language, ["ภาษาไทยไม่มีช่องว่าง"])
         assert remedy in caplog.messages.pop()
         caplog.clear()
+
+
+def run_sacrebleu(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """The scores of HYPOTHESES that sacreBLEU's command line prints."""
+    (folder / "hypotheses.txt").write_text("".join(f"{line}\n" for line in HYPOTHESES), "utf-8")
+    for number, lines in enumerate((REFERENCES, OTHERS)):
+        (folder / f"{number}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    command = [sys.executable, "-m", "sacrebleu", *options, "-i", "hypotheses.txt"]
+    command += ["-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+OTHERS = ["Der rote Ball liegt im Gras .", "Am Meer laufen zwei Hunde .", "Kind"]
+
+
+@pytest.mark.parametrize("options", [["0.txt"], ["0.txt", "1.txt", "--chrf-word-order=2"]])
+def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path, options: list[str]) -> None:
+    """Of one and of several references, with their signatures."""
+    is_single = len(options) == 1
+    test_set = pair(REFERENCES) if is_single else pair(REFERENCES, OTHERS)
+    names = "bleu", "chrf" if is_single else "chrf++", "ter"
+    scores = score_corpus(HYPOTHESES, test_set, "de", names)
+    for entry, name in zip(run_sacrebleu(tmp_path, *options), names, strict=True):
+        assert scores[name].value == pytest.approx(entry["score"], abs=1e-8)
+        assert scores[name].definition == entry["signature"]
+
+
+def test_any_reference_may_be_matched() -> None:
+    score = make_measure("exact_match", "de", 2).score(["b", "x"], pair(["a", "a"], ["b", "b"]))
+    assert (score.value, score.definition[:8]) == (50, "nrefs:2|")
+
+
+def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(measures, "SACREBLEU_DIR", str(tmp_path))
+    place = tmp_path / "models" / "flores200sacrebleuspm"
+
+    def fail(*_: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", fail)
+    with pytest.raises(MeasureError, match=rf"\(no network\); download https.* put it to {place}"):
+        make_measure("spbleu", "de")
+    place.parent.mkdir()
+    corpus = ListCorpus("", [(line, line) for line in REFERENCES])
+    train_vocabulary([corpus], TokenizerConfig(vocab_size=300), tmp_path)
+    shutil.copy(tmp_path / "joint.model", place)
+    measure = make_measure("spbleu", "zh")
+    assert "tok:flores200" in measure.definition
+    assert 0 < measure.score(HYPOTHESES, pair(REFERENCES)).value < 100
+
+
+@pytest.fixture
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
+
+@pytest.mark.usefixtures("_registry")
+def test_registered_measure_is_one_like_the_others() -> None:
+    """The share of the source's length, in characters."""
+
+    @register(MEASURE_FIELD, "length")
+    def make_length(tgt_language: str, num_references: int) -> Measure:
+        def segments(sources: Any, hypotheses: Any, _: Any) -> Any:
+            return [[len(a), len(b)] for a, b in zip(hypotheses, sources, strict=True)]
+
+        return Measure("", f"characters, 1.0, {tgt_language}, {num_references}", segments)
+
+    measure = make_measure("length", "deu", 2)
+    test_set = pair(["x"] * 40, ["x"] * 40)._replace(sources=["abcd"] * 40)
+    score = measure.score(["ab"] * 39 + ["abcd"], test_set, with_interval=True)
+    assert (measure.name, measure.definition) == ("length", "characters, 1.0, de, 2")
+    assert score.value == (39 * 2 + 4) / 160
+    assert score.interval is not None
+    assert score.interval[0] < score.value < score.interval[1]
+
+
+@pytest.mark.usefixtures("_registry")
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda language: None, "has the arguments"),
+        (lambda *_: 3.0, "returned float"),
+        (lambda *_: Measure("", ""), "returned Measure"),
+        (
+            lambda *_: Measure("", "", lambda *_: np.ones(1)),
+            r"segments of shape \(1,\) for 1 sentences",
+        ),
+        (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
+    ],
+)
+def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
+    register(MEASURE_FIELD, "own")(function)
+    with pytest.raises(ConfigError, match=rf"evaluation\.measure='own': .*{fault}.*; expected \("):
+        make_measure("own", "de").score(["a"], pair(["a"]))
+
+
+def test_documents_are_resampled_whole() -> None:
+    """Sentences that are alike within a document say no more than one of them."""
+    hypotheses = ["right", "wrong"] * 40
+    few = [line for line in hypotheses for _ in range(5)]
+    documents = np.repeat(np.arange(80), 5)
+    measure = make_measure("exact_match", "de")
+    plain = measure.score(hypotheses, pair(["right"] * 80), with_interval=True)
+    whole = measure.score(
+        few, pair(["right"] * 400)._replace(documents=documents), with_interval=True
+    )
+    assert whole.interval == plain.interval
+    assert whole.value == plain.value
+    assert few[:5] == ["right"] * 5

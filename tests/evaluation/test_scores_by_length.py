@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from t2t.evaluation.measures import collect_statistics, make_measure, sacrebleu_score
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.plots import plot_by_length
 from t2t.evaluation.significance import Bucket, score_by_length
-from tests.evaluation.saved_evaluations import spoil
+from tests.evaluation.saved_evaluations import collect, pair, spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]
 SOURCES = [" ".join(["w"] * length) for length in LENGTHS]
@@ -18,9 +18,9 @@ EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket]:
     measure = make_measure(name, "de")
     counted = {
-        system: collect_statistics(measure, texts, REFERENCES) for system, texts in systems.items()
+        system: collect(measure, texts, pair(REFERENCES)) for system, texts in systems.items()
     }
-    return score_by_length(sacrebleu_score(measure.metric), measure.scale, counted, SOURCES)
+    return score_by_length(measure, counted, SOURCES)
 
 
 def test_sentences_are_grouped_by_the_words_of_their_source() -> None:

@@ -13,14 +13,12 @@ from t2t.evaluation.measures import (
     MIN_SENTENCES,
     RESAMPLES,
     Measure,
-    Scale,
-    collect_statistics,
     draw_sentences,
+    make_likelihood,
     make_measure,
-    sacrebleu_score,
+    make_paper_tokeniser,
 )
 from t2t.evaluation.significance import (
-    NATS,
     Comparison,
     Judgement,
     SystemScore,
@@ -30,6 +28,7 @@ from t2t.evaluation.significance import (
     judge,
     score_system,
 )
+from tests.evaluation.saved_evaluations import collect, pair
 
 WORDS = "der die das Hund Kind Ball Baum rot weiß groß läuft liegt sitzt im am".split()
 
@@ -54,24 +53,26 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 
 
 BLEU = make_measure("bleu", "de")
-UNBOUNDED = Scale(limits=(-math.inf, math.inf))
+UNBOUNDED = Measure("mean", "")
 
 
 def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
-    counted = collect_statistics(measure, system, REFERENCES)
-    return score_system(sacrebleu_score(measure.metric), counted, measure.scale)
+    return score_system(measure, collect(measure, system, pair(REFERENCES)))
 
 
 def compare(first: list[list[str]], second: list[list[str]], measure: Measure = BLEU) -> Comparison:
-    return compare_systems(score(first, measure), score(second, measure), measure.scale)
+    return compare_systems(score(first, measure), score(second, measure), measure)
 
 
-@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "bleu_paper"])
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "bleu_paper"])
 def test_scores_and_intervals_are_those_of_sacrebleu(name: str) -> None:
     measure = make_measure(name, "de")
-    system, found = score(GOOD[:1], measure), measure.score(GOOD[0], REFERENCES, with_interval=True)
+    system = score(GOOD[:1], measure)
+    found = measure.score(GOOD[0], pair(REFERENCES), with_interval=True)
     assert system.over_sentences == found.interval, "compare and evaluate have one method"
-    lines = [[*map(measure.preprocess, side)] for side in (GOOD[0], REFERENCES)]
+    preprocess = make_paper_tokeniser("de") if name == "bleu_paper" else str
+    lines = [[*map(preprocess, side)] for side in (GOOD[0], REFERENCES)]
+    assert measure.metric
     expected = measure.metric.corpus_score(lines[0], [lines[1]], n_bootstrap=RESAMPLES)
     assert system.value == pytest.approx(expected.score)
     low, high = float(expected._mean - expected._ci), float(expected._mean + expected._ci)
@@ -79,11 +80,11 @@ def test_scores_and_intervals_are_those_of_sacrebleu(name: str) -> None:
 
 
 def test_system_of_several_seeds_scores_their_mean() -> None:
-    scores = [BLEU.score(text, REFERENCES).value for text in GOOD]
+    scores = [BLEU.score(text, pair(REFERENCES)).value for text in GOOD]
     system = score(GOOD)
     assert system.seeds == pytest.approx(scores)
     assert system.value == pytest.approx(sum(scores) / 3)
-    bad = [BLEU.score(text, REFERENCES).value for text in BAD]
+    bad = [BLEU.score(text, pair(REFERENCES)).value for text in BAD]
     assert compare(GOOD, BAD).difference == pytest.approx(sum(bad) / 2 - sum(scores) / 3)
 
 
@@ -92,8 +93,8 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     references = [str(number) for number in range(1000)]
     hypotheses = ["wrong" if number % 4 == 0 else str(number) for number in range(1000)]
     measure = make_measure("exact_match", "de")
-    counted = collect_statistics(measure, [hypotheses], references)
-    found = score_system(sacrebleu_score(measure.metric), counted, measure.scale)
+    counted = collect(measure, [hypotheses], pair(references))
+    found = score_system(measure, counted)
     low, high = found.over_sentences or (0, 0)
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 
@@ -250,7 +251,7 @@ def test_rows_are_judged_together() -> None:
     def mean(sums: np.ndarray) -> float:
         return float(sums[0]) / 100
 
-    judgement = judge({"base": base, **rows}, mean, UNBOUNDED)
+    judgement = judge({"base": base, **rows}, dataclasses.replace(UNBOUNDED, aggregate=mean))
     comparisons = judgement.comparisons.values()
     assert any(each.p_value < LEVEL for each in comparisons)
     assert not any(each.distinguishable for each in comparisons)
@@ -258,11 +259,13 @@ def test_rows_are_judged_together() -> None:
 
 def test_interval_over_seeds_is_students() -> None:
     """Two degrees of freedom: 4.303 standard errors."""
-    interval = estimate_over_seeds([30.0, 31.0, 32.0], Scale())
+    interval = estimate_over_seeds([30.0, 31.0, 32.0], BLEU)
     assert interval == pytest.approx((31 - 4.303 / math.sqrt(3), 31 + 4.303 / math.sqrt(3)), 1e-4)
-    assert estimate_over_seeds([30.0], Scale()) is None
-    assert estimate_over_seeds([1.0, 99.0], Scale()) == (0, 100), "a score is at most 100"
-    assert estimate_over_seeds([1.0, 99.0], NATS) == pytest.approx((0, 672.6), 1e-3)
+    assert estimate_over_seeds([30.0], BLEU) is None
+    assert estimate_over_seeds([1.0, 99.0], BLEU) == (0, 100), "a score is at most 100"
+    assert estimate_over_seeds([1.0, 99.0], make_likelihood("token")) == pytest.approx(
+        (0, 672.6), 1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
@@ -276,16 +279,15 @@ def test_few_sentences_have_neither_interval_nor_verdict(name: str) -> None:
         assert comparison.interval is None
         assert not comparison.distinguishable
         assert math.isnan(comparison.p_value)
-    assert measure.score(GOOD[0][:few], REFERENCES[:few], with_interval=True).interval is None
-    assert measure.score(GOOD[0][:30], REFERENCES[:30], with_interval=True).interval
+    assert measure.score(GOOD[0][:few], pair(REFERENCES[:few]), with_interval=True).interval is None
+    assert measure.score(GOOD[0][:30], pair(REFERENCES[:30]), with_interval=True).interval
 
 
 def judge_lines(
     first: list[str], second: list[str], references: list[str], measure: Measure
 ) -> Judgement:
-    counts = collect_statistics(measure, [first, second], references)
-    systems = {"first": counts[:1], "second": counts[1:]}
-    return judge(systems, sacrebleu_score(measure.metric), measure.scale)
+    counts = collect(measure, [first, second], pair(references))
+    return judge({"first": counts[:1], "second": counts[1:]}, measure)
 
 
 def test_exact_matches_are_compared_by_mcnemars_test() -> None:

@@ -14,7 +14,7 @@ from t2t.config.fields import (
     ModelConfig,
     TokenizerConfig,
 )
-from t2t.data.batch import Batch
+from t2t.data.batch import PAD_ID, Batch
 from t2t.data.corpus import ListCorpus
 from t2t.data.loader import make_batch
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
@@ -132,3 +132,24 @@ def test_perplexity_of_a_diverged_model_is_infinite() -> None:
     assert CorpusLoss(2.0 * 7, 7).perplexity(7) == pytest.approx(np.e**2)
     assert CorpusLoss(2.0 * 7, 7).mean == 2
     assert CorpusLoss(1e6, 7).perplexity(7) == np.inf
+
+
+def test_text_is_corrupted_alike_whatever_the_seed(tmp_path: Path) -> None:
+    """An empty text is kept, and one with more spans than there are sentinels."""
+    texts = ["", *(target for _, target in MANY[:9]), " ".join(target for _, target in MANY[:9])]
+    corpus = ListCorpus("text", [("", text) for text in texts])
+    tokenizer = TokenizerConfig(vocab_size=400, sentinels=2)
+    data = DataConfig(objective="span_corruption", max_length=32, batch_tokens=512)
+    vocabulary = train_vocabulary([corpus], tokenizer, tmp_path / "vocab")
+    tokenized, mesh = tokenize_corpus(corpus, vocabulary, tmp_path), make_mesh(MeshConfig())
+    model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
+    with jax.set_mesh(mesh):
+        configs = (Config(model, data, tokenizer, seed=seed) for seed in (1, 2))
+        loaders = [CorpusScorer(each, vocabulary, tokenized, mesh)._loader for each in configs]
+    rows = 0
+    for step in range(loaders[0].plan.steps_per_epoch):
+        one, other = (loader.batch(step) for loader in loaders)
+        rows += int((one.tgt_out[:, 0] != PAD_ID).sum())
+        for array, another in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, another)
+    assert rows == len(texts)

@@ -95,16 +95,15 @@ def test_logits_are_products_with_the_same_table() -> None:
 @pytest.mark.equality
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_norm_agrees_with_naive_numpy(kind: str) -> None:
-    norm = make_norm(dataclasses.replace(SMALL, norm=kind), POLICY)
+    config = dataclasses.replace(SMALL, norm=kind)
+    norm = make_norm(config, POLICY)
     assert isinstance(norm, LayerNorm | RMSNorm)
     parameters = {"scale": np.linspace(0.5, 2, 16), "bias": np.linspace(-1, 1, 16)}
     norm.scale.set_value(jnp.asarray(parameters["scale"], jnp.float32))
     if isinstance(norm, LayerNorm):
         norm.bias.set_value(jnp.asarray(parameters["bias"], jnp.float32))
     x = 3 * draw(1, 4, 16) + 1
-    wanted = reference.normalize(
-        parameters, dataclasses.replace(SMALL, norm=kind), np.asarray(x[0], float)
-    )
+    wanted = reference.normalize(parameters, config, np.asarray(x[0], float))
     np.testing.assert_allclose(norm(x)[0], wanted, atol=1e-5)
 
 

@@ -1,6 +1,7 @@
 """The report of made-up evaluations."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from t2t.config.fields import Config, TokenizerConfig
 from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
+from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.sweeps.sweep_report import (
     describe_costs,
     describe_provenance,
@@ -64,6 +66,9 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     output = write_report(tmp_path, runs, "bleu")
     text = (tmp_path / "report.md").read_text()
     lines = [read_cells(line) for line in output.splitlines()[2:7]]
+    assert "\nbleu         one_head " in output
+    assert "![Differences from base by each measure](forest.svg)" in text
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
     base, one_head, near, broken, later = lines
     assert (base[0], base[4], base[5]) == ("base", "30", "2000")
     assert base[8] == "4.92, 25.8, +0M"
@@ -81,7 +86,26 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert "3.011 nats per sub-word against 0.7161, +2.295 (" in text
     assert "Scored on the test split, checkpoint 100, 48 sentences. bleu: nrefs:1" in text
     assert "Scores were saved from 2026-01-01 to 2026-01-01." in text
-    assert text.count(".svg)") == 2
+    assert text.count(".svg)") == 3
+
+
+def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
+    seeds, change = (0, 1, 2), {"model.num_heads": 4}
+    runs, _ = make_runs(Config(), [Row("base", seeds=seeds), Row("better", change, seeds=seeds)])
+    scores = tmp_path / "scores"
+    for number, run in enumerate(runs):
+        saved = save(
+            tmp_path / run.name, spoil(3 + number), name="sweep", config=overrides(run.config)
+        )
+        mean = number % 3 / 10 + (run.row.name == "better")
+        scores.write_text("".join(f"{mean + line % 5 / 10}\n" for line in range(len(REFERENCES))))
+        store_segment_scores(saved, f"comet={scores}")
+    output = write_report(tmp_path, runs, "comet")
+    assert re.search(
+        r"^\| better .* 1\.\d\d \[1\.\d\d, 1\.\d\d\], 3 seeds +\| better ", output, re.MULTILINE
+    )
+    for name in ("comet", "bleu", "exact_match"):
+        assert re.search(rf"^{name} +better +[+-]", output, re.MULTILINE)
 
 
 def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
@@ -181,7 +205,7 @@ def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs, "bleu")
     page = (tmp_path / "report.html").read_text()
     assert "<td>exit &lt;status&gt; 1 &amp; more</td>" in page
-    assert page.count('src="data:image/svg+xml;base64,') == 2
+    assert page.count('src="data:image/svg+xml;base64,') == 3
     assert "http" not in page
     assert "training failed: a | b" in page
     assert page.count("<tr>") == 1 + len(ROWS)

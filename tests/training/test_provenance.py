@@ -60,6 +60,18 @@ def test_start_is_recorded_with_what_made_it(
     assert "not to be seen" not in (tmp_path / "ledger.jsonl").read_text()
 
 
+def test_origin_of_the_parameters_is_in_every_later_start(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    corpora, origin = {"train": [CORPUS]}, {"run": "old", "checkpoint": "best-3", "sha256": "ab"}
+    record_start(tmp_path, Config(), vocabulary, corpora, 0, initial=origin)
+    record(tmp_path, vocabulary, step=40)
+    record(tmp_path, vocabulary, step=50)
+    assert [entry["initial"] for entry in read_ledger(tmp_path)] == [origin] * 3
+    record(tmp_path, vocabulary)  # from the start, without an origin
+    assert "initial" not in read_ledger(tmp_path)[-1]
+
+
 def test_damaged_line_is_left_out(
     tmp_path: Path, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:

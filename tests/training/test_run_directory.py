@@ -12,7 +12,7 @@ import pytest
 from t2t.config.fields import Config
 from t2t.config.files import save_config
 from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
-from t2t.training.resume import open_run
+from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
 from tests import tiny_training
 from tests.full_disk import full_disk
@@ -185,6 +185,22 @@ def test_moving_average_is_not_switched_on_or_off(run: Path, decays: tuple[float
     save_config(before, run / "config.json")
     with pytest.raises(RunError, match=f"ema_decay: {decays[0]} -> {decays[1]}"):
         open_again(run, after)
+
+
+def test_source_of_fine_tuning_is_kept_and_no_other_is_taken(run: Path) -> None:
+    config = change(training={"init_from": "old:best"})
+    save_config(config, run / "config.json")
+    assert keep_source(run, CONFIG) == config
+    open_again(run, keep_source(run, CONFIG))
+    with pytest.raises(RunError, match=r"training\.init_from: 'old:best' -> 'other'"):
+        open_again(run, keep_source(run, change(training={"init_from": "other"})))
+    assert keep_source(run / "new", CONFIG) is CONFIG
+
+
+@pytest.mark.parametrize("field", ["frozen", "rate_factors"])
+def test_groups_of_parameters_are_kept(run: Path, field: str) -> None:
+    with pytest.raises(RunError, match=rf"training.{field}: \(\) -> \('a=1',\)"):
+        open_again(run, change(training={field: ("a=1",)}))
 
 
 def test_what_changes_no_parameter_may_change(run: Path) -> None:

@@ -117,6 +117,24 @@ def assert_same(one: Any, other: Any) -> None:
     assert jax.tree.all(jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), one, other))
 
 
+@pytest.mark.slow
+def test_frozen_parameters_take_no_part_in_a_step(trainer: Trainer) -> None:
+    names = {"encoder", "src_embedding"}
+    frozen = make_trainer(change(training={"frozen": tuple(f"{name}.*" for name in names)}))
+    batch = on_device(make_batch())
+    whole, _ = trainer.step(trainer.fresh, batch)
+    state, metrics = frozen.step(frozen.fresh, batch)
+    trained = {name: tree for name, tree in moment(whole).items() if name not in names}
+    assert_close(moment(state), trained, rtol=1e-5, atol=1e-7)
+    norm = optax.tree.norm(trained) / (1 - CONFIG.training.adam_b1)
+    np.testing.assert_allclose(metrics.gradient_norm, norm, rtol=1e-5)
+    for name, tree in state.params.items():
+        if name in names:
+            assert_same(tree, trainer.first.params[name])
+        else:
+            assert_close(tree, whole.params[name], rtol=1e-4, atol=1e-6)
+
+
 def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Trainer) -> None:
     batch = on_device(make_batch())
     params = trainer.first.params
@@ -327,6 +345,29 @@ def test_model_with_all_biases_trains_on_a_mesh_as_on_one_device() -> None:
         found, expected = run.state.params[name], alone.state.params[name]
         assert_close(found, expected, rtol=1e-2, atol=1e-4)
     assert np.abs(run.state.params["output_bias"]).max() > 0  # it is trained
+
+
+@pytest.mark.slow
+def test_any_mesh_updates_groups_of_parameters_as_one_device() -> None:
+    config = change(
+        training={
+            "frozen": ("encoder.*", "src_embedding.*"), "rate_factors": ("decoder.*=0.5",),
+            "optimizer": "muon", "clip_norm": 0.5, "accumulation_steps": 2,
+        }
+    )  # fmt: skip
+    found = []
+    for sizes in (MeshConfig(1, 1, 1), MeshConfig(4, 1, 2), MeshConfig(2, 2, 2)):
+        mesh = make_mesh(sizes, jax.devices()[: 1 if sizes.data == 1 else 8])
+        with jax.set_mesh(mesh):
+            trainer = make_trainer(config)
+            state, norms = trainer.fresh, []
+            for seed in range(3):
+                state, metrics = trainer.step(state, put_batch(make_batch(seed), mesh))
+                norms.append(metrics.gradient_norm)
+        assert_same(state.params["encoder"], trainer.first.params["encoder"])
+        found.append((state.params, norms))
+    for each in found[1:]:
+        assert_close(each, found[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,0 +1,41 @@
+r"""Fine-tuning: the model, vocabulary and parameters of a run, on your own parallel text.
+
+    python -m t2t.train --config=configs/fine_tune.py:RUN --workdir=runs/tuned \
+        --config.data.train_src=train.en --config.data.train_tgt=train.de \
+        --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
+
+RUN is any run directory, also in a bucket. Its best checkpoint is taken; --init_from=RUN:CHECKPOINT
+takes another one. The rate, the number of steps and the dropout are a start, not tuned: a large
+model and little text want a lower rate, fewer steps and more dropout (docs/fine-tuning.md).
+"""
+
+from t2t.config import CheckpointConfig, Config, DataConfig, TokenizerConfig, TrainingConfig
+from t2t.config.files import load_run_config
+
+
+def get_config(run: str) -> Config:
+    """`run` is a run directory; its data and training are left out, its batches are kept."""
+    base = load_run_config(run)
+    kept = (
+        "src_language tgt_language directions max_length batch_tokens packed_length "
+        "length_multiple rows_multiple"
+    ).split()
+    return Config(
+        model=base.model,
+        data=DataConfig(source="text", **{name: getattr(base.data, name) for name in kept}),
+        tokenizer=TokenizerConfig(path=f"{run}/vocab"),
+        training=TrainingConfig(
+            init_from=run,
+            steps=2000,
+            schedule="cosine",
+            learning_rate=0.0001,
+            warmup_steps=100,
+            clip_norm=1.0,
+            label_smoothing=base.training.label_smoothing,
+            validate_every=200,
+            log_every=50,
+        ),
+        checkpoints=CheckpointConfig(every=200),
+        decoding=base.decoding,
+        plugins=base.plugins,
+    )

@@ -1,0 +1,111 @@
+"""The rules of `data.objective`, for `rules.validate`.
+
+The pairs of an objective are made in `t2t/data/objectives.py`. Their lengths follow from the length
+of a text by `count_noise`, which the rules need as well.
+"""
+
+from collections.abc import Iterator
+
+from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.config.variants import CHOICES
+
+KINDS = {  # objective -> values of model.kind that can be trained with it
+    "translation": ("transformer", "rnn", "decoder_only"),
+    "lm": ("decoder_only",),
+    "span_corruption": ("transformer", "rnn", "decoder_only"),
+    "masked_lm": ("encoder_only",),
+}
+
+
+def is_text_alone(data: DataConfig) -> bool:
+    """Returns whether the objective reads text alone, the target side of its sources."""
+    return data.objective != "translation"
+
+
+def count_noise(length: int, data: DataConfig) -> tuple[int, int]:
+    """Returns how many sub-words of a text are corrupted, and in how many spans.
+
+    As in T5 (Raffel et al. 2020) both numbers are rounded, and at least 1. Not all of a text is
+    corrupted, unless it has only one sub-word, and spans do not touch. `length` is without EOS.
+    """
+    if not length:
+        return 0, 0
+    noise = min(max(round(length * data.noise_density), 1), max(length - 1, 1))
+    spans = min(max(round(noise / data.mean_span_length), 1), noise, length - noise + 1)
+    return noise, spans
+
+
+def count_sentinels(data: DataConfig) -> int:
+    """Returns how many sentinels the objective needs: for each span of the longest text, one.
+
+    The longest text is that of `data.max_length`. masked_lm needs one, for the mask.
+    """
+    if data.objective != "span_corruption":
+        return int(data.objective == "masked_lm")
+    most = 0
+    for length in range(1, 2 * data.max_length + 2):  # the shorter side has at least half of it
+        noise, spans = count_noise(length, data)
+        if max(length - noise, noise) + spans + 1 <= data.max_length:
+            most = max(most, spans)
+    return most
+
+
+def check_translates(config: Config) -> None:
+    """Raises ConfigError if the config does not train a model to translate."""
+    if is_text_alone(config.data):
+        raise ConfigError(
+            f"data.objective={config.data.objective!r} trains no model to translate; its measure "
+            "is validation/loss in metrics.jsonl, the loss on held-out text, which t2t.show prints"
+        )
+
+
+def check_scores(config: Config) -> None:
+    """Raises ConfigError if the model gives no probability to a target, token by token."""
+    if config.data.objective == "masked_lm":
+        raise ConfigError(
+            "data.objective='masked_lm' trains a model that predicts masked sub-words, not a whole "
+            "target, so a pair has no probability; its measure is validation/loss in metrics.jsonl"
+        )
+
+
+def objective_problems(config: Config) -> Iterator[str]:
+    """Yields one line for each rule about the objective that the config breaks."""
+    data, objective, kind = config.data, config.data.objective, config.model.kind
+    if kind in CHOICES["model.kind"] and kind not in KINDS[objective]:  # not a registered one
+        objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
+        yield (
+            f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
+            f"{' or '.join(KINDS[objective])}, or data.objective to one of {objectives}"
+        )
+    if data.mean_span_length < 1:
+        yield (
+            f"data.mean_span_length={data.mean_span_length} must be at least 1, the length of the "
+            "shortest span"
+        )
+        return
+    if not is_text_alone(data):
+        return
+    needed = count_sentinels(data)
+    if config.tokenizer.sentinels < needed and not config.tokenizer.path:  # whose are not known
+        yield (
+            f"tokenizer.sentinels={config.tokenizer.sentinels} is less than the {needed} that "
+            f"data.objective={objective!r} needs for texts of data.max_length={data.max_length}; "
+            f"set it to {needed} or more"
+        )
+    reads = f"data.objective={objective!r} reads text alone, which has no"
+    unused = {
+        "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),
+        "data.directions": (data.directions, "direction", ()),
+        "training.bleu_every": (config.training.bleu_every, "translations", 0),
+    }
+    yield from (
+        f"{name}={value!r}: {reads} {lacking}; leave it at {default!r}"
+        for name, (value, lacking, default) in unused.items()
+        if value != default
+    )
+    if "identical" in data.filters:
+        yield f"data.filters={data.filters}: {reads} sides to compare; leave out identical"
+    if not config.tokenizer.shared:
+        yield f"tokenizer.shared=False: {reads} second language; set tokenizer.shared=True"
+    if data.subword_sampling and data.sampled_sides == "src":
+        yield f"data.sampled_sides='src': {reads} sources; leave it at 'both'"

@@ -1,0 +1,166 @@
+"""The texts of an evaluation: a split, text files or a standard test set, and their documents.
+
+Standard test sets are sacreBLEU's: its list, its downloads and its cache (~/.sacrebleu, or the
+folder that the variable SACREBLEU names).
+"""
+
+import difflib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from sacrebleu.dataset import DATASETS
+from sacrebleu.utils import SACREBLEU_DIR
+
+from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.languages import normalize_language
+from t2t.data.corpus import Corpus, TextCorpus, TextFile, hash_strings
+from t2t.data.corpus_sources import open_split
+from t2t.evaluation.saved_evaluations import short_hash
+
+OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
+
+
+class TextRequest(NamedTuple):
+    """Names the texts, as on the command line."""
+
+    split: str = ""
+    src: str = ""  # with `ref`: text files instead of a split of the run's corpus
+    ref: Sequence[str] = ()
+    testset: str = ""  # such as wmt24:en-de, instead of a split
+    segments: str = ""  # a file with the documents; "testset": those of the standard test set
+
+
+class EvaluationTexts(NamedTuple):
+    """Sources, references and documents."""
+
+    name: str  # in file names and scores
+    corpus: Corpus  # the sources and first references
+    more_references: Sequence[Sequence[str]]  # further ones, line by line
+    documents: Int[np.ndarray, "n"] | None  # number of each sentence's document, from 0
+    fingerprint: str  # SHA-256 of the texts
+    tgt_language: str = ""  # of the references, if the test set says so
+
+
+def open_texts(data: DataConfig, request: TextRequest) -> EvaluationTexts:
+    """Opens the texts that a request names.
+
+    Text files are named by their stem and a hash of their content, so that the file `test.en` is
+    not confused with the split `test` or with another `test.en`.
+
+    Raises:
+        ConfigError: the request contradicts itself, or names no test set or no documents.
+        DataError: a text is missing, or the texts have different numbers of lines.
+    """
+    src, refs, name, language, documents = request.src, request.ref, "", "", request.segments
+    if request.testset:
+        if src or refs:
+            raise ConfigError(
+                f"--testset={request.testset} has its own texts; leave out --src and --ref"
+            )
+        src, refs, own = find_test_set(request.testset, data)
+        test_set, _, pair = request.testset.rpartition(":")
+        name, language = f"{test_set.replace('/', '_')}-{pair}", pair.partition("-")[2]
+        documents = own if documents == OWN_DOCUMENTS else documents
+    elif documents == OWN_DOCUMENTS:
+        raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
+    if bool(src) != bool(refs):
+        raise ConfigError(f"--src={src!r} and --ref={','.join(refs)!r} go together; give both")
+    if not src:
+        corpus = open_split(data, request.split)
+        return EvaluationTexts(
+            request.split, corpus, [], read_documents(documents, len(corpus)), corpus.fingerprint()
+        )
+    corpus, *others = [TextCorpus(src, ref) for ref in refs]
+    fingerprints = [each.fingerprint() for each in (corpus, *others)]
+    fingerprint = hash_strings("references", *fingerprints) if others else fingerprints[0]
+    return EvaluationTexts(
+        f"{name or Path(src).stem}{short_hash(fingerprint)}",
+        corpus,
+        [[tgt for _, tgt in each] for each in others],
+        read_documents(documents, len(corpus)),
+        fingerprint,
+        language,
+    )
+
+
+def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], str]:
+    """Returns the paths of the source, the references and the documents of a standard test set.
+
+    sacreBLEU downloads it if it is not in its cache. The path of the documents is empty if the test
+    set names none.
+
+    Raises:
+        ConfigError: there is no such test set, it cannot be read or downloaded, or it has other
+            languages than the run.
+    """
+    name, _, pair = testset.rpartition(":")
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name or pair, DATASETS, n=5, cutoff=0.5)
+        known = f"near names: {', '.join(near)}" if near else "`sacrebleu --list` lists them"
+        raise ConfigError(
+            f"--testset={testset}: sacreBLEU has no test set {name or pair!r}; write it such as "
+            f"wmt24:en-de; {known}" if name else
+            f"--testset={testset}: write the test set and its languages, such as wmt24:en-de"
+        )  # fmt: skip
+    dataset = DATASETS[name]
+    if pair not in dataset.langpairs:
+        raise ConfigError(
+            f"--testset={testset}: {name} has no {pair!r}; use one of "
+            f"{', '.join(sorted(dataset.langpairs))}"
+        )
+    for code, field in zip(pair.split("-"), ("src_language", "tgt_language"), strict=True):
+        own = getattr(data, field)
+        if own and normalize_language(code) != normalize_language(own):
+            raise ConfigError(f"--testset={testset}: the run has data.{field}={own}, not {code}")
+    try:
+        paths: Any = dataset  # its methods have no types
+        files = dict(zip(paths.fieldnames(pair), paths.get_files(pair), strict=True))
+        source = paths.get_source_file(pair)
+        references = sorted(paths.get_reference_files(pair))  # sacreBLEU's order varies
+    except (OSError, SyntaxError, SystemExit) as error:  # of XML, and of a wrong check sum
+        raise ConfigError(
+            f"--testset={testset} is not in {SACREBLEU_DIR}, and cannot be downloaded ({error}); "
+            f"run `sacrebleu -t {name} -l {pair} --echo src` on a machine with network, and copy "
+            f"its ~/.sacrebleu/{name} to {Path(SACREBLEU_DIR, name)}"
+        ) from None
+    return source, references, str(files.get("docid", ""))
+
+
+def read_documents(path: str, num_sentences: int) -> Int[np.ndarray, "n"] | None:
+    """Reads the document of each sentence; without a path there are none.
+
+    The file has a document's id for each sentence, line by line; or the sentences, with blank lines
+    between documents.
+
+    Raises:
+        ConfigError: the file does not fit the sentences, or each is a document of its own.
+    """
+    if not path:
+        return None
+    file = TextFile(path)
+    lines = [line.strip() for line in file.read(0, len(file))]
+    filled = [bool(line) for line in lines]
+    if all(filled) and len(lines) == num_sentences:
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(lines))}
+        found = [numbers[line] for line in lines]
+    elif sum(filled) == num_sentences:
+        starts = np.cumsum(
+            [now and not before for before, now in itertools.pairwise([False, *filled])]
+        )
+        found = [int(start) - 1 for start, kept in zip(starts, filled, strict=True) if kept]
+    else:
+        raise ConfigError(
+            f"--segments={path} has {len(lines)} lines, {sum(filled)} of them not blank, but the "
+            f"test set has {num_sentences} sentences; write the id of each sentence's document, "
+            "line by line, or the sentences with blank lines between documents"
+        )
+    if max(found) == num_sentences - 1 > 0:
+        raise ConfigError(
+            f"--segments={path}: each of the {num_sentences} sentences is a document of its own; "
+            "leave it out"
+        )
+    return np.array(found)

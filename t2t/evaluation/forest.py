@@ -1,0 +1,128 @@
+"""A forest plot: differences from the first system with their intervals, a row for each measure.
+
+Each measure has a scale of its own, since the units differ; better is always to the right.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from t2t.config.fields import ConfigError
+from t2t.config.measure_names import CASED_MEASURES
+from t2t.evaluation.measures import (
+    Interval,
+    Measure,
+    MeasureError,
+    TestSet,
+    make_likelihood,
+)
+from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.evaluation.significance import Comparison, Judgement, judge
+from t2t.evaluation.systems import System, read_statistics
+from t2t.runtime.text_tables import format_table
+
+_HALF = 16  # characters from zero to the end of a bar
+
+
+class ForestRow(NamedTuple):
+    """The difference of a system from the first one, by one measure."""
+
+    measure: Measure
+    system: str
+    comparison: Comparison
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """The interval's worse end, the difference and the better end; higher is better."""
+        low, high = self.comparison.interval or (self.comparison.difference,) * 2
+        if self.measure.higher_is_better:
+            return low, self.comparison.difference, high
+        return -high, -self.comparison.difference, -low
+
+
+def list_rows(
+    systems: Sequence[System],
+    test_set: TestSet,
+    measure: Measure,
+    by_measure: Judgement,
+    by_likelihood: Judgement | None,
+) -> tuple[list[ForestRow], list[str]]:
+    """Judges the systems by each measure that all of their evaluations have.
+
+    Of measures with and without case only those that suit the systems' outputs are taken.
+
+    Args:
+        systems: the first one is that with which the others are compared.
+        test_set: of all systems.
+        measure: the measure of the comparison, which comes first.
+        by_measure: the judgement by it.
+        by_likelihood: the judgement by the references' log-probability, which comes last.
+
+    Returns:
+        The rows, and a sentence for each measure that is left out.
+    """
+    evaluations = [each for system in systems for each in system.evaluations]
+    is_lowercase = any(system.is_lowercase for system in systems)
+    judged, left_out = [(measure, by_measure)], []
+    for name in evaluations[0].known_measures:
+        is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
+        has_all = all(name in each.result["measures"] for each in evaluations)
+        if name == measure.name or not has_all or not is_of_case:
+            continue
+        try:
+            other = evaluations[0].open_measure(name)
+            statistics = read_statistics(systems, other, test_set)
+        except (ConfigError, EvaluationError, MeasureError) as error:
+            left_out.append(f"{name} is left out of the plot: {error}")
+            continue
+        units = {system: test_set.sum_units(each) for system, each in statistics.items()}
+        judged.append((other, judge(units, other)))
+    if by_likelihood:
+        judged.append((make_likelihood("token"), by_likelihood))
+    return [
+        ForestRow(each, system, comparison)
+        for each, judgement in judged
+        for system, comparison in judgement.comparisons.items()
+        if math.isfinite(comparison.difference)
+    ], left_out
+
+
+def format_forest(rows: Sequence[ForestRow], first: str) -> str:
+    """Returns the plot as text."""
+    widest: dict[str, float] = {}
+    for row in rows:
+        edge = max(map(abs, row.bounds))
+        widest[row.measure.name] = max(widest.get(row.measure.name, 0.0), edge)
+    cells = [
+        [
+            row.measure.name,
+            row.system,
+            f"{row.comparison.difference:+.4g}",
+            _format_interval(row.comparison.interval),
+            _draw_bar(row.bounds, widest[row.measure.name]),
+        ]
+        for row in rows
+    ]
+    header = ["measure", "system", "difference", "95% interval", _draw_header()]
+    return (
+        f"differences from {first}, each measure on a scale of its own\n"
+        f"{format_table(cells, header, align='llrr')}"
+    )
+
+
+def _format_interval(interval: Interval | None) -> str:
+    return "[{:+.4g}, {:+.4g}]".format(*interval) if interval else ""
+
+
+def _draw_header() -> str:
+    return f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
+
+
+def _draw_bar(bounds: tuple[float, float, float], edge: float) -> str:
+    """An interval on a line with zero in its middle and `edge` at its end."""
+    line = ["."] * (2 * _HALF + 1)
+    start, place, end = (_HALF + round(_HALF * each / (edge or 1.0)) for each in bounds)
+    line[start : end + 1] = "-" * (end + 1 - start)
+    line[_HALF] = "|"
+    line[place] = "o"
+    return "".join(line)

@@ -1,0 +1,133 @@
+"""Scores of sentences by another program, such as COMET: reading them, and storing them.
+
+Stored scores get an interval, and `t2t.compare` gives verdicts on them. The score of the corpus is
+their mean.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from t2t.config.fields import ConfigError
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import choices
+from t2t.data.corpus import TextFile
+from t2t.evaluation.measures import Measure
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    name_segment_scores,
+    save_evaluation,
+)
+from t2t.evaluation.verification import check_unchanged
+from t2t.storage.paths import make_path
+
+NO_DEFINITION = "mean of another program's scores of the sentences, without a definition"
+
+
+class SegmentScores(NamedTuple):
+    """The scores of all sentences by one measure."""
+
+    values: Float[np.ndarray, "n"]
+    definition: str
+    higher_is_better: bool
+
+
+def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentScores:
+    """Reads a number a line, or a JSON object a line.
+
+    An object has the `score` of a sentence. Any of them, or a first one without a score, may have
+    the `definition` of the measure, with its version, and `higher_is_better` (true by default).
+
+    Args:
+        flag: how the user named the file, for messages.
+        path: the file.
+        num_sentences: number of scores that it must have.
+
+    Raises:
+        ConfigError: a line is missing or is no finite number, or two definitions differ.
+    """
+    file = TextFile(path)
+    values: list[float] = []
+    facts: dict[str, Any] = {}
+    for number, line in enumerate(file.read(0, len(file)), 1):
+        where = f"{flag}: line {number} of {path}"
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            raise ConfigError(
+                f"{where} is {line!r}; write one number a line, or JSON such as "
+                '{"score": 0.8, "definition": "wmt22-comet-da, unbabel-comet 2.2.7"}'
+            ) from None
+        if isinstance(entry, Mapping):
+            for name in ("definition", "higher_is_better"):
+                if name in entry and facts.setdefault(name, entry[name]) != entry[name]:
+                    raise ConfigError(
+                        f"{where} has {name} {entry[name]!r}, but a line before it "
+                        f"{facts[name]!r}; give all lines the same"
+                    )
+            if number == 1 and "score" not in entry:
+                continue
+            entry = entry.get("score")
+        if (
+            not isinstance(entry, int | float)
+            or isinstance(entry, bool)
+            or not math.isfinite(entry)
+        ):
+            raise ConfigError(
+                f"{where} has the score {entry!r}; each sentence needs a finite number"
+            )
+        values.append(float(entry))
+    if len(values) != num_sentences:
+        raise ConfigError(
+            f"{flag}: {path} has {len(values)} scores, but the evaluation {num_sentences} "
+            f"sentences; the first line that is missing or too many is that of sentence "
+            f"{min(len(values), num_sentences) + 1}"
+        )
+    definition, higher = facts.get("definition", NO_DEFINITION), facts.get("higher_is_better", True)
+    if not isinstance(definition, str) or not isinstance(higher, bool):
+        raise ConfigError(
+            f"{flag}: {path} has definition {definition!r} and higher_is_better {higher!r}; write "
+            "a string, and true or false"
+        )
+    return SegmentScores(np.array(values), definition, higher)
+
+
+def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
+    """Stores scores with an evaluation, with their mean and its interval.
+
+    Args:
+        evaluation: the evaluation whose hypotheses were scored.
+        flag: NAME=FILE.
+
+    Raises:
+        ConfigError: the name is that of another measure, or as `read_segment_scores`.
+        EvaluationError: a file of the evaluation is missing or was edited.
+    """
+    name, _, path = flag.partition("=")
+    flag = f"--segment_scores={flag}"
+    stored, test_set = name_segment_scores(name), evaluation.read_test_set()
+    measures, texts = evaluation.result["measures"], evaluation.result["texts"]
+    if not path or not re.fullmatch(r"[a-z0-9][a-z0-9_.+-]*", name):
+        raise ConfigError(f"{flag}: write a lower-case name and a file, such as comet=scores.txt")
+    if name in choices(MEASURE_FIELD) or (name in measures and stored not in texts):
+        raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
+    check_unchanged(evaluation)
+    scores = read_segment_scores(flag, make_path(path), evaluation.result["num_sentences"])
+    measure = Measure(name, scores.definition, higher_is_better=scores.higher_is_better)
+    counts = np.stack([scores.values, np.ones_like(scores.values)], axis=-1)
+    score = measure.score_counts(counts, test_set, with_interval=True)
+    result = {
+        **evaluation.result,
+        "measures": {
+            **measures, name: vars(score) | {"higher_is_better": scores.higher_is_better},
+        },
+        "texts": {**texts, stored: f"{evaluation.path.stem}.{stored}.txt"},
+    }  # fmt: skip
+    lines = [repr(value) for value in scores.values.tolist()]
+    return save_evaluation(evaluation.path, result, {stored: lines})

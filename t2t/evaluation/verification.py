@@ -1,0 +1,116 @@
+"""Verifies saved evaluations: their files are unchanged, and their texts give their scores.
+
+So an evaluation can be handed to somebody without its run, and be checked there.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t.data.sentences import count_empty_references
+from t2t.evaluation.measures import Score, TestSet, format_interval
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, compute_digests
+from t2t.runtime.text_tables import format_table
+
+_TOLERANCE = 1e-6  # relative; log-probabilities are saved with six digits
+
+
+def check_unchanged(evaluation: Evaluation) -> None:
+    """Raises `EvaluationError` if a file is not the one that was saved, by its SHA-256.
+
+    Evaluations of earlier versions have no hashes.
+    """
+    saved = evaluation.result.get("sha256")
+    if saved is None:
+        return
+    found = compute_digests(evaluation.path, evaluation.result)
+    names = {"scores": evaluation.path.name, **evaluation.result["texts"]}
+    if edited := [
+        names.get(key, key) for key in {**saved, **found} if saved.get(key) != found.get(key)
+    ]:
+        raise EvaluationError(
+            f"{evaluation.path}: {', '.join(edited)} {'was' if len(edited) == 1 else 'were'} "
+            "edited after the evaluation was saved; get the original, or evaluate again"
+        )
+
+
+def verify(evaluation: Evaluation) -> str:
+    """Computes every score of an evaluation from its texts; returns a table of them.
+
+    Raises:
+        EvaluationError: a file was edited or is missing, a measure has another definition here, or
+            a number is not the one that the texts give.
+        ConfigError, MeasureError: a measure cannot be computed here.
+    """
+    check_unchanged(evaluation)
+    result, test_set = evaluation.result, evaluation.read_test_set()
+    hypotheses = evaluation.read_lines("hypotheses")
+    faults: list[str] = []
+    rows, summary = [], {}
+    for name, saved in result["measures"].items():
+        found = _compute(evaluation, name, hypotheses, test_set)
+        if saved["definition"] != found.definition:
+            faults.append(
+                f"{name} is defined as {saved['definition']}, but here as {found.definition}"
+            )
+        faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
+        summary[name] = found.value  # BLEU and chrF stand at the top, too
+        rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
+    empty = count_empty_references(test_set.sources, test_set.references[0])
+    faults += _list_differences(result, {**summary, "num_empty_references": empty})
+    if faults:
+        raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")
+    files = [evaluation.path.name, *result["texts"].values()]
+    lines = [
+        f"{evaluation.path}: verified, {len(rows)} measures of {len(hypotheses)} sentences",
+        format_table(rows, align="lr"),
+        f"files that belong together: {', '.join(files)}",
+    ]
+    if "sha256" not in result:
+        lines.append("an earlier version saved it without hashes: only its numbers were verified")
+    return "\n".join(lines)
+
+
+def _compute(evaluation: Evaluation, name: str, hypotheses: list[str], test_set: TestSet) -> Score:
+    if name in ("perplexity", "perplexity_word"):
+        saved = evaluation.result["measures"][name]
+        nats, tokens = _sum_losses(evaluation, test_set, by_words=name.endswith("_word"))
+        return Score(math.exp(-nats / tokens), saved["definition"], saved["detail"])
+    measure = evaluation.open_measure(name)
+    if measure.segments is None:
+        counts = evaluation.read_segment_scores(name)
+    else:
+        counts = measure.collect(hypotheses, test_set)
+    return measure.score_counts(counts, test_set, with_interval=True)
+
+
+def _sum_losses(
+    evaluation: Evaluation, test_set: TestSet, *, by_words: bool
+) -> tuple[float, float]:
+    """Returns the log-probability of the references, and their number of sub-words or words."""
+    losses = evaluation.read_log_probs()
+    kept = losses[:, 1] > 0  # the others are too long for the model
+    words = np.array([len(line.split()) for line in test_set.references[0]])
+    return float(losses[kept, 0].sum()), float(
+        words[kept].sum() if by_words else losses[kept, 1].sum()
+    )
+
+
+def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Names the numbers of a saved evaluation that are not those that were found.
+
+    A number that is not saved, such as the interval of an early version, is no difference.
+    """
+    for name, value in found.items():
+        if (claimed := saved.get(name)) is None or name == "definition":
+            continue
+        if value is None or isinstance(value, str):
+            is_equal = claimed == value
+        else:
+            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=0))
+        if not is_equal:
+            texts = json.dumps(value)
+            yield f"{name} is saved as {json.dumps(claimed)}, but the texts give {texts}"

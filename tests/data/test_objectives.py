@@ -1,0 +1,215 @@
+"""The pairs that objectives make from texts: lengths, what is in them, and how they are drawn."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
+from t2t.config.objective_rules import count_noise, count_sentinels
+from t2t.data.batch import EOS_ID, PAD_ID
+from t2t.data.objectives import (
+    Corruption,
+    MaskedLM,
+    Objective,
+    Sentences,
+    SpanCorruption,
+    cut_randomly,
+    make_keys,
+    make_objective,
+)
+from t2t.data.tokenizer import Tokenizer, train_vocabulary
+from tests.data.small_corpus import CORPUS
+
+SENTINELS = range(4, 30)
+WORDS = range(30, 500)
+MASK = SENTINELS[0]
+NAMES = ["span_corruption", "masked_lm"]
+
+densities = st.floats(0.01, 0.9)
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=5)
+
+Rows = list[list[int]]
+
+
+def join(rows: Rows) -> Sentences:
+    ended = [[*row, EOS_ID] for row in rows]
+    ids = [*itertools.chain.from_iterable(ended)]
+    return Sentences(np.array(ids, np.int32), np.array([*map(len, ended)]))
+
+
+def split(sentences: Sentences) -> Rows:
+    """Returns the ids of each sentence without the EOS that ends it."""
+    rows = [row.tolist() for row in np.split(sentences.ids, np.cumsum(sentences.lengths))]
+    assert rows.pop() == []
+    assert [row.pop() for row in rows] == [EOS_ID] * len(rows)
+    return rows
+
+
+def make(name: str, density: float = 0.15, mean: float = 3.0) -> Corruption:
+    data = DataConfig(objective=name, noise_density=density, mean_span_length=mean)
+    return MaskedLM(data, MASK, WORDS) if name == "masked_lm" else SpanCorruption(data, SENTINELS)
+
+
+def corrupt(
+    objective: Corruption, rows: Rows, seed: int = 0, epoch: int = 0, first: int = 0
+) -> tuple[Rows, Rows]:
+    """Makes the pairs of texts with the indices from `first` on."""
+    keys = make_keys(seed, epoch, first + np.arange(len(rows)))
+    src, tgt = objective.corrupt(join(rows), keys)
+    return split(src), split(tgt)
+
+
+@given(texts, densities, st.floats(1, 6), st.integers(0, 99))
+def test_spans_put_into_their_places_give_back_the_text(
+    rows: Rows, density: float, mean: float, seed: int
+) -> None:
+    pairs = zip(*corrupt(make("span_corruption", density, mean), rows, seed), strict=True)
+    for text, (src, tgt) in zip(rows, pairs, strict=True):
+        starts = [place for place, token in enumerate(tgt) if token in SENTINELS]
+        spans = [tgt[a:b] for a, b in itertools.pairwise([*starts, len(tgt)])]
+        filled = {sentinel: span for sentinel, *span in spans}
+        assert all(filled.values())
+        assert [*filled] == [token for token in src if token in SENTINELS]
+        assert [*filled] == [*SENTINELS[: len(filled)]]
+        restored = itertools.chain.from_iterable(filled.get(token, [token]) for token in src)
+        assert [*restored] == text
+        assert not any({*two} <= {*SENTINELS} for two in itertools.pairwise(src))
+
+
+@given(texts, densities, st.integers(0, 99))
+def test_masked_tokens_are_restored_where_they_stand(rows: Rows, density: float, seed: int) -> None:
+    pairs = zip(*corrupt(make("masked_lm", density), rows, seed), strict=True)
+    for text, (src, tgt) in zip(rows, pairs, strict=True):
+        chosen = [place for place, token in enumerate(tgt) if token != PAD_ID]
+        assert len(chosen) == count_noise(len(text), DataConfig(noise_density=density))[0]
+        for place, (token, shown, target) in enumerate(zip(text, src, tgt, strict=True)):
+            assert target == (token if place in chosen else PAD_ID)
+            assert place in chosen or shown == token
+            assert shown == MASK or shown in WORDS
+
+
+@given(texts, densities, st.floats(1, 6), st.sampled_from(NAMES))
+def test_lengths_of_the_plan_are_those_of_the_pairs(
+    rows: Rows, density: float, mean: float, name: str
+) -> None:
+    objective = make(name, density, mean)
+    lengths = join(rows).lengths
+    planned = objective.find_lengths((np.ones_like(lengths), lengths))
+    for side, made in zip(planned, corrupt(objective, rows), strict=True):
+        assert side.tolist() == [len(row) + 1 for row in made]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pair_depends_on_seed_epoch_and_index_alone(name: str) -> None:
+    objective, rows = make(name), [[*range(30, 70)]] * 6
+    (src, tgt), again = (corrupt(objective, rows, seed=1, epoch=2) for _ in range(2))
+    assert (src, tgt) == again
+    alone = corrupt(objective, rows[:1], seed=1, epoch=2, first=4)
+    assert alone == (src[4:5], tgt[4:5])
+    assert len({*map(tuple, src)}) == 6
+    for other in (corrupt(objective, rows, 1, 3), corrupt(objective, rows, 2, 2)):
+        assert all(one != two for one, two in zip(src, other[0], strict=True))
+
+
+def test_numbers_are_those_of_earlier_versions() -> None:
+    """Else a run that continues under this version would see other pairs."""
+    text = [*range(30, 50)]
+    [src], [tgt] = corrupt(make("span_corruption"), [text], seed=1, epoch=2, first=3)
+    assert src == [*range(30, 43), 4, *range(46, 50)]
+    assert tgt == [4, 43, 44, 45]
+    [src], [tgt] = corrupt(make("masked_lm"), [text], seed=1, epoch=2, first=3)
+    assert src == [MASK if token in (34, 44) else token for token in text]
+    assert tgt == [token if token in (34, 38, 44) else PAD_ID for token in text]
+
+
+def test_chosen_tokens_are_masked_replaced_or_kept_in_the_shares_of_bert() -> None:
+    rows = [[*range(30, 130)]] * 200
+    sources, targets = (np.array(side) for side in corrupt(make("masked_lm"), rows))
+    chosen = targets != PAD_ID
+    assert chosen.sum() == 200 * 15
+    shown, text = sources[chosen], targets[chosen]
+    shares = [np.mean(shown == MASK), np.mean(shown == text)]
+    np.testing.assert_allclose(shares, [0.8, 0.1], atol=0.025)
+    replaced = shown[(shown != MASK) & (shown != text)]
+    assert len({*replaced.tolist()}) > 150  # of 470 words
+    places = chosen.mean(axis=0)
+    assert 0.04 < places.min() < places.max() < 0.3
+
+
+def test_all_divisions_into_pieces_are_equally_likely() -> None:
+    """Five items are cut into three pieces in six ways."""
+    count = 6000
+    keys = make_keys(0, 0, np.arange(count))
+    pieces = cut_randomly(np.full(count, 5), np.full(count, 3), keys, 1).reshape(count, 3)
+    assert (pieces.sum(axis=1) == 5).all()
+    _, counts = np.unique(pieces, axis=0, return_counts=True)
+    assert len(counts) == 6
+    np.testing.assert_allclose(counts, 1000, rtol=0.1)
+
+
+@pytest.mark.parametrize("place", [0, 9])
+def test_span_may_begin_or_end_a_short_text(place: int) -> None:
+    text = [*range(30, 40)]  # two sub-words in one span
+    firsts = [corrupt(make("span_corruption"), [text], epoch=e)[0][0][place - 1] for e in range(60)]
+    assert any(token in SENTINELS for token in firsts)
+
+
+def test_shortest_texts_are_kept() -> None:
+    assert corrupt(make("span_corruption"), [[], [77]]) == ([[], [4]], [[], [4, 77]])
+    sources, targets = corrupt(make("masked_lm"), [[], [77], [77, 78]])
+    assert targets[:2] == [[], [77]]
+    assert [*map(len, sources)] == [0, 1, 2]
+    assert sum(token != PAD_ID for token in targets[2]) == 1
+
+
+def test_text_with_more_spans_than_sentinels_has_longer_spans() -> None:
+    """As validation text may be, which is not left out for its length."""
+    data = DataConfig(objective="span_corruption")
+    [src], [tgt] = corrupt(SpanCorruption(data, SENTINELS[:2]), [[*range(30, 130)]])
+    assert [token for token in src if token in SENTINELS] == [4, 5]
+    assert len(tgt) == 15 + 2
+
+
+@pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 1.0), (0.9, 2.0)])
+def test_sentinels_suffice_for_the_longest_text(density: float, mean: float) -> None:
+    data = DataConfig(
+        objective="span_corruption", noise_density=density, mean_span_length=mean, max_length=40
+    )
+    lengths = np.arange(2, 500)
+    sides = SpanCorruption(data, range(1000)).find_lengths((lengths, lengths))
+    fits = np.maximum(*sides) <= data.max_length
+    assert count_sentinels(data) == max(count_noise(n - 1, data)[1] for n in lengths[fits])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    config = TokenizerConfig(vocab_size=360, sentinels=3)
+    return train_vocabulary([CORPUS], config, tmp_path_factory.mktemp("vocab")).tgt
+
+
+def test_sentinels_are_pieces_that_no_text_becomes(tokenizer: Tokenizer) -> None:
+    assert tokenizer.pieces(tokenizer.sentinel_ids) == [f"<extra_id_{n}>" for n in range(3)]
+    text = "das <extra_id_0><extra_id_1> Haus"
+    [ids] = tokenizer.encode([text])
+    assert not {*ids} & {*tokenizer.sentinel_ids}
+    assert tokenizer.decode([ids]) == [text]
+    assert not {*tokenizer.word_ids} & {*tokenizer.sentinel_ids, *range(4)}
+    assert len(tokenizer.word_ids) == 360 - 4 - 3
+
+
+def test_vocabulary_without_enough_sentinels_is_refused(tokenizer: Tokenizer) -> None:
+    data = DataConfig(objective="span_corruption", max_length=256)
+    with pytest.raises(ConfigError, match=r"needs 14 sentinels, .* has 3; .* choose another"):
+        make_objective(data, tokenizer)
+    assert isinstance(make_objective(DataConfig(objective="masked_lm"), tokenizer), MaskedLM)
+    assert type(make_objective(DataConfig(objective="lm"), tokenizer)) is Objective
+
+
+def test_vocabulary_without_sentinels_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    tokenizer = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=360), tmp_path).tgt
+    assert tokenizer.sentinel_ids == []
+    assert tokenizer.pieces(range(5)) == ["<pad>", "<s>", "</s>", "<unk>", "<0x00>"]

@@ -1,0 +1,133 @@
+"""`tokenizer.path`: an existing vocabulary in place of one that is trained."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.config.files import save_config
+from t2t.data.preparation import fill_tokenizer, make_vocabulary
+from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from t2t.training.resume import open_run
+from t2t.training.run_directory import RunError
+from tests.data.small_corpus import CORPUS, PAIRS
+
+KINDS = {
+    "bpe": TokenizerConfig(vocab_size=330),
+    "unigram": TokenizerConfig(kind="unigram", vocab_size=320, lowercase=True),
+    "symbols": TokenizerConfig(kind="symbols", vocab_size=60, byte_fallback=False, sentinels=3),
+    "apart": TokenizerConfig(vocab_size=90, shared=False, byte_fallback=False),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocab/ folder of each kind."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    for name, config in KINDS.items():
+        train_vocabulary([CORPUS], config, folder / name)
+    return folder
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy, to be changed."""
+    return Path(shutil.copytree(folder, tmp_path / "vocabularies"))
+
+
+def make_config(path: object, tie: str = "decoder", **data: Any) -> Config:
+    return Config(
+        model=ModelConfig(tie_embeddings=tie),
+        data=DataConfig(**data),
+        tokenizer=TokenizerConfig(path=str(path)),
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_fields_of_the_tokenizer_follow_from_the_given_vocabulary(name: str, folder: Path) -> None:
+    path = folder / name
+    wanted = dataclasses.replace(KINDS[name], path=str(path))
+    assert fill_tokenizer(make_config(path)).tokenizer == wanted
+    if wanted.shared:
+        wanted.path = str(path / "joint.model")
+        assert fill_tokenizer(make_config(wanted.path, tie="all")).tokenizer == wanted
+
+
+def test_config_without_a_path_stays() -> None:
+    config = Config()
+    assert fill_tokenizer(config) is config
+
+
+@pytest.mark.parametrize("name", ["bpe", "bpe/joint.model", "apart"])
+def test_given_vocabulary_is_copied_into_the_run(name: str, folder: Path, tmp_path: Path) -> None:
+    config = fill_tokenizer(make_config(folder / name))
+    made = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    saved = Vocabulary.load(tmp_path / "vocab")
+    given = Vocabulary.load(folder / name.split("/")[0])
+    assert made.fingerprint() == saved.fingerprint() == given.fingerprint()
+    assert saved.several_sentences == 0.0  # measured on this run's text
+    assert make_vocabulary(config, tmp_path, [CORPUS], [1.0]).shared == given.shared
+
+
+def test_run_needs_the_given_vocabulary_only_once(own: Path, tmp_path: Path) -> None:
+    config = fill_tokenizer(make_config(own / "bpe"))
+    made = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    shutil.rmtree(own / "bpe")
+    with pytest.raises(ConfigError, match=r"tokenizer.path: .*bpe cannot be read: No such file"):
+        fill_tokenizer(make_config(own / "bpe"))
+    assert fill_tokenizer(make_config(own / "bpe"), tmp_path) == config
+    again = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    assert again.fingerprint() == made.fingerprint()
+
+
+def test_other_vocabulary_at_the_same_path_is_refused(own: Path, tmp_path: Path) -> None:
+    config = fill_tokenizer(make_config(own / "bpe"))
+    make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    shutil.copy(own / "unigram" / "joint.model", own / "bpe" / "joint.model")
+    with pytest.raises(VocabularyError, match=r"tokenizer.path=.* is not the vocabulary in"):
+        make_vocabulary(fill_tokenizer(config), tmp_path, [CORPUS], [1.0])
+
+
+def test_vocabulary_of_a_run_with_checkpoints_may_move(own: Path, tmp_path: Path) -> None:
+    config = fill_tokenizer(make_config(own / "bpe"))
+    save_config(config, tmp_path / "config.json")
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    shutil.move(own / "bpe", own / "moved")
+    open_run(tmp_path, fill_tokenizer(make_config(own / "moved")), ())
+    with pytest.raises(RunError, match=r"tokenizer\.vocab_size: 330 -> 320"):
+        open_run(tmp_path, fill_tokenizer(make_config(own / "unigram")), ())
+
+
+def test_special_tokens_with_other_ids_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(src for src, _ in PAIRS), model_prefix=str(tmp_path / "plain"),
+        vocab_size=50, minloglevel=2,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"tokenizer.path: .*PAD the id -1 .* with pad_id=0"):
+        fill_tokenizer(make_config(tmp_path / "plain.model"))
+
+
+def test_vocabulary_that_does_not_fit_is_refused(own: Path) -> None:
+    (own / "bpe" / "joint.model").write_bytes(b"\xff\xff")
+    (own / "empty").mkdir()
+    for path, options, message in (
+        (own / "bpe", {}, "tokenizer.path: .*joint.model is damaged"),
+        (own / "empty", {}, "tokenizer.path: .*empty holds no vocabulary"),
+        (own / "apart", {"tie": "all"}, "two vocabularies, but model.tie_embeddings='all'.* set"),
+        (
+            own / "unigram",
+            {"directions": ("en-de", "de-en")},
+            r"tokenizer.path=.* data.directions=.* no tag <2de>.* leave tokenizer.path out",
+        ),
+        (
+            own / "symbols",
+            {"objective": "span_corruption"},
+            r"tokenizer.path=.* has 3 sentinels, but .* set tokenizer.sentinels=\d\d",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fill_tokenizer(make_config(path, **options))

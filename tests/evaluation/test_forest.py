@@ -1,0 +1,45 @@
+"""Differences by each measure, as text and as a picture."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from t2t.api.compare_runs import compare
+from t2t.config.fields import ConfigError
+from tests.evaluation.saved_evaluations import save, spoil
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    texts = {"good": spoil(8), "bad": spoil(2), "fair": spoil(5)}
+    return [
+        str(save(folder / name, lines, nats=0.7 + 0.1 * number).path)
+        for number, (name, lines) in enumerate(texts.items())
+    ]
+
+
+def test_each_measure_has_a_row_for_each_system_and_better_is_right(places: list[str]) -> None:
+    lines = compare(places, "ter", "test", "", None).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("differences from "))
+    rows = [line.split() for line in lines[start + 3 : start + 11]]
+    names = ["ter", "bleu", "exact_match", "likelihood"]
+    assert [row[0] for row in rows] == [name for name in names for _ in range(2)]
+    for name, system, difference, _, _, bar in rows:
+        is_error = name in ("ter", "likelihood")
+        assert (float(difference) > 0) == is_error, "both are worse than the first"
+        assert bar[:16].count("o") == 1, "worse is left"
+        if name == "ter":
+            reaches_the_edge = not bar.startswith(".")
+            assert reaches_the_edge == ("bad" in system), "one scale for a measure"
+
+
+def test_plot_is_drawn_and_needs_two_systems(places: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "forest.png"
+    compare(places, "bleu", "test", "", None, forest=path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"--forest=f\.png shows differences; name two systems"):
+        compare(places[:1], "bleu", "test", "", None, forest=Path("f.png"))
+    with pytest.raises(ConfigError, match=re.escape("--forest=f.txt must end in one of .svg")):
+        compare(places, "bleu", "test", "", None, forest=Path("f.txt"))

@@ -1,0 +1,110 @@
+"""Scores of another program: stored, compared, and refused if a sentence has none."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from t2t.api.compare_runs import compare
+from t2t.config.fields import ConfigError
+from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
+from t2t.evaluation.segment_scores import (
+    NO_DEFINITION,
+    read_segment_scores,
+    store_segment_scores,
+)
+from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
+
+COUNT = len(REFERENCES)
+
+
+def write(path: Path, *lines: object) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return str(path)
+
+
+def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path: Path) -> None:
+    facts = {"definition": "errors, 1.2", "higher_is_better": False}
+    values = {
+        name: [shift + number % 7 / 10 + number % 3 * shift / 10 for number in range(COUNT)]
+        for name, shift in (("one", 0.0), ("two", 0.5))
+    }
+    for name, own in values.items():
+        lines = [json.dumps(facts), *(json.dumps({"score": value}) for value in own)]
+        scores = write(tmp_path / f"{name}.jsonl", *lines)
+        store_segment_scores(save(tmp_path / name, spoil(3)), f"errors={scores}")
+    stored = load_evaluation(tmp_path / "two" / "evaluations" / "test-100.json")
+    score = stored.result["measures"]["errors"]
+    assert score["value"] == pytest.approx(sum(values["two"]) / COUNT)
+    assert score["definition"] == "errors, 1.2"
+    assert score["interval"][0] < score["value"] < score["interval"][1]
+    assert [float(line) for line in stored.read_lines("scores.errors")] == values["two"]
+    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "errors", "test", "", None)
+    assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
+    assert re.search("two is worse than .*/one: .* errors against", text)
+    assert re.search(r"^errors .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
+    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "bleu", "test", "", None)
+    assert re.search(r"^errors .*two +\+0\.55 ", text, re.MULTILINE)
+
+
+def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
+    found = read_segment_scores("--segment_scores=a=b", Path(write(tmp_path / "s", 1, "0.5")), 2)
+    assert (found.values.tolist(), found.definition) == ([1, 0.5], NO_DEFINITION)
+    assert found.higher_is_better
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["1", "2"], "s has 2 scores, but the evaluation 3 sentences; .* sentence 3"),
+        (["1", "2", "3", "4"], "s has 4 scores, .* sentence 4"),
+        (["1", "", "3"], "line 2 of .*s is ''; write one number a line"),
+        (["1", "2", "NaN"], "line 3 of .*s has the score nan; each sentence needs a finite number"),
+        (["1", "-Infinity", "3"], "line 2 of .* the score -inf"),
+        (["1", "true", "3"], "line 2 of .* the score True"),
+        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* the score None"),
+        (['{"score": "1"}', "2", "3"], "line 1 of .* the score '1'"),
+        (
+            ['{"score": 1, "definition": "a"}', '{"score": 1, "definition": "b"}', "3"],
+            "line 2 of .* has definition 'b', but a line before it 'a'",
+        ),
+        (['{"higher_is_better": "no"}', "1", "2", "3"], "higher_is_better 'no'; write a string"),
+    ],
+)
+def test_unusable_scores_are_refused_with_their_line(
+    tmp_path: Path, lines: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"--segment_scores=comet=s: .*{message}"):
+        read_segment_scores(
+            "--segment_scores=comet=s", Path(write(tmp_path / "s", *lines)), num_sentences=3
+        )
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("comet", "write a lower-case name and a file"),
+        ("A/b=s", "write a lower-case name and a file"),
+        ("chrf=s", "chrf is a measure of t2t; choose another name"),
+    ],
+)
+def test_unusable_name_is_refused(tmp_path: Path, flag: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        store_segment_scores(save(tmp_path, spoil(3)), flag)
+
+
+def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_path: Path) -> None:
+    scores = write(tmp_path / "s", *range(COUNT))
+    one, two = (save(tmp_path / name, spoil(3)) for name in ("one", "two"))
+    places = [str(one.path), str(two.path)]
+    store_segment_scores(one, f"comet={scores}")
+    with pytest.raises(EvaluationError, match=r"two/.* has no scores by comet; store them first"):
+        compare(places, "comet", "test", "", None)
+    with pytest.raises(EvaluationError, match=r"--measure=metricx: .* or store the scores first"):
+        compare(places, "metricx", "test", "", None)
+    lines = json.dumps({"definition": "wmt22"}), *range(COUNT)
+    store_segment_scores(two, f"comet={write(tmp_path / 't', *lines)}")
+    with pytest.raises(EvaluationError, match=r"comet of .*two.* another def.*: wmt22, not"):
+        compare(places, "comet", "test", "", None)
+    assert "comet is left out of the plot: comet of" in compare(places, "bleu", "test", "", None)

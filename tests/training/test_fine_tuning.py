@@ -1,0 +1,333 @@
+"""A new run begins with parameters of another one: what is taken, from which run, and what not."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from t2t.config.fields import ConfigError, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
+from t2t.model.interface import Params
+from t2t.runtime.mesh import make_mesh, spec
+from t2t.training.checkpoint import restore_params
+from t2t.training.fine_tuning import (
+    Source,
+    describe_outcomes,
+    match_pieces,
+    read_source,
+    split_name,
+    take_params,
+)
+from t2t.training.run_directory import RunError
+from tests.tiny_run import PAIRS, make_run
+
+RANDOM = np.random.default_rng(0)
+WIDTH = 8
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints 100, 200 and 300, of which 200 is the best."""
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabulary]:
+    """Of the same pairs: one for both sides, and one for each; and another with a tag."""
+    folder, corpus = tmp_path_factory.mktemp("vocab"), ListCorpus("toy", PAIRS)
+    shared = TokenizerConfig(vocab_size=330)
+    apart = dataclasses.replace(shared, shared=False, vocab_size=292)
+    tagged = dataclasses.replace(shared, vocab_size=320)
+    return {
+        "shared": train_vocabulary([corpus], shared, folder / "shared"),
+        "apart": train_vocabulary([corpus], apart, folder / "apart"),
+        "tagged": train_vocabulary([corpus], tagged, folder / "tagged", ["<2de>"]),
+    }
+
+
+def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2, d_ff: int = 16) -> Params:
+    """NumPy arrays with names of a model's parameters."""
+    sizes = {"tgt_embedding": vocabulary.tgt.vocab_size}
+    if tie != "all":
+        sizes["src_embedding"] = vocabulary.src.vocab_size
+    if tie == "none":
+        sizes["own_output_embedding"] = vocabulary.tgt.vocab_size
+    tables = {name: {"table": draw(size, WIDTH)} for name, size in sizes.items()}
+    stacks = {
+        stack: {
+            layer: {"feed_forward": {"inner": draw(1, WIDTH, d_ff), "outer_bias": draw(WIDTH)}}
+            for layer in range(layers)
+        }
+        for stack in ("encoder", "decoder")
+    }
+    return tables | stacks | {"encoder_norm": {"scale": draw(WIDTH)}}
+
+
+def make_source(params: Params, vocabulary: Vocabulary) -> Source:
+    return Source(Path("old"), "best-3", params, vocabulary, ModelConfig())
+
+
+def take(params: Params, source: Source, vocabulary: Vocabulary) -> tuple[Params, Any]:
+    """Takes parameters on a mesh of one device; returns NumPy arrays."""
+    with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
+        placed = jax.tree.map(lambda x: jax.device_put(x, spec(*[None] * x.ndim)), params)
+        taken, outcomes = take_params(placed, source, vocabulary)
+    return jax.device_get(taken), outcomes
+
+
+def table(params: Params, name: str) -> np.ndarray:
+    array: np.ndarray = params[name]["table"]
+    return array
+
+
+def test_same_model_takes_everything(vocabularies: dict[str, Vocabulary]) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = (make_params(vocabulary, "all") for _ in range(2))
+    taken, outcomes = take(new, make_source(old, vocabulary), vocabulary)
+    jax.tree.map(np.testing.assert_array_equal, taken, old)
+    assert {outcome.text for outcome in outcomes} == {"taken"}
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_shallower_or_deeper_model_takes_the_layers_that_it_has(
+    layers: int, vocabularies: dict[str, Vocabulary]
+) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = make_params(vocabulary, "all"), make_params(vocabulary, "all", layers)
+    source = make_source(old, vocabulary)
+    taken, outcomes = take(new, source, vocabulary)
+    for stack in ("encoder", "decoder"):
+        for layer in range(layers):
+            wanted = old if layer < 2 else new
+            jax.tree.map(np.testing.assert_array_equal, taken[stack][layer], wanted[stack][layer])
+    rows = [row[:2] for row in describe_outcomes(outcomes, source)]
+    if layers == 4:
+        assert rows[:2] == [["decoder.0-1", "taken"], ["decoder.2-3", "random: not in the source"]]
+    else:
+        assert rows[0] == ["decoder.0", "taken"]
+        assert rows[-2:] == [
+            ["decoder.1", "not used: not in the new model"],
+            ["encoder.1", "not used: not in the new model"],
+        ]
+
+
+def test_other_shapes_stay_random_and_the_table_says_so(
+    vocabularies: dict[str, Vocabulary],
+) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = make_params(vocabulary, "all"), make_params(vocabulary, "all", d_ff=12)
+    source = make_source(old, vocabulary)
+    taken, outcomes = take(new, source, vocabulary)
+    for name, wanted in (("inner", new), ("outer_bias", old)):
+        found, own = (tree["encoder"][1]["feed_forward"][name] for tree in (taken, wanted))
+        np.testing.assert_array_equal(found, own)
+    assert describe_outcomes(outcomes, source)[:2] == [
+        ["decoder.0-1.feed_forward.inner", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
+        ["decoder.0-1.feed_forward.outer_bias", "taken", "16"],
+    ]
+
+
+def test_encoder_alone_starts_an_encoder_decoder(vocabularies: dict[str, Vocabulary]) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = (make_params(vocabulary, "all") for _ in range(2))
+    del old["decoder"]
+    source = make_source(old, vocabulary)
+    taken, outcomes = take(new, source, vocabulary)
+    for name, wanted in (("encoder", old), ("tgt_embedding", old), ("decoder", new)):
+        jax.tree.map(np.testing.assert_array_equal, taken[name], wanted[name])
+    table = [row[:2] for row in describe_outcomes(outcomes, source)]
+    assert table[0] == ["decoder.0-1", "random: not in the source"]
+
+
+def test_table_names_the_parts_of_a_layer_that_are_not_used(
+    vocabularies: dict[str, Vocabulary],
+) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = (make_params(vocabulary, "all") for _ in range(2))
+    for layer in old["decoder"].values():
+        layer["cross_attention"] = {"query": draw(2), "output": draw(2)}
+    source = make_source(old, vocabulary)
+    _, outcomes = take(new, source, vocabulary)
+    size = sum(leaf.size for leaf in jax.tree.leaves(new["decoder"]))
+    assert describe_outcomes(outcomes, source) == [
+        ["decoder.0-1.feed_forward", "taken", f"{size}"],
+        ["encoder.0-1", "taken", f"{size}"],
+        ["encoder_norm", "taken", "8"],
+        ["tgt_embedding", "taken", f"{330 * WIDTH:,}"],
+        ["decoder.0-1.cross_attention", "not used: not in the new model", ""],
+    ]
+
+
+@pytest.mark.parametrize("old_tie", ["all", "decoder", "none"])
+@pytest.mark.parametrize("new_tie", ["all", "decoder", "none"])
+def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
+    old_tie: str, new_tie: str, vocabularies: dict[str, Vocabulary]
+) -> None:
+    """By a loop over pieces."""
+    before, after = (
+        vocabularies["shared" if tie == "all" else "apart"] for tie in (old_tie, new_tie)
+    )
+    old, new = make_params(before, old_tie), make_params(after, new_tie)
+    taken, outcomes = take(new, make_source(old, before), after)
+    roles = {"tgt_embedding": ["tgt_embedding"]}
+    if new_tie == "all":
+        roles["tgt_embedding"].append("src_embedding")
+    else:
+        own = "tgt_embedding" if old_tie == "all" else "src_embedding"
+        output = "own_output_embedding" if old_tie == "none" else "tgt_embedding"
+        roles |= {"src_embedding": [own], "own_output_embedding": [output]}
+    counts = {}
+    for name in roles.keys() & taken.keys():
+        side = after.src if name == "src_embedding" else after.tgt
+        counts[name] = 0
+        for token, piece in enumerate(side.pieces(range(side.vocab_size))):
+            wanted = table(new, name)[token]
+            for other in reversed(roles[name]):
+                theirs = before.src if other == "src_embedding" else before.tgt
+                pieces = theirs.pieces(range(theirs.vocab_size))
+                if other in old and piece in pieces:
+                    wanted = table(old, other)[pieces.index(piece)]
+            counts[name] += bool((wanted != table(new, name)[token]).any())
+            np.testing.assert_array_equal(table(taken, name)[token], wanted)
+    unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
+    wanted_tables = {other for others in roles.values() for other in others}
+    if new_tie == "decoder":
+        wanted_tables.discard("own_output_embedding")
+    assert unused == {name for name in old if "embedding" in name} - wanted_tables
+    for outcome in outcomes:
+        name = outcome.name.removesuffix(".table")
+        if name in counts:
+            assert outcome.size == counts[name] * WIDTH
+
+
+def test_special_tokens_are_matched_by_id_and_tags_are_no_text(
+    vocabularies: dict[str, Vocabulary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = vocabularies["shared"].tgt, vocabularies["tagged"].tgt
+    tag = new.with_tag("<2de>").tag_ids[0]
+    ids = match_pieces(old, new)
+    assert [*ids[:4]] == [0, 1, 2, 3]
+    assert ids[tag] == -1
+    assert match_pieces(new, new)[tag] == tag
+    pieces = Tokenizer.pieces
+    renamed = {"<pad>": "[PAD]", "<s>": "[BOS]"}
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Tokenizer,
+            "pieces",
+            lambda self, ids: [
+                renamed.get(piece, piece) if self is old else piece for piece in pieces(self, ids)
+            ],
+        )
+        assert [*match_pieces(old, new)] == [*ids]
+
+
+def test_parameters_are_placed_as_the_new_model_declares(
+    vocabularies: dict[str, Vocabulary],
+) -> None:
+    vocabulary = vocabularies["shared"]
+    old, new = (make_params(vocabulary, "all") for _ in range(2))
+    wanted, _ = take(new, make_source(old, vocabulary), vocabulary)
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        placed = jax.tree.map(lambda x: jax.device_put(x, spec(*[None] * x.ndim)), new)
+        placed["tgt_embedding"]["table"] = jax.device_put(
+            table(new, "tgt_embedding"), spec("vocabulary", "d_model")
+        )
+        inner = spec(None, "d_model", "d_ff")
+        layer = placed["encoder"][0]["feed_forward"]
+        layer["inner"] = jax.device_put(layer["inner"], inner)
+        taken, _ = take_params(placed, make_source(old, vocabulary), vocabulary)
+    shardings = (jax.tree.map(lambda x: x.sharding, tree) for tree in (taken, placed))
+    assert next(shardings) == next(shardings)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(taken), wanted)
+
+
+def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> None:
+    vocabulary = vocabularies["shared"]
+    new = make_params(vocabulary, "all")
+    narrow = jax.tree.map(lambda x: x[..., : x.shape[-1] // 2], make_params(vocabulary, "all"))
+    with pytest.raises(RunError, match=r"no parameter of old fits .*\[8\] here.* config.json"):
+        take(new, make_source(narrow, vocabulary), vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("runs/a", ("runs/a", "")),
+        ("runs/a:last", ("runs/a", "last")),
+        ("runs/a:avg:5", ("runs/a", "avg:5")),
+        ("runs/a:ema:300", ("runs/a", "ema:300")),
+        ("runs/a:300", ("runs/a", "300")),
+        ("runs/a:lats", ("runs/a:lats", "")),
+        ("runs/a:b:best", ("runs/a:b", "best")),
+    ],
+)
+def test_checkpoint_is_what_follows_the_last_colon(name: str, wanted: tuple[str, str]) -> None:
+    path, checkpoint = split_name(name)
+    assert (str(path), checkpoint) == wanted
+
+
+@pytest.mark.parametrize(
+    ("suffix", "label"),
+    [("", "best-200"), (":last", "300"), (":100", "100"), (":avg:2", "avg2-300")],
+)
+def test_checkpoint_is_read_as_evaluation_reads_it(
+    suffix: str, label: str, run: Path, tmp_path: Path
+) -> None:
+    source = read_source(f"{run}{suffix}", tmp_path / "new")
+    assert source.checkpoint == label
+    wanted, _ = restore_params(run, suffix[1:] or "best")
+    jax.tree.map(np.testing.assert_array_equal, source.params, jax.device_get(wanted))
+    assert source.vocabulary.fingerprint() == Vocabulary.load(run / "vocab").fingerprint()
+
+
+def test_checkpoint_without_validation_scores_is_the_last(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t.training.fine_tuning.list_measures", lambda run: set())
+    assert read_source(str(run), tmp_path / "new").checkpoint == "300"
+
+
+def test_run_that_cannot_be_the_source_is_refused(run: Path, tmp_path: Path) -> None:
+    for name, message in (
+        (tmp_path / "nothing", "--init_from=.* is no run directory; write RUN or RUN:CHECKPOINT"),
+        (f"{run}:lats", "--init_from=.*lats is no run directory"),
+        (f"{run}:7", "no checkpoint of step 7; it has 100, 200, 300"),
+        (f"{run}:ema", "no moving average"),
+    ):
+        with pytest.raises(RunError, match=message):
+            read_source(str(name), tmp_path / "new")
+    (tmp_path / "link").symlink_to(run)
+    for workdir in (run, tmp_path / "link"):
+        with pytest.raises(RunError, match=r"--init_from=.* is --workdir itself; choose another"):
+            read_source(f"{run}:last", workdir)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "config.json").write_bytes((run / "config.json").read_bytes())
+    with pytest.raises(
+        RunError, match=r"--init_from=.*empty has no complete checkpoint yet; train"
+    ):
+        read_source(str(empty), tmp_path / "new")
+
+
+def test_source_with_another_vocabulary_is_refused(
+    run: Path, tmp_path: Path, vocabularies: dict[str, Vocabulary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Vocabulary, "load", lambda folder: vocabularies["shared"])
+    with pytest.raises(RunError, match=r"tgt_embedding.table has .* restore the vocab/"):
+        read_source(str(run), tmp_path / "new")
+
+
+def test_source_without_a_config_that_can_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="is not JSON"):
+        read_source(str(tmp_path), tmp_path / "new")
