@@ -24,6 +24,7 @@ from t2t.data.token_cache import (
     tokenize_corpus,
 )
 from t2t.data.tokenizer import (
+    ORIGINAL_IDS,
     SpecialIdsError,
     Tokenizer,
     Vocabulary,
@@ -79,6 +80,8 @@ def make_vocabulary(
                 several = measure_several(corpora)
                 vocabulary = dataclasses.replace(vocabulary, several_sentences=several)
             vocabulary.save(directory)
+            if (ids := make_path(given) / ORIGINAL_IDS).exists():
+                write_file(directory / ORIGINAL_IDS, ids.read_bytes())
         else:
             _log.info("training the vocabulary")
             tags = list_tags(config.data)
@@ -159,16 +162,17 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"data.subword_sampling={config.data.subword_sampling} needs two of one kind; set it "
             "to 0"
         )
-    if config.model.tie_embeddings == "all" and not vocabulary.shared:
+    tied = config.model.tie_embeddings
+    if tied in ("all", "input") and not vocabulary.has_common_ids:
         raise ConfigError(
-            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings='all' needs "
+            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings={tied!r} needs "
             "one; set model.tie_embeddings='decoder' or 'none'"
         )
     tokenizer = TokenizerConfig(
         path=given,
         kind=sides[0].kind,
         vocab_size=max(side.vocab_size for side in sides),
-        shared=vocabulary.shared,
+        shared=vocabulary.has_common_ids,
         byte_fallback=all(side.has_bytes for side in sides),
         sentinels=sentinels,
         lowercase=all(side.split_words(["Aa"]) == [["aa"]] for side in sides),

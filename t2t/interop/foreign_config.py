@@ -1,7 +1,7 @@
 """Reads `config.json` of `transformers` field by field, and refuses what is not understood."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from t2t.interop.hugging_face_folder import SourceError
 
@@ -23,6 +23,13 @@ _WITHOUT_EFFECT = """
 """.split()
 
 
+def name_depths(encoder: int, decoder: int) -> dict[str, int]:
+    """Returns the fields of `ModelConfig` for these numbers of layers."""
+    if encoder == decoder:
+        return {"num_layers": encoder}
+    return {"encoder_layers": encoder, "decoder_layers": decoder}
+
+
 class ForeignConfig:
     """The fields of a `config.json`; `finish` refuses those that nobody has read."""
 
@@ -38,15 +45,15 @@ class ForeignConfig:
             SourceError: it is missing and has no default, or is none.
         """
         self._read.add(name)
-        value = self._values.get(name, default)
+        value: Any = self._values.get(name, default)
         if kind is float and type(value) is int:
-            value = float(value)  # type: ignore[assignment]
-        if type(value) is not kind or value < 0:  # type: ignore[operator]
+            value = float(value)
+        if type(value) is not kind or value < 0:
             raise SourceError(
                 f"config.json: {name}={value!r} is not a non-negative {kind.__name__}; "
                 "use the config that was saved with the model"
             )
-        return value
+        return cast(Value, value)
 
     def translate(self, name: str, known: Mapping[str, str]) -> str:
         """Returns this project's name of a value.
@@ -55,7 +62,7 @@ class ForeignConfig:
             SourceError: the value has none.
         """
         self._read.add(name)
-        value = self._values.get(name)
+        value: Any = self._values.get(name)
         if value not in known:
             raise SourceError(
                 f"config.json: {name}={value!r} is not supported; it can be {', '.join(known)}"
