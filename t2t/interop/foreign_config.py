@@ -1,7 +1,7 @@
 """Reads `config.json` of `transformers` field by field, and refuses what is not understood."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from t2t.interop.hugging_face_folder import SourceError
 
@@ -23,7 +23,7 @@ _WITHOUT_EFFECT = """
 """.split()
 
 
-def name_depths(encoder: int, decoder: int) -> dict[str, int]:
+def name_depths(encoder: int, decoder: int) -> dict[str, Any]:
     """Returns the fields of `ModelConfig` for these numbers of layers."""
     if encoder == decoder:
         return {"num_layers": encoder}
@@ -48,12 +48,13 @@ class ForeignConfig:
         value: Any = self._values.get(name, default)
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind or value < 0:
+        is_number = type(value) is kind
+        if not is_number or value < 0:
             raise SourceError(
                 f"config.json: {name}={value!r} is not a non-negative {kind.__name__}; "
                 "use the config that was saved with the model"
             )
-        return cast(Value, value)
+        return value
 
     def translate(self, name: str, known: Mapping[str, str]) -> str:
         """Returns this project's name of a value.

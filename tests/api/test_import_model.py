@@ -1,12 +1,10 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import t2t
-from t2t.api import import_model as module
 from t2t.api.import_model import import_model
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
@@ -76,15 +74,13 @@ def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -
 def test_interruption_leaves_nothing_behind(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = module.write_run
+    def stop_at_the_last_file(path: Path, content: bytes) -> None:
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        path.write_bytes(content)
 
-    def write_and_stop(*arguments: Any, **named: Any) -> None:
-        files = dict(arguments[-1])
-        del files["config.json"]  # which is written last
-        write(*arguments[:-1], files, **named)
-
-    monkeypatch.setattr(module, "write_run", write_and_stop)
-    with pytest.raises(KeyError):
+    monkeypatch.setattr("t2t.training.checkpoint.write_file", stop_at_the_last_file)
+    with pytest.raises(KeyboardInterrupt):
         import_model(str(source), tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
