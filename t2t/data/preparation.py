@@ -171,8 +171,7 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             "to 0"
         )
     # Two models may have the same ids, and segment text differently.
-    shared = len({tuple(side.pieces(range(side.vocab_size))) for side in sides}) == 1
-    if config.model.tie_embeddings in ("all", "input") and not shared:
+    if config.model.tie_embeddings in ("all", "input") and not vocabulary.has_common_ids:
         raise ConfigError(
             f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings="
             f"{config.model.tie_embeddings!r} needs one; set model.tie_embeddings='decoder' or "
@@ -182,7 +181,7 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
         path=given,
         kind=sides[0].kind,
         vocab_size=max(side.vocab_size for side in sides),
-        shared=shared,
+        shared=vocabulary.has_common_ids,
         byte_fallback=all(side.has_bytes for side in sides),
         sentinels=sentinels,
         lowercase=all(side.split_words(["Aa"]) == [["aa"]] for side in sides),
