@@ -19,7 +19,6 @@ SEEDS = (0, 1, 2)
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each."""
-
     prefix = replace(
         base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
     )
@@ -34,6 +33,8 @@ def get_rows(base: Config) -> list[Row]:
             "model.decoder_layers": None,
         },
     }
+    if base.model.position == "learned":  # source and target share the positions
+        families["prefix_lm"]["model.max_positions"] = 2 * base.model.max_positions
     rows = [Row("base", seeds=SEEDS)]
     rows += [Row(f"P-{name}", changes, seeds=SEEDS) for name, changes in families.items()]
     for name, changes in families.items():

@@ -20,7 +20,7 @@ from t2t.data.preparation import tokenize
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
-from t2t.evaluation.measures import Score, describe_intervals, resample_sentences
+from t2t.evaluation.measures import Score, ScoreFunction, describe_intervals, resample_sentences
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.runtime.distributed import is_first
@@ -138,7 +138,7 @@ def _score(config: Config, counts: Counts) -> dict[str, Score]:
     if data.objective != "lm":
         definition += f", noise_density {data.noise_density:g}, drawn once"
     definition += f"; teacher forcing in JAX in {DTYPE}, no smoothing"
-    scores = {
+    scores: dict[str, tuple[str, ScoreFunction]] = {
         "perplexity": ("exp(nats / sub-words)", lambda sums: math.exp(sums[0] / sums[1])),
         "accuracy": ("percent predicted as most probable", lambda sums: 100 * sums[2] / sums[1]),
     }

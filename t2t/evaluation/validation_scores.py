@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch_sharding import make_loader, prefetch, put_batch
@@ -20,7 +21,7 @@ from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, CorpusLoss, NatsAndTokens, sum_losses
+from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
 from t2t.evaluation.measures import TestSet, have_spaces, make_measure, score_corpus
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
@@ -179,9 +180,9 @@ class CorpusScorer:
 
     def compute_loss(self, params: Params) -> CorpusLoss:
         """Computes the loss with these parameters, which must be on the mesh."""
-        return sum_losses(self.score_sentences(params))
+        return sum_losses(self.score_sentences(params)[:, :2])
 
-    def score_sentences(self, params: Params) -> NatsAndTokens:
+    def score_sentences(self, params: Params) -> Float[np.ndarray, "n _"]:
         """Computes each pair's nats and predicted sub-words, EOS included if it is predicted.
 
         With `count_right` also how many of them are the most probable ones. Pairs that were left

@@ -83,7 +83,8 @@ def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
 def match_depth(base: Config, model: ModelConfig, field: str) -> int:
     """Returns the value of `field`, a number of layers, that best matches base's size."""
     depths = range(1, 3 * sum(base.model.depth))
-    models = [dataclasses.replace(model, **{field: depth}) for depth in depths]
+    changes: list[dict[str, Any]] = [{field: depth} for depth in depths]
+    models = [dataclasses.replace(model, **change) for change in changes]
     return depths[models.index(_find_nearest(base, models))]
 
 

@@ -165,7 +165,7 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
         model = merge(structure, params)
         hidden, table, targets, weights, _ = model.predict(batch)
         losses = model.policy.operations.sentence_losses(hidden, table, targets, weights)
-        counts = losses, weights.sum(axis=-1)
+        counts: SentenceCounts = losses, weights.sum(axis=-1)
         if count_right:
             log_probs = reshard(compute_log_probs(hidden, table), "batch", None, None)
             is_right = jnp.argmax(log_probs, axis=-1) == targets
