@@ -14,7 +14,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
 from t2t.config.files import differences
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
@@ -282,16 +281,13 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     splits = list_splits(config.data)
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
-    advice = f"; to evaluate: {command}{'' if scores else ' --checkpoint=last'}"
-    if is_text_alone(config.data):
-        advice = ""
     if not scores:
-        return f"{finished}{advice}"
+        return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
     best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
-        f"best {scores[best]:.4g} at step {best}{advice}"
+        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
     )
 
 

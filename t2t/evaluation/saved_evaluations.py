@@ -82,6 +82,11 @@ class Evaluation:
             raise EvaluationError(
                 f"{self.path} was written without its {text}; evaluate that run again"
             )
+        if text not in self.result["texts"]:
+            raise EvaluationError(
+                f"{self.path} has no {text}: its run was trained on text alone, and translates "
+                "nothing; compare the numbers that t2t.show prints"
+            )
         path = self.path.with_name(self.result["texts"][text])
         try:
             lines = path.read_bytes().decode().split("\n")[:-1]
@@ -276,6 +281,8 @@ def identify_backend(backend: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_search(result: Mapping[str, Any]) -> str:
     """Describes how an evaluation's translations were found: "beam 4, alpha 0.6"."""
+    if "objective" in result:
+        return f"objective {result['objective']}"
     search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
     if result.get("strategy") == "sampling":
         search = f"sampling at temperature {result['temperature']:g}"

@@ -24,6 +24,7 @@ from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.likelihood import CorpusLoss
 from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.model.interface import merge
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer
@@ -52,7 +53,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = put_like(state.params, describe_model(config.model, 400, 400)[1])
-        scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh, count_right=True)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
             loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
@@ -60,6 +61,7 @@ def test_every_pair_counts_once_even_an_empty_one(
 
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
     eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
+    predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
     for index in range(len(PAIRS)):
         pair = tokenized.pair(index)
         rows = np.zeros((2, 2, longest), np.int32)
@@ -67,7 +69,10 @@ def test_every_pair_counts_once_even_an_empty_one(
             side[:, : len(ids)] = ids
         batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
         twice, count = eval_step(state.params, batch)
-        assert sentences[index] == pytest.approx([float(twice[0]), int(count[0])], rel=1e-5)
+        best = predict(state.params, batch.src, batch.tgt_in)
+        right = int(((best == batch.tgt_out) & (batch.weights > 0))[0].sum())
+        wanted = [float(twice[0]), int(count[0]), right]
+        assert sentences[index] == pytest.approx(wanted, rel=1e-5)
         nats, tokens = nats + float(twice[0]), tokens + int(count[0])
     assert loss.tokens == tokens
     assert loss.nats == pytest.approx(nats, rel=1e-5)
