@@ -17,7 +17,7 @@ def get_config(run: str) -> Config:
     """`run` is a run directory; its data and training are left out, its batches are kept."""
     base = load_run_config(run)
     kept = (
-        "src_language tgt_language directions max_length batch_tokens packed_length "
+        "src_language tgt_language directions direction_tags max_length batch_tokens packed_length "
         "length_multiple rows_multiple"
     ).split()
     return Config(

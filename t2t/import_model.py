@@ -27,10 +27,10 @@ if __name__ == "__main__":
         "source", None, "A folder of transformers, or hf:OWNER/NAME[@REVISION].", required=True
     )
     flags.DEFINE_string("workdir", None, "A new run directory.", required=True)
-    for side in ("src", "tgt"):
-        flags.DEFINE_string(
-            f"{side}_language", "", "Language code; default: that of tokenizer_config.json."
-        )
+    flags.DEFINE_string(
+        "src_language", "", "Language code of the source; default: that of tokenizer_config.json."
+    )
+    flags.DEFINE_string("tgt_language", "", "Language code of the target; default: likewise.")
     flags.DEFINE_list(
         "directions", [], "Of a model of many languages: eng_Latn-deu_Latn, joined by commas."
     )

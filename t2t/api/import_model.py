@@ -77,9 +77,9 @@ def _make_config(model: ForeignModel, folder: Path, values: Mapping[str, Any]) -
     """The config of the run: the search is the source's, with its penalty length ** alpha."""
     vocabulary = model.vocabulary.vocabulary
     generation = _read_optional(folder, "generation_config.json")
-    beam_size, alpha = (
-        generation.get(name, values.get(name)) for name in ("num_beams", "length_penalty")
-    )
+    given = {**values, **generation}
+    beam_size: Any = given.get("num_beams")
+    alpha: Any = given.get("length_penalty")
     decoding = DecodingConfig(length_penalty="length", alpha=1.0)
     if type(beam_size) is int and beam_size > 1:
         decoding.beam_size = beam_size

@@ -36,6 +36,8 @@ SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text i
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _SAMPLED_LINES, _BLOCK = 20_000, 100  # lines whose sentences are counted, and those read together
 _FILES = {"joint.model", "src.model", "tgt.model"}
+# In the vocab/ of an imported model: the original's ids, for the way out (t2t/interop).
+ORIGINAL_IDS = "original_ids.json"
 _LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
@@ -202,6 +204,15 @@ class Vocabulary:
     def shared(self) -> bool:
         """True if source and target share one model."""
         return self.src.model is self.tgt.model
+
+    @property
+    def has_common_ids(self) -> bool:
+        """True if each id is the same piece on both sides, so that one table serves both."""
+        sizes = self.src.vocab_size, self.tgt.vocab_size
+        return self.shared or (
+            sizes[0] == sizes[1]
+            and self.src.pieces(range(sizes[0])) == self.tgt.pieces(range(sizes[1]))
+        )
 
     def with_tag(self, tag: str) -> "Vocabulary":
         """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t.config.fields import ModelConfig
-from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop.foreign_config import ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
@@ -99,11 +99,9 @@ def _read_config(given: ForeignConfig, **own: Any) -> ModelConfig:
     given.require("decoder_attention_heads", num_heads)
     given.require("decoder_ffn_dim", d_ff)
     given.ignore(*_WITHOUT_EFFECT)
-    depth = given.take("encoder_layers", int)
+    depths = name_depths(given.take("encoder_layers", int), given.take("decoder_layers", int))
     return ModelConfig(
-        num_layers=depth,
-        encoder_layers=depth,
-        decoder_layers=given.take("decoder_layers", int),
+        **depths,
         d_model=given.take("d_model", int),
         d_ff=d_ff,
         num_heads=num_heads,
@@ -153,7 +151,7 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
 def _list_attention(path: ParameterPath, model: ModelConfig, name: str, joined: int) -> list[Link]:
     """The links of an attention whose last `joined` projections are one parameter here."""
     projections = ("q_proj", "k_proj", "v_proj")
-    groups = {"query_key_value": projections}
+    groups: dict[str, tuple[str, ...]] = {"query_key_value": projections}
     if joined == 2:
         groups = {"query": projections[:1], "key_value": projections[1:]}
     links = [

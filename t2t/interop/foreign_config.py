@@ -23,6 +23,13 @@ _WITHOUT_EFFECT = """
 """.split()
 
 
+def name_depths(encoder: int, decoder: int) -> dict[str, Any]:
+    """Returns the fields of `ModelConfig` for these numbers of layers."""
+    if encoder == decoder:
+        return {"num_layers": encoder}
+    return {"encoder_layers": encoder, "decoder_layers": decoder}
+
+
 class ForeignConfig:
     """The fields of a `config.json`; `finish` refuses those that nobody has read."""
 
@@ -38,10 +45,11 @@ class ForeignConfig:
             SourceError: it is missing and has no default, or is none.
         """
         self._read.add(name)
-        value = self._values.get(name, default)
+        value: Any = self._values.get(name, default)
         if kind is float and type(value) is int:
-            value = float(value)  # type: ignore[assignment]
-        if type(value) is not kind or value < 0:  # type: ignore[operator]
+            value = float(value)
+        is_number = type(value) is kind
+        if not is_number or value < 0:
             raise SourceError(
                 f"config.json: {name}={value!r} is not a non-negative {kind.__name__}; "
                 "use the config that was saved with the model"
@@ -55,7 +63,7 @@ class ForeignConfig:
             SourceError: the value has none.
         """
         self._read.add(name)
-        value = self._values.get(name)
+        value: Any = self._values.get(name)
         if value not in known:
             raise SourceError(
                 f"config.json: {name}={value!r} is not supported; it can be {', '.join(known)}"

@@ -349,7 +349,8 @@ def _open_pickle(path: Path) -> dict[str, Tensor]:
         if entry is None or entry.file_size < storage.size * storage.dtype.itemsize:
             raise _damaged(path, f"the numbers of {name} are missing")
         last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
-        whole = all(isinstance(n, int) and n >= 0 for n in (*tensor.shape, *tensor.strides))
+        numbers: tuple[Any, ...] = (*tensor.shape, *tensor.strides)
+        whole = all(isinstance(n, int) and n >= 0 for n in numbers)
         if not whole or tensor.offset < 0 or tensor.offset + last >= max(storage.size, 1):
             raise _damaged(path, f"{name} reaches beyond its numbers")
         read = functools.partial(_read_pickled, path, entry.filename, tensor)

@@ -10,23 +10,24 @@ import json
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import sentencepiece
 from jaxtyping import Bool, Int
-from sentencepiece import sentencepiece_model_pb2 as spm
+from sentencepiece import sentencepiece_model_pb2
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.data.tokenizer import ORIGINAL_IDS, Tokenizer, Vocabulary
 from t2t.interop.hugging_face_folder import SourceError, read_json
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import describe_error
 
-IDS_FILE = "original_ids.json"  # in the folder vocab/ of an imported run
 NO_ROW = -1
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 _CODE = re.compile(">>([^-<>{}\\s]+)<<")  # of a target language, in Marian
+spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
+ModelProto: TypeAlias = Any
 _Kind = spm.ModelProto.SentencePiece.Type
 
 
@@ -41,12 +42,12 @@ class Rows(NamedTuple):
     def save(self, directory: Path) -> None:
         """Writes the original's ids beside the vocabulary, for the way out."""
         values = {"ids": self.row.tolist(), "is_output": self.is_output.tolist()}
-        write_file(directory / IDS_FILE, json.dumps(values) + "\n")
+        write_file(directory / ORIGINAL_IDS, json.dumps(values) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> "Rows":
         """Reads what `save` wrote."""
-        values = json.loads((directory / IDS_FILE).read_text("utf-8"))
+        values = json.loads((directory / ORIGINAL_IDS).read_text("utf-8"))
         return cls(np.array(values["ids"], np.int64), np.array(values["is_output"], bool))
 
 
@@ -133,9 +134,7 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
     return ImportedVocabulary(Vocabulary(tokenizer, tokenizer), rows, tuple(sorted(codes)))
 
 
-def _make_bpe(
-    ids: Iterable[str], merges: Sequence[Sequence[str]], charsmap: bytes
-) -> spm.ModelProto:
+def _make_bpe(ids: Iterable[str], merges: Sequence[Sequence[str]], charsmap: bytes) -> ModelProto:
     """A BPE model of SentencePiece, where the score of a piece is its place among the merges."""
     model = spm.ModelProto()
     model.trainer_spec.model_type = spm.TrainerSpec.ModelType.BPE
@@ -192,7 +191,7 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     return ImportedVocabulary(Vocabulary(tokenizer, tokenizer), rows)
 
 
-def _read_tokenizer_json(path: Path) -> spm.ModelProto:
+def _read_tokenizer_json(path: Path) -> ModelProto:
     """Turns a unigram model that `transformers` saved by `tokenizers` into one of SentencePiece."""
     values = read_json(path.parent, path.name)
     model = spm.ModelProto()
@@ -251,7 +250,7 @@ def _find(ids: Mapping[str, int], name: str, folder: Path, file: str = "vocab.js
     return ids[name]
 
 
-def _read_model(path: Path) -> spm.ModelProto:
+def _read_model(path: Path) -> ModelProto:
     """Reads a SentencePiece model."""
     try:
         content = path.read_bytes()
@@ -265,12 +264,12 @@ def _read_model(path: Path) -> spm.ModelProto:
     return spm.ModelProto.FromString(content)
 
 
-def _is_text(piece: spm.ModelProto.SentencePiece) -> bool:
+def _is_text(piece: Any) -> bool:
     return piece.type not in (_Kind.CONTROL, _Kind.UNKNOWN)
 
 
 def _build(
-    original: spm.ModelProto,
+    original: ModelProto,
     pieces: Iterable[str],
     path: Path,
     unused: Iterable[str] = (),

@@ -154,7 +154,7 @@ def _list(names: Sequence[str], limit: int = 3) -> str:
 
 def find_shapes(links: Iterable[Link], described: Params) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the foreign tensors of each link, from those of the parameters."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for link in links:
         # Zeros of NumPy take no memory before they are read.
         value = np.zeros(_find(described, link.path).shape, np.float32)
@@ -164,7 +164,7 @@ def find_shapes(links: Iterable[Link], described: Params) -> dict[str, tuple[int
 
 def read_params(links: Iterable[Link], tensors: Tensors, described: Params) -> Params:
     """Reads all parameters, each placed with the sharding that `described` has for it."""
-    params: Params = {}
+    params: dict[Any, Any] = {}
     for link in links:
         given = all(name in tensors.by_name for name in link.names)
         value = link.read([tensors.read(name) for name in link.names] if given else [])
@@ -177,24 +177,27 @@ def read_params(links: Iterable[Link], tensors: Tensors, described: Params) -> P
             target = target.setdefault(part, {})
         placement = like.sharding and like.sharding.spec
         target[link.path[-1]] = jax.device_put(np.ascontiguousarray(value), placement)
-    unread = jax.tree.structure(described) != jax.tree.structure(params)
-    assert not unread, "a parameter has no link"
+    assert {*_list_paths(params)} == {*_list_paths(described)}, "a parameter has no link"
     return params
 
 
 def write_tensors(links: Iterable[Link], params: Params) -> dict[str, np.ndarray]:
     """Returns the foreign tensors of the parameters, by name: the way back."""
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for link in links:
         value = np.asarray(_find(params, link.path))
         tensors |= dict(zip(link.names, link.write(value), strict=True))
     return tensors
 
 
-def _find(params: Params, path: ParameterPath) -> Any:
+def _find(params: Any, path: ParameterPath) -> Any:
     for part in path:
         params = params[part]
     return params
+
+
+def _list_paths(params: Params) -> list[str]:
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params)]
 
 
 def measure(shapes: Mapping[str, tuple[int, ...]]) -> int:

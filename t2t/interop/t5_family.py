@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import ModelConfig
-from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop.foreign_config import ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
@@ -55,9 +55,7 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
     vocab_size = given.take("vocab_size", int)
     tied = _OUTPUT not in names
     model = ModelConfig(
-        num_layers=depth,
-        encoder_layers=depth,
-        decoder_layers=given.take("num_decoder_layers", int, depth),
+        **name_depths(depth, given.take("num_decoder_layers", int, depth)),
         d_model=given.take("d_model", int),
         d_ff=given.take("d_ff", int),
         num_heads=num_heads,

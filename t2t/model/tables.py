@@ -13,7 +13,7 @@ from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Prediction
 from t2t.model.layers import Embedding
-from t2t.runtime.mesh import reshard, spec
+from t2t.runtime.mesh import count_parts, reshard, spec
 
 
 class Tables(nnx.Module):
@@ -72,13 +72,17 @@ class Tables(nnx.Module):
     ) -> Prediction:
         """Predicts the batch's targets from a stack's output.
 
-        A bias of the logits is a further column of the table, multiplied by 1.
+        A bias of the logits is a further column of the table, multiplied by 1. Columns of zeros
+        follow, so that the mesh can divide the table.
         """
         table = self.output_embedding.table[...]
         if self.biased:
-            bias = reshard(self.output_bias[...][:, None], "vocabulary", None)
-            table = jnp.concatenate([reshard(table, "vocabulary", None), bias], axis=-1)
-            hidden = jnp.concatenate([hidden, jnp.ones_like(hidden[..., :1])], axis=-1)
+            zeros = (0, 0), (0, count_parts("d_model") - 1)
+            bias = jnp.pad(reshard(self.output_bias[...][:, None], "vocabulary", None), zeros)
+            whole = reshard(table, "vocabulary", None)
+            table = reshard(jnp.concatenate([whole, bias], axis=-1), "vocabulary", "d_model")
+            one = jnp.ones_like(hidden[..., :1])
+            hidden = jnp.concatenate([hidden, jnp.pad(one, ((0, 0), *zeros))], axis=-1)
         return Prediction(
             hidden.astype(self.policy.product_dtype),
             table,

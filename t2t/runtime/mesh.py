@@ -39,6 +39,13 @@ def spec(*names: str | None) -> PartitionSpec | None:
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 
+def count_parts(name: str) -> int:
+    """Returns into how many parts the mesh divides a dimension with this logical name."""
+    axes = RULES[name]
+    shape = jax.sharding.get_abstract_mesh().shape
+    return math.prod(shape.get(axis, 1) for axis in ([axes] if isinstance(axes, str) else axes))
+
+
 def _place(tree: Tree, sharding: PartitionSpec | NamedSharding | None) -> Tree:
     """Reshards all arrays of a tree; without a mesh it returns them unchanged."""
     if jax.sharding.get_abstract_mesh().empty:

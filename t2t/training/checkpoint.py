@@ -154,7 +154,8 @@ class Checkpoints:
         if step is None:
             return None
         if not (self.workdir / "checkpoints" / str(step) / "training").exists():
-            reason = "holds parameters alone, written by --save_params; continue the original run"
+            reason = "holds parameters alone, written by --save_params or t2t.import_model; "
+            reason += "continue the original run, or begin another with --init_from"
             raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
         try:
             folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")

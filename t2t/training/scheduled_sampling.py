@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from t2t.data.batch import BOS_ID, PAD_ID, DeviceBatch
 from t2t.model.interface import Model
 from t2t.model.layers import draw_keep_mask
-from t2t.model.matmul import einsum
-from t2t.runtime.mesh import reshard, spec
+from t2t.model.loss import compute_log_probs
+from t2t.runtime.mesh import reshard
 
 
 def sample_inputs(
@@ -21,12 +21,11 @@ def sample_inputs(
     Which inputs are replaced depends on the key, not on the mesh.
     """
     hidden, table, *_ = model.predict(batch)
-    hidden, table = jax.lax.stop_gradient((hidden, reshard(table, None, None)))
+    hidden, table = jax.lax.stop_gradient((hidden, table))
 
     def predict_column(hidden: jax.Array) -> jax.Array:
-        by_row = spec("batch", None)
-        logits = einsum("BD,VD->BV", hidden, table.astype(hidden.dtype), out_sharding=by_row)
-        return jnp.argmax(logits, axis=-1)
+        log_probs = compute_log_probs(hidden[:, None], table)
+        return jnp.argmax(reshard(log_probs, "batch", None, None), axis=-1)[:, 0]
 
     # Position after position: the logits of a whole batch may not fit into memory.
     predicted = jax.lax.map(predict_column, jnp.moveaxis(hidden, 1, 0)).T

@@ -1,18 +1,16 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import t2t
-from t2t.api import import_model as module
 from t2t.api.import_model import import_model
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import Rows
-from tests.interop.marian_folder import make_config, write_config, write_model
+from tests.interop.foreign_folders import make_config, write_config, write_model, write_nllb_model
 
 
 @pytest.fixture
@@ -57,7 +55,9 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
 
 def test_another_architecture_is_refused(source: Path, tmp_path: Path) -> None:
     write_config(source, {"model_type": "bert"})
-    refuse(source, tmp_path, r"model_type='bert' is not supported; it can be marian, t5, mt5")
+    refuse(
+        source, tmp_path, r"model_type='bert' is not supported; it can be marian, m2m_100, t5, mt5"
+    )
 
 
 def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: Path) -> None:
@@ -74,15 +74,13 @@ def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -
 def test_interruption_leaves_nothing_behind(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = module.write_run
+    def stop_at_the_last_file(path: Path, content: bytes) -> None:
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        path.write_bytes(content)
 
-    def write_and_stop(*arguments: Any, **named: Any) -> None:
-        files = dict(arguments[-1])
-        del files["config.json"]  # which is written last
-        write(*arguments[:-1], files, **named)
-
-    monkeypatch.setattr(module, "write_run", write_and_stop)
-    with pytest.raises(KeyError):
+    monkeypatch.setattr("t2t.training.checkpoint.write_file", stop_at_the_last_file)
+    with pytest.raises(KeyboardInterrupt):
         import_model(str(source), tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
@@ -91,3 +89,35 @@ def test_existing_directory_is_not_touched(source: Path, tmp_path: Path) -> None
     (tmp_path / "run").mkdir()
     with pytest.raises(ConfigError, match=r"--workdir=.* exists already; choose a new directory"):
         import_model(str(source), tmp_path / "run")
+
+
+def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
+    source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"--directions=en-de: .* leave it out"):
+        import_model(str(source), tmp_path / "run", directions=["en-de"])
+    write_nllb_model(source)
+    with pytest.raises(ConfigError, match=r"deu_Latn, .* with --directions=SOURCE-TARGET"):
+        import_model(str(source), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"no language eng_Lat; perhaps eng_Latn"):
+        import_model(str(source), tmp_path / "run", directions=["eng_Lat-deu_Latn"])
+    directions = ["eng_Latn-deu_Latn", "deu_Latn-eng_Latn"]
+    config = import_model(str(source), tmp_path / "run", directions=directions)
+    assert config.data.directions == tuple(directions)
+    run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
+    tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
+    assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
+
+
+@pytest.mark.slow
+def test_translation_begins_with_the_tag_of_its_language(source: Path, tmp_path: Path) -> None:
+    write_nllb_model(source)
+    import_model(str(source), tmp_path / "run", directions=["eng_Latn-deu_Latn"])
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    [tag] = run.vocabulary.tgt.tag_ids
+    for prefix in ("", "the"):
+        [[found]] = run.translate_n_best(["the queen"], 1, prefixes=[prefix], beam_size=2)
+        assert found.text.startswith(prefix)
+        [scores] = run.score_tokens([("the queen", found.text)])
+        assert len(scores) == len(run.vocabulary.tgt.encode([found.text])[0])
+        assert run.vocabulary.tgt.encode([found.text])[0][0] == tag

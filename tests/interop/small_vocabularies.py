@@ -4,6 +4,7 @@ import functools
 import io
 import random
 import unicodedata
+from typing import Any
 
 import sentencepiece
 
@@ -22,7 +23,7 @@ def make_text(seed: int, lines: int = 400) -> list[str]:
 
 
 @functools.cache
-def train_model(seed: int = 0, size: int = 120, kind: str = "unigram", **options: object) -> bytes:
+def train_model(seed: int = 0, size: int = 120, kind: str = "unigram", **options: Any) -> bytes:
     """Trains a model on random sentences, with the ids of SentencePiece: <unk>, <s>, </s>."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

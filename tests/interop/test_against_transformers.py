@@ -23,7 +23,7 @@ from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model
 from tests.decoding.toy_model import beam_search
-from tests.interop.marian_folder import write_vocabulary
+from tests.interop.foreign_folders import write_vocabulary
 from tests.interop.model_folders import write_random_tensors, write_safetensors
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
 

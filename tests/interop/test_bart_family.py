@@ -19,7 +19,7 @@ from t2t.interop.parameter_map import (
 )
 from t2t.model.position import encode_sinusoidal
 from t2t.ops.build_model import describe_model
-from tests.interop.marian_folder import list_shapes, make_config, write_model
+from tests.interop.foreign_folders import list_shapes, make_config, write_model
 from tests.interop.model_folders import write_safetensors
 
 MODEL, _ = read_marian_config(make_config(50))

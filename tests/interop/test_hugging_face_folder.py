@@ -17,7 +17,7 @@ from t2t.interop.hugging_face_folder import (
 from tests.interop.model_folders import call, write_pickle, write_safetensors, write_shards
 
 RANDOM = np.random.default_rng(0)
-TENSORS = {
+TENSORS: dict[str, np.ndarray] = {
     "a.weight": RANDOM.normal(size=(3, 4)).astype(np.float32),
     "a.bias": RANDOM.normal(size=4).astype(np.float16),
     "b": RANDOM.normal(size=(2, 1, 2)).astype(jnp.bfloat16),

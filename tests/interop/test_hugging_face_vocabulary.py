@@ -8,8 +8,8 @@ from sentencepiece import SentencePieceProcessor as Processor
 from t2t.data.batch import EOS_ID, UNK_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop.hugging_face_folder import SourceError
-from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows, read_marian
-from tests.interop.marian_folder import write_vocabulary
+from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows, read_marian, read_nllb
+from tests.interop.foreign_folders import CODES, write_nllb_vocabulary, write_vocabulary
 from tests.interop.small_vocabularies import make_odd_lines
 
 
@@ -103,3 +103,30 @@ def test_damaged_or_missing_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target.spm").unlink()
     with pytest.raises(SourceError, match=r"target\.spm is missing; copy it"):
         read_marian(tmp_path, size)
+
+
+def test_codes_of_nllb_are_tags_on_both_sides(tmp_path: Path) -> None:
+    size = write_nllb_vocabulary(tmp_path)
+    vocabulary, rows, languages = read_nllb(tmp_path, size)
+    assert languages == CODES
+    assert sorted(rows.row) == [*range(size)]
+    tagged = vocabulary.with_tag("<2eng_Latn> <2fra_Latn>")
+    for side, code in ((tagged.src, "eng_Latn"), (tagged.tgt, "fra_Latn")):
+        [[first, *_, last]] = side.encode(["the queen eng_Latn <2fra_Latn>"])
+        assert (side.pieces([first]), last) == ([f"<2{code}>"], EOS_ID)
+        assert side.decode(side.encode(["the queen"])) == ["the queen"]
+    with pytest.raises(SourceError, match=r"tokenizer\.json has ids up to \d+, but .*vocab_size=9"):
+        read_nllb(tmp_path, 9)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(SourceError, match=r"tokenizer\.json is missing.*save it again"):
+        read_nllb(tmp_path, size)
+
+
+def test_codes_of_marian_are_tags_of_the_target(tmp_path: Path) -> None:
+    size = write_vocabulary(tmp_path, codes=(">>fra<<", ">>deu<<"))
+    vocabulary, rows, languages = read_marian(tmp_path, size)
+    assert languages == ("deu", "fra")
+    [ids] = vocabulary.with_tag("<2fra>").src.encode(["the queen"])
+    names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
+    assert rows.row[ids[0]] == names[">>fra<<"]
+    assert ids[1:] == vocabulary.src.encode(["the queen"])[0]

@@ -80,7 +80,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "source table of its own": {"tie_embeddings": "decoder"},
     "output table of its own": {"tie_embeddings": "input"},
     "no tables shared": {"tie_embeddings": "none"},
-    "decoder_start": {"decoder_start": "eos"},
     "output_bias": {"output_bias": True},
     "dropout": {"dropout": 0.3},
     "attention_dropout": {"attention_dropout": 0.3},

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import init_model, make_model
 from tests import reference, reference_rnn
@@ -156,7 +156,8 @@ def test_variant_agrees_with_naive_numpy(name: str) -> None:
 def test_every_field_of_the_config_has_a_variant() -> None:
     varied = {field for changes in VARIANTS.values() for field in changes}
     same = {"kernels", "attention"}  # the same numbers: test_twins.py; see test_variants.py
-    assert varied | same == {field.name for field in dataclasses.fields(ModelConfig)}
+    apart = {"decoder_start"}  # test_decoder_may_start_with_the_embedding_of_eos
+    assert varied | same | apart == {field.name for field in dataclasses.fields(ModelConfig)}
 
 
 @pytest.mark.slow
@@ -295,11 +296,25 @@ def test_dropout_follows_the_key_and_needs_one() -> None:
     assert np.abs(first - run(name).logits).max() > 1e-3
 
 
+def test_decoder_may_start_with_the_embedding_of_eos() -> None:
+    structure, params = draw_model("paper")
+    starting, _ = draw_params(dataclasses.replace(SMALL, decoder_start="eos"))
+    table = params["tgt_embedding"]["table"]
+    same = params | {"tgt_embedding": {"table": table.at[BOS_ID].set(table[EOS_ID])}}
+    of_others = np.arange(VOCAB_SIZE) != BOS_ID
+    np.testing.assert_allclose(
+        merge(starting, params)(SRC, TGT_IN)[..., of_others],
+        merge(structure, same)(SRC, TGT_IN)[..., of_others],
+        rtol=1e-6,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "tables"),
     [
         ("paper", {"tgt_embedding"}),
         ("source table of its own", {"tgt_embedding", "src_embedding"}),
+        ("output table of its own", {"tgt_embedding", "own_output_embedding"}),
         ("no tables shared", {"tgt_embedding", "src_embedding", "own_output_embedding"}),
     ],
 )

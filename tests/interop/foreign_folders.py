@@ -1,0 +1,157 @@
+"""Folders of small models, as `transformers` saves them, made without it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t.config.fields import ModelConfig
+from t2t.interop.bart_family import list_links, read_marian_config
+from t2t.interop.foreign_model import ForeignModel, read_model
+from t2t.interop.hugging_face_folder import Tensor, Tensors
+from t2t.interop.hugging_face_vocabulary import Rows, read_marian
+from t2t.interop.parameter_map import find_shapes
+from t2t.ops.build_model import describe_model
+from tests.interop.model_folders import write_random_tensors
+from tests.interop.small_vocabularies import list_pieces, train_model
+
+CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
+SIZES: dict[str, Any] = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+}
+
+
+def write_vocabulary(
+    folder: Path, kind: str = "unigram", missing: int = 0, codes: Sequence[str] = ()
+) -> int:
+    """Writes a vocabulary; `missing` pieces of each model are not in vocab.json."""
+    models = {"source.spm": train_model(0, kind=kind), "target.spm": train_model(1, kind=kind)}
+    names = []
+    for name, model in models.items():
+        (folder / name).write_bytes(model)
+        pieces = list_pieces(model)[3:]
+        names += pieces[:-missing] if missing else pieces
+    names = ["</s>", "<unk>", *sorted(set(names)), *codes, "<pad>"]
+    text = json.dumps({name: i for i, name in enumerate(names)})
+    (folder / "vocab.json").write_text(text, "utf-8")
+    return len(names)
+
+
+def make_config(vocab_size: int) -> dict[str, Any]:
+    return SIZES | {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "vocab_size": vocab_size,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+        "pad_token_id": vocab_size - 1,
+        "decoder_start_token_id": vocab_size - 1,
+        "eos_token_id": 0,
+        "dropout": 0.1,
+        "max_position_embeddings": 64,
+        "num_beams": 6,
+        "transformers_version": "5.24.0",
+    }
+
+
+def write_config(folder: Path, values: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(values), "utf-8")
+
+
+def write_model(folder: Path, missing: int = 0) -> dict[str, np.ndarray]:
+    """Writes a whole folder; returns the tensors."""
+    values = make_config(write_vocabulary(folder, missing=missing))
+    write_config(folder, values)
+    languages = json.dumps({"source_lang": "en", "target_lang": "de"})
+    (folder / "tokenizer_config.json").write_text(languages, "utf-8")
+    model, vocab_size = read_marian_config(values)
+    _, rows, _ = read_marian(folder, vocab_size)
+    return write_random_tensors(folder / "model.safetensors", list_shapes(model, rows))
+
+
+def list_shapes(model: ModelConfig, rows: Rows) -> dict[str, tuple[int, ...]]:
+    size = len(rows.row)
+    return find_shapes(list_links(model, rows), describe_model(model, size, size)[1])
+
+
+def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
+    """Writes tokenizer.json as transformers 5 does, with the merges of a small BPE model."""
+    pieces = list_pieces(train_model(0, kind="bpe"))[3:]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *pieces]
+    known, merges = {*pieces}, []
+    for piece in pieces:
+        splits = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
+        merges += [parts for parts in splits if known.issuperset(parts)][:1]
+    special = [*names[:4], *codes, "<mask>"]
+    ids = {name: number for number, name in enumerate([*names, *codes, "<mask>"])}
+    values = {
+        "added_tokens": [{"id": ids[name], "content": name, "special": True} for name in special],
+        "normalizer": None,
+        "model": {
+            "type": "BPE",
+            "vocab": {name: ids[name] for name in names},
+            "merges": merges,
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    return len(ids) + 2
+
+
+def write_nllb_model(folder: Path) -> dict[str, np.ndarray]:
+    """Writes a whole folder; returns the tensors."""
+    size = write_nllb_vocabulary(folder)
+    values = make_config(size) | {
+        "model_type": "m2m_100",
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "activation_function": "relu",
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
+    del values["share_encoder_decoder_embeddings"]
+    return _write(folder, values)
+
+
+def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
+    """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
+    model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (folder / "spiece.model").write_bytes(model)
+    values = {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "vocab_size": len(list_pieces(model)) + 100 + 7,
+        "d_model": 16,
+        "d_kv": 6,
+        "d_ff": 24,
+        "num_layers": 1,
+        "num_decoder_layers": 2,
+        "num_heads": 2,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+    return _write(folder, values | changes, "lm_head.weight")
+
+
+def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
+    write_config(folder, values)
+    unread = Tensor((0,), np.dtype(np.float32), lambda: np.zeros(0, np.float32))
+    model = read_model(folder, values, Tensors((), dict.fromkeys(names, unread)))
+    return write_random_tensors(folder / "model.safetensors", list_tensors(model))
+
+
+def list_tensors(model: ForeignModel) -> dict[str, tuple[int, ...]]:
+    size = len(model.vocabulary.rows.row)
+    return find_shapes(model.links, describe_model(model.config, size, size)[1])

@@ -1,0 +1,70 @@
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.interop.foreign_model import read_model
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json
+from t2t.interop.hugging_face_vocabulary import read_t5
+from t2t.interop.parameter_map import write_tensors
+from t2t.interop.t5_family import read_t5_config
+from tests.interop.foreign_folders import write_t5_model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"feed_forward_proj": "relu", "tie_word_embeddings": True}, {"model_type": "mt5"}],
+    ids=["T5 1.1", "scaled", "mT5"],
+)
+def test_parameters_go_in_and_out(tmp_path: Path, changes: dict[str, Any]) -> None:
+    tensors = write_t5_model(tmp_path, **changes)
+    opened = open_tensors(tmp_path)
+    model = read_model(tmp_path, read_json(tmp_path, "config.json"), opened)
+    assert model.config.tie_embeddings == "input"
+    params = model.read_params(opened)
+    written = write_tensors(model.links, params)
+    assert written.keys() == tensors.keys()
+    for name, tensor in tensors.items():  # scaling the tables rounds them
+        np.testing.assert_allclose(written[name], tensor, rtol=1e-6, err_msg=name)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+
+
+def test_one_table_serves_all_if_the_output_is_scaled(tmp_path: Path) -> None:
+    write_t5_model(tmp_path)
+    values = read_json(tmp_path, "config.json")
+    assert read_t5_config(values, ())[0].tie_embeddings == "input"
+    scaled = values | {"scale_decoder_outputs": True}
+    assert read_t5_config(scaled, ())[0].tie_embeddings == "all"
+    assert read_t5_config(scaled, ("lm_head.weight",))[0].tie_embeddings == "input"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("feed_forward_proj", "gated-tanh"),
+        ("relative_attention_num_buckets", 64),
+        ("decoder_start_token_id", 3),
+        ("num_experts", 8),
+    ],
+)
+def test_config_that_is_not_understood_is_refused(tmp_path: Path, field: str, value: Any) -> None:
+    write_t5_model(tmp_path)
+    values = read_json(tmp_path, "config.json") | {field: value}
+    with pytest.raises(SourceError, match=rf"^config\.json: .*{field}={value!r}"):
+        read_t5_config(values, ())
+
+
+def test_sentinels_are_control_symbols_in_the_order_of_t5(tmp_path: Path) -> None:
+    write_t5_model(tmp_path)
+    size = read_json(tmp_path, "config.json")["vocab_size"]
+    vocabulary, rows, _ = read_t5(tmp_path, size)
+    for number, row in ((0, size - 8), (99, size - 107)):
+        [token] = np.flatnonzero(rows.row == row).tolist()
+        assert vocabulary.src.pieces([token]) == [f"<extra_id_{number}>"]
+        assert vocabulary.src.is_control(token)
+    assert sorted(rows.row) == [*range(size)]
+    with pytest.raises(SourceError, match=r"spiece\.model has \d+ pieces with 100 sentinels"):
+        read_t5(tmp_path, size - 7)
