@@ -240,7 +240,10 @@ def test_muon_leaves_what_variants_add_to_adam() -> None:
     """The matrices of this feed-forward have the names of the library's own."""
     register_squared_relu()
     register_learned_temperature()
-    parts = {"feed_forward": "squared_relu", "attention": "learned_temperature"}
+    parts: dict[str, Any] = {
+        "feed_forward": "squared_relu",
+        "attention": "learned_temperature",
+    }
     model = dataclasses.replace(SMALL, **parts)
     _, params = draw_params(model)
     optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))
