@@ -210,7 +210,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         [count, f"{each.value(measure):.2f}", each.interval(measure)]
         for count, each in found.items()
     ]
-    header = ["averaged", measure, f"95% over {saved[label].unit}"]
+    header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
     table = format_table(rows, header, align="rr")
     return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
 
