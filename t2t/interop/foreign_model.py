@@ -63,9 +63,10 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 vocabulary = read_marian(folder, vocab_size)
             else:
                 config, vocab_size = bart_family.read_m2m100_config(values)
-                # M2M-100 has pieces and ids in two files, NLLB in one.
-                read = read_m2m100 if (folder / "vocab.json").exists() else read_nllb
-                vocabulary = read(folder, vocab_size)
+                # NLLB has pieces and ids in one file, M2M-100 in two.
+                has_one = (folder / "tokenizer.json").exists()
+                is_m2m100 = (folder / "vocab.json").exists() and not has_one
+                vocabulary = (read_m2m100 if is_m2m100 else read_nllb)(folder, vocab_size)
             return ForeignModel(
                 config,
                 vocabulary,
