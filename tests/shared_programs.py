@@ -35,10 +35,10 @@ def share_programs() -> Iterator[dict[Any, Any]]:
     def once(make: Callable[..., Any], describe: Callable[..., Any]) -> Callable[..., Any]:
         """`make`, called once for each value of `describe`."""
 
-        def find(*arguments: Any) -> Any:
-            key = make, jax.sharding.get_mesh(), describe(*arguments)
+        def find(*arguments: Any, **named: Any) -> Any:
+            key = make, jax.sharding.get_mesh(), describe(*arguments), *named.items()
             if key not in made:
-                made[key] = make(*arguments)
+                made[key] = make(*arguments, **named)
             return made[key]
 
         return find

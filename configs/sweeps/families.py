@@ -12,35 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 from t2t.config import Config
-from t2t.config.fields import ModelConfig
-from t2t.model.flops import count_parameters
-from t2t.sweeps.sweep_rows import Row, match_steps
+from t2t.sweeps.sweep_rows import Row, match_depth, match_steps
 
 SEEDS = (0, 1, 2)
 
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each."""
-
-    def count(model: ModelConfig) -> int:
-        return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
-
-    def find_depth(model: ModelConfig, field: str) -> int:
-        """Returns the number of layers with which the model has about base's parameters."""
-
-        def miss(depth: int) -> int:
-            changes: dict[str, Any] = {field: depth}
-            return abs(count(replace(model, **changes)) - count(base.model))
-
-        return min(range(1, 3 * sum(base.model.depth)), key=miss)
-
-    deep_encoder = find_depth(replace(base.model, decoder_layers=1), "encoder_layers")
     prefix = replace(
         base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
     )
-    layers = find_depth(prefix, "num_layers")
+    deep = match_depth(base, replace(base.model, decoder_layers=1), "encoder_layers")
+    layers = match_depth(base, prefix, "num_layers")
     families: dict[str, dict[str, Any]] = {
-        "deep_encoder": {"model.encoder_layers": deep_encoder, "model.decoder_layers": 1},
+        "deep_encoder": {"model.encoder_layers": deep, "model.decoder_layers": 1},
         "prefix_lm": {
             "model.kind": "decoder_only",
             "model.num_layers": layers,
@@ -48,6 +33,8 @@ def get_rows(base: Config) -> list[Row]:
             "model.decoder_layers": None,
         },
     }
+    if base.model.position == "learned":  # source and target share the positions
+        families["prefix_lm"]["model.max_positions"] = 2 * base.model.max_positions
     rows = [Row("base", seeds=SEEDS)]
     rows += [Row(f"P-{name}", changes, seeds=SEEDS) for name, changes in families.items()]
     for name, changes in families.items():

@@ -13,11 +13,13 @@ from typing import Any
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
+from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, make_measure
 from t2t.evaluation.plots import plot_by_setting
+from t2t.evaluation.predictions import evaluate_predictions
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
@@ -39,10 +41,15 @@ _log = logging.getLogger(__name__)
 def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     """Translates, scores and saves; returns the content and the path of the scores file.
 
+    A run on text alone (`data.objective`) is scored by what it predicts.
+
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
+    if is_text_alone(load_config(request.workdir / "config.json").data):
+        evaluation = evaluate_predictions(request)
+        return dict(evaluation.result), evaluation.path
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
@@ -97,9 +104,10 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     ]
     lines.append(format_measures(result["measures"]))
     lines += describe_lengths(result["measures"])
-    if result["num_sentences"] < MIN_SENTENCES:
+    unit = Evaluation(output, result).unit
+    if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
-            f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} sentences do not show how "
+            f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} {unit} do not show how "
             "scores vary"
         )
     return "\n".join([*lines, str(output)])
@@ -209,7 +217,8 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         [count, f"{each.value(measure):.2f}", each.interval(measure)]
         for count, each in found.items()
     ]
-    table = format_table(rows, ["averaged", measure, "95% over sentences"], align="rr")
+    header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
+    table = format_table(rows, header, align="rr")
     return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import overrides, read_saved_config
-from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
@@ -30,14 +29,12 @@ def describe_run(workdir: Path) -> str:
     config = read_saved_config(workdir / "config.json")
     changed = format_table([name, repr(value)] for name, value in overrides(config).items())
     evaluations = [*map(describe_evaluation, list_evaluations(workdir))]
-    advice = f" yet: python -m t2t.evaluate --workdir={workdir}"
-    if is_text_alone(config.data):
-        advice = ""
     sections = {
         "config, where it differs from the defaults": changed,
         "starts": "\n".join(describe_starts(read_ledger(workdir), read_import(workdir))),
         "progress": "\n".join(describe_progress(workdir, config.training.steps)),
-        "evaluations": "\n".join(evaluations) or f"none{advice}",
+        "evaluations": "\n".join(evaluations)
+        or f"none yet: python -m t2t.evaluate --workdir={workdir}",
     }
     parts = [f"{title}\n{textwrap.indent(text, '  ')}" for title, text in sections.items()]
     return "\n\n".join([str(workdir), *parts])

@@ -14,7 +14,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
 from t2t.config.files import differences
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import CHOICES
 from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
@@ -46,7 +45,13 @@ from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
-from t2t.training.fine_tuning import Source, describe_outcomes, read_source, take_params
+from t2t.training.fine_tuning import (
+    Source,
+    check_fit,
+    describe_outcomes,
+    read_source,
+    take_params,
+)
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
@@ -132,6 +137,8 @@ def open_source(config: Config, workdir: Path) -> Source | None:
     if not config.training.init_from or list_steps(workdir):
         return None
     source = read_source(config.training.init_from, workdir)
+    size = config.tokenizer.vocab_size
+    check_fit(describe_model(config.model, size, size)[1], source)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
             "the vocabulary will be trained on this run's text; to keep that of %s, add "
@@ -274,16 +281,13 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     splits = list_splits(config.data)
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
-    advice = f"; to evaluate: {command}{'' if scores else ' --checkpoint=last'}"
-    if is_text_alone(config.data):
-        advice = ""
     if not scores:
-        return f"{finished}{advice}"
+        return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
     best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
-        f"best {scores[best]:.4g} at step {best}{advice}"
+        f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
     )
 
 

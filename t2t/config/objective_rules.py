@@ -54,8 +54,8 @@ def check_translates(config: Config) -> None:
     """Raises ConfigError if the config does not train a model to translate."""
     if is_text_alone(config.data):
         raise ConfigError(
-            f"data.objective={config.data.objective!r} trains no model to translate; its measure "
-            "is validation/loss in metrics.jsonl, the loss on held-out text, which t2t.show prints"
+            f"data.objective={config.data.objective!r} trains no model to translate; its measures "
+            "are perplexity and accuracy on held-out text: t2t.evaluate with a split alone"
         )
 
 
@@ -64,7 +64,7 @@ def check_scores(config: Config) -> None:
     if config.data.objective == "masked_lm":
         raise ConfigError(
             "data.objective='masked_lm' trains a model that predicts masked sub-words, not a whole "
-            "target, so a pair has no probability; its measure is validation/loss in metrics.jsonl"
+            "target, so a pair has no probability; t2t.evaluate computes their perplexity"
         )
 
 
@@ -97,6 +97,7 @@ def objective_problems(config: Config) -> Iterator[str]:
         "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),
         "data.directions": (data.directions, "direction", ()),
         "training.bleu_every": (config.training.bleu_every, "translations", 0),
+        "checkpoints.best_metric": (config.checkpoints.best_metric, "translations", "loss"),
     }
     yield from (
         f"{name}={value!r}: {reads} {lacking}; leave it at {default!r}"

@@ -286,9 +286,11 @@ def _combination_problems(config: Config) -> Iterator[str]:
         ("decoding.max_source_length", config.decoding.max_source_length),
     ):
         if model.position_limit is not None and model.position_limit < length:
+            shared = model.max_positions // model.position_limit  # 2 if both sides share them
             yield (
-                f"model.max_positions={model.max_positions} is less than {name}={length}; "
-                f"raise it to {length} or more"
+                f"model.max_positions={model.max_positions}{', for both sides,' * (shared > 1)} is "
+                f"less than {name}={length}{' of each' * (shared > 1)}; raise it to "
+                f"{shared * length} or more"
             )
     if data.rows_multiple % training.accumulation_steps:
         yield (

@@ -16,7 +16,7 @@ from t2t.config.objective_rules import count_sentinels
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
-from t2t.data.parts import list_tags
+from t2t.data.parts import find_tag, list_directions, list_tags
 from t2t.data.token_cache import (
     TokenizedCorpus,
     count_shards,
@@ -24,7 +24,6 @@ from t2t.data.token_cache import (
     tokenize_corpus,
 )
 from t2t.data.tokenizer import (
-    ORIGINAL_IDS,
     SpecialIdsError,
     Tokenizer,
     Vocabulary,
@@ -33,10 +32,11 @@ from t2t.data.tokenizer import (
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path
 
+ORIGIN = "text.sha256"  # in vocab/: hash of the training text
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
 
@@ -61,7 +61,7 @@ def make_vocabulary(
 
     def make() -> Vocabulary:
         directory = workdir / "vocab"
-        origin = directory / "text.sha256"
+        origin = directory / ORIGIN
         if Vocabulary.is_saved(directory):
             is_other = origin.exists() and origin.read_text("utf-8") != text
             if is_other and not given:
@@ -79,9 +79,8 @@ def make_vocabulary(
             if config.tokenizer.kind != "symbols":
                 several = measure_several(corpora)
                 vocabulary = dataclasses.replace(vocabulary, several_sentences=several)
+            _copy_others(make_path(given), directory)  # first: a saved vocabulary is complete
             vocabulary.save(directory)
-            if (ids := make_path(given) / ORIGINAL_IDS).exists():
-                write_file(directory / ORIGINAL_IDS, ids.read_bytes())
         else:
             _log.info("training the vocabulary")
             tags = list_tags(config.data)
@@ -91,6 +90,15 @@ def make_vocabulary(
         return vocabulary
 
     return process_0_first(make)
+
+
+def _copy_others(given: Path, directory: Path) -> None:
+    """Copies what a vocab/ folder has besides models, such as the ids of an imported vocabulary."""
+    for path in given.iterdir() if given.is_dir() else ():
+        if path.suffix != ".model" and path.name != ORIGIN:
+            with explain_write_errors(VocabularyError, directory):
+                make_folder(directory)
+                write_file(directory / path.name, path.read_bytes())
 
 
 def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
@@ -142,8 +150,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
         vocabulary = open_given(given)
     sides = vocabulary.src, vocabulary.tgt
     try:
-        for tag in list_tags(config.data):
-            vocabulary.with_tag(tag)
+        for direction in list_directions(config.data):
+            vocabulary.with_tag(find_tag(direction))
     except VocabularyError as error:
         raise ConfigError(
             f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
@@ -162,11 +170,12 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"data.subword_sampling={config.data.subword_sampling} needs two of one kind; set it "
             "to 0"
         )
-    tied = config.model.tie_embeddings
-    if tied in ("all", "input") and not vocabulary.has_common_ids:
+    # Two models may have the same ids, and segment text differently.
+    if config.model.tie_embeddings in ("all", "input") and not vocabulary.has_common_ids:
         raise ConfigError(
-            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings={tied!r} needs "
-            "one; set model.tie_embeddings='decoder' or 'none'"
+            f"tokenizer.path={given} has two vocabularies, but model.tie_embeddings="
+            f"{config.model.tie_embeddings!r} needs one; set model.tie_embeddings='decoder' or "
+            "'none'"
         )
     tokenizer = TokenizerConfig(
         path=given,

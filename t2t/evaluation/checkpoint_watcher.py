@@ -141,7 +141,9 @@ class Watch:
              evaluation.interval(measure), "best" * ((step, count) == best)]
             for (step, count), evaluation in sorted(self._rows.items(), key=lambda row: row[0])
         ]  # fmt: skip
-        header = ["step", "checkpoint", self._measure, "95% over sentences", ""]
+        units = dict.fromkeys(evaluation.unit for evaluation in self._rows.values())
+        over = f"95% over {' or '.join(units) or 'sentences'}"
+        header = ["step", "checkpoint", self._measure, over, ""]
         table = format_table(rows, header, align="rlr")
         if best is None:
             return table

@@ -64,7 +64,13 @@ def open_texts(data: DataConfig, request: TextRequest) -> EvaluationTexts:
         src, refs, own = find_test_set(request.testset, data)
         test_set, _, pair = request.testset.rpartition(":")
         name, language = f"{test_set.replace('/', '_')}-{pair}", pair.partition("-")[2]
-        documents = own if documents == OWN_DOCUMENTS else documents
+        if documents == OWN_DOCUMENTS:
+            documents = own
+            if not own:
+                raise ConfigError(
+                    f"--segments={OWN_DOCUMENTS}: {request.testset} names no documents; leave it "
+                    "out, or name a file"
+                )
     elif documents == OWN_DOCUMENTS:
         raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
     if bool(src) != bool(refs):
@@ -148,10 +154,8 @@ def read_documents(path: str, num_sentences: int) -> Int[np.ndarray, "n"] | None
         numbers = {name: number for number, name in enumerate(dict.fromkeys(lines))}
         found = [numbers[line] for line in lines]
     elif sum(filled) == num_sentences:
-        starts = np.cumsum(
-            [now and not before for before, now in itertools.pairwise([False, *filled])]
-        )
-        found = [int(start) - 1 for start, kept in zip(starts, filled, strict=True) if kept]
+        begins = [now and not before for before, now in itertools.pairwise([False, *filled])]
+        found = (np.cumsum(begins) - 1)[filled].tolist()
     else:
         raise ConfigError(
             f"--segments={path} has {len(lines)} lines, {sum(filled)} of them not blank, but the "

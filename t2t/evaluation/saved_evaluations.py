@@ -59,12 +59,17 @@ class Evaluation:
         """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
         return str(self.result.get("date", ""))
 
+    @property
+    def unit(self) -> str:
+        """The unit that intervals resample: sentences or documents."""
+        return "documents" if "num_documents" in self.result else "sentences"
+
     def value(self, measure: str) -> float:
         """The score by a measure."""
         return float(self.result["measures"][measure]["value"])
 
     def interval(self, measure: str) -> str:
-        """The score's 95% interval over sentences as text; empty without one."""
+        """The score's 95% interval over sentences or documents as text; empty without one."""
         return format_interval(self.result["measures"][measure]["interval"])
 
     def read_lines(self, text: str) -> list[str]:
@@ -76,6 +81,11 @@ class Evaluation:
         if "texts" not in self.result:
             raise EvaluationError(
                 f"{self.path} was written without its {text}; evaluate that run again"
+            )
+        if text not in self.result["texts"]:
+            raise EvaluationError(
+                f"{self.path} has no {text}: its run was trained on text alone, and translates "
+                "nothing; compare the numbers that t2t.show prints"
             )
         path = self.path.with_name(self.result["texts"][text])
         try:
@@ -247,6 +257,9 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
     if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
         raise EvaluationError(f"{path} was not written by t2t.evaluate")
+    for name in result.get("texts", {}).values():
+        if not name or Path(name).name != name:  # it may come from somebody else
+            raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)
 
 
@@ -268,6 +281,8 @@ def identify_backend(backend: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_search(result: Mapping[str, Any]) -> str:
     """Describes how an evaluation's translations were found: "beam 4, alpha 0.6"."""
+    if "objective" in result:
+        return f"objective {result['objective']}"
     search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
     if result.get("strategy") == "sampling":
         search = f"sampling at temperature {result['temperature']:g}"

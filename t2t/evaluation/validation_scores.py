@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch_sharding import make_loader, prefetch, put_batch
@@ -20,7 +21,7 @@ from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, CorpusLoss, NatsAndTokens, sum_losses
+from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
 from t2t.evaluation.measures import TestSet, have_spaces, make_measure, score_corpus
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
@@ -127,6 +128,8 @@ class CorpusScorer:
         vocabulary: Vocabulary,
         corpus: TokenizedCorpus,
         mesh: Mesh,
+        *,
+        count_right: bool = False,
     ):
         """Plans the batches of the corpus.
 
@@ -164,7 +167,8 @@ class CorpusScorer:
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)
-        self._eval_step = make_eval_step(structure)
+        self._eval_step = make_eval_step(structure, count_right=count_right)
+        self._empty = (math.nan, 0.0, 0.0)[: 3 if count_right else 2]
         self._mesh = mesh
 
     def compile(self, params: Params) -> None:
@@ -176,16 +180,17 @@ class CorpusScorer:
 
     def compute_loss(self, params: Params) -> CorpusLoss:
         """Computes the loss with these parameters, which must be on the mesh."""
-        return sum_losses(self.score_sentences(params))
+        return sum_losses(self.score_sentences(params)[:, :2])
 
-    def score_sentences(self, params: Params) -> NatsAndTokens:
-        """Computes each pair's nats and target sub-words, EOS included.
+    def score_sentences(self, params: Params) -> Float[np.ndarray, "n _"]:
+        """Computes each pair's nats and predicted sub-words, EOS included if it is predicted.
 
-        Pairs that were left out have NaN and 0.
+        With `count_right` also how many of them are the most probable ones. Pairs that were left
+        out have NaN and 0.
         """
         batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
-        losses = np.full((self._num_pairs, 2), (math.nan, 0.0))
+        losses = np.full((self._num_pairs, len(self._empty)), self._empty)
         for step, rows in enumerate(jax.device_get(sums)):
             planned = self._plan.batch(step)
             losses[planned.indices] = np.stack(rows, axis=-1)[planned.rows]

@@ -4,7 +4,6 @@ So an evaluation can be handed to somebody without its run, and be checked there
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -49,7 +48,10 @@ def verify(evaluation: Evaluation) -> str:
     result, test_set = evaluation.result, evaluation.read_test_set()
     hypotheses = evaluation.read_lines("hypotheses")
     faults: list[str] = []
-    rows, summary = [], {}
+    rows, summary = (
+        [],
+        {"num_empty_references": count_empty_references(test_set.sources, test_set.references[0])},
+    )
     for name, saved in result["measures"].items():
         found = _compute(evaluation, name, hypotheses, test_set)
         if saved["definition"] != found.definition:
@@ -57,10 +59,10 @@ def verify(evaluation: Evaluation) -> str:
                 f"{name} is defined as {saved['definition']}, but here as {found.definition}"
             )
         faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
-        summary[name] = found.value  # BLEU and chrF stand at the top, too
+        if name in ("bleu", "chrf"):  # which stand at the top, too
+            summary[name] = found.value
         rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
-    empty = count_empty_references(test_set.sources, test_set.references[0])
-    faults += _list_differences(result, {**summary, "num_empty_references": empty})
+    faults += _list_differences(result, summary)
     if faults:
         raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")
     files = [evaluation.path.name, *result["texts"].values()]
@@ -77,8 +79,8 @@ def verify(evaluation: Evaluation) -> str:
 def _compute(evaluation: Evaluation, name: str, hypotheses: list[str], test_set: TestSet) -> Score:
     if name in ("perplexity", "perplexity_word"):
         saved = evaluation.result["measures"][name]
-        nats, tokens = _sum_losses(evaluation, test_set, by_words=name.endswith("_word"))
-        return Score(math.exp(-nats / tokens), saved["definition"], saved["detail"])
+        value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
+        return Score(value, saved["definition"], saved["detail"])
     measure = evaluation.open_measure(name)
     if measure.segments is None:
         counts = evaluation.read_segment_scores(name)
@@ -87,16 +89,14 @@ def _compute(evaluation: Evaluation, name: str, hypotheses: list[str], test_set:
     return measure.score_counts(counts, test_set, with_interval=True)
 
 
-def _sum_losses(
-    evaluation: Evaluation, test_set: TestSet, *, by_words: bool
-) -> tuple[float, float]:
-    """Returns the log-probability of the references, and their number of sub-words or words."""
+def _compute_perplexity(evaluation: Evaluation, test_set: TestSet, *, by_words: bool) -> float:
+    """Returns exp(nats / tokens) of the references that are not too long for the model."""
     losses = evaluation.read_log_probs()
-    kept = losses[:, 1] > 0  # the others are too long for the model
+    kept = losses[:, 1] > 0
     words = np.array([len(line.split()) for line in test_set.references[0]])
-    return float(losses[kept, 0].sum()), float(
-        words[kept].sum() if by_words else losses[kept, 1].sum()
-    )
+    tokens = words if by_words else losses[:, 1]
+    with np.errstate(all="ignore"):  # edited numbers may give any value
+        return float(np.exp(-losses[kept, 0].sum() / tokens[kept].sum()))
 
 
 def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
@@ -107,10 +107,10 @@ def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
     for name, value in found.items():
         if (claimed := saved.get(name)) is None or name == "definition":
             continue
-        if value is None or isinstance(value, str):
+        try:
+            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=1e-9))
+        except (TypeError, ValueError):  # a text, or what is no number
             is_equal = claimed == value
-        else:
-            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=0))
         if not is_equal:
             texts = json.dumps(value)
             yield f"{name} is saved as {json.dumps(claimed)}, but the texts give {texts}"

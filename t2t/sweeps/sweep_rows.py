@@ -74,14 +74,27 @@ def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
 
     The size is the number of parameters.
     """
+    models = [
+        dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
+    ]
+    return _find_nearest(base, models)
+
+
+def match_depth(base: Config, model: ModelConfig, field: str) -> int:
+    """Returns the value of `field`, a number of layers, that best matches base's size."""
+    depths = range(1, 3 * sum(base.model.depth))
+    changes: list[dict[str, Any]] = [{field: depth} for depth in depths]
+    models = [dataclasses.replace(model, **change) for change in changes]
+    return depths[models.index(_find_nearest(base, models))]
+
+
+def _find_nearest(base: Config, models: Sequence[ModelConfig]) -> ModelConfig:
+    """Returns the model with about as many parameters as base's; `models` are sorted by them."""
 
     def count(each: ModelConfig) -> int:
         return count_parameters(each, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
     target = count(base.model)
-    models = [
-        dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
-    ]
     larger = bisect.bisect_left(models, target, key=count)
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 

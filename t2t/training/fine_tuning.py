@@ -8,7 +8,7 @@ vocabularies have. All else keeps its random initial values.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,15 @@ from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, Run
 FLAG = "--init_from"
 _LAYER = re.compile(r"(\w+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
 _SPECIAL_IDS = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-# For each table of embeddings, the tables of another model of which the first that it has is used.
+# For each parameter with a row for each piece, those of another model that may hold its rows; the
+# first that it has is used.
 _TABLES = {
-    "tgt_embedding": ("tgt_embedding",),
-    "src_embedding": ("src_embedding", "tgt_embedding"),
-    "own_output_embedding": ("own_output_embedding", "tgt_embedding"),
+    "tgt_embedding.table": ("tgt_embedding.table",),
+    "src_embedding.table": ("src_embedding.table", "tgt_embedding.table"),
+    "own_output_embedding.table": ("own_output_embedding.table", "tgt_embedding.table"),
+    "output_bias": ("output_bias",),
 }
-_TIED = ("tgt_embedding", "src_embedding")  # the same for a model's only table, which uses both
+_SOURCE_TABLE, _SHARED_TABLE = "src_embedding.table", "tgt_embedding.table"
 
 
 class Source(NamedTuple):
@@ -100,14 +102,34 @@ def read_source(name: str, workdir: Path) -> Source:
         which = "best" if config.checkpoints.best_metric in list_measures(run) else "last"
     restored, label = restore_params(run, which)
     params = jax.device_get(restored)
-    for table, tokenizer in _find_tables(params, vocabulary).items():
-        if len(params[table]["table"]) != tokenizer.vocab_size:
+    leaves = name_leaves(params)
+    for table, tokenizer in _find_tables(leaves, vocabulary).items():
+        if len(leaves[table]) != tokenizer.vocab_size:
             raise RunError(
-                f"{FLAG}={name}: parameter {table}.table has {len(params[table]['table'])} rows, "
-                f"but {run}/vocab has {tokenizer.vocab_size} pieces; restore the vocab/ that was "
-                "written with it"
+                f"{FLAG}={name}: parameter {table} has {len(leaves[table])} rows, but {run}/vocab "
+                f"has {tokenizer.vocab_size} pieces; restore the vocab/ that was written with it"
             )
     return Source(run, label, params, vocabulary, config.model)
+
+
+def check_fit(described: Params, source: Source) -> None:
+    """Raises `RunError` if nothing of the source fits a model with parameters of these shapes.
+
+    The numbers of pieces do not count: special tokens are in every vocabulary.
+    """
+    theirs, others = name_leaves(source.params), []
+    for name, leaf in name_leaves(described).items():
+        if name in theirs:
+            first = int(name in _TABLES)
+            if theirs[name].shape[first:] == leaf.shape[first:]:
+                return
+            others.append(
+                f"{name} has the shape {[*theirs[name].shape]} instead of {[*leaf.shape]}"
+            )
+    raise RunError(
+        f"{FLAG}: no parameter of {source.run} fits this model ({'; '.join(others[-2:])}); use the "
+        f"model fields of its config.json, or leave {FLAG} out"
+    )
 
 
 def take_params(
@@ -122,73 +144,64 @@ def take_params(
 
     Returns:
         The parameters, sharded as before, and what became of each.
-
-    Raises:
-        RunError: none fits.
     """
-    theirs, ours = flatten(source.params), flatten(params)
-    tables = _find_tables(params, vocabulary)
+    theirs, tables = name_leaves(source.params), _find_tables(name_leaves(params), vocabulary)
     found, outcomes = {}, []
-    for path, leaf in ours.items():
+    for path, leaf in flatten(params).items():
         name = join_path(path)
-        if path[0] in tables:
-            found[path], outcome = _take_rows(path[0], leaf, tables, source)
-        elif path not in theirs:
+        if name in tables:
+            found[path], outcome = _take_rows(name, leaf, tables, source)
+        elif name not in theirs:
             found[path], outcome = leaf, Outcome(name, "random: not in the source", 0)
-        elif theirs[path].shape != leaf.shape:
-            shapes = f"{[*theirs[path].shape]} there, {[*leaf.shape]} here"
+        elif theirs[name].shape != leaf.shape:
+            shapes = f"{[*theirs[name].shape]} there, {[*leaf.shape]} here"
             found[path], outcome = leaf, Outcome(name, f"random: {shapes}", 0)
         else:
-            found[path] = put_like(theirs[path].astype(leaf.dtype), leaf)
+            found[path] = put_like(theirs[name].astype(leaf.dtype), leaf)
             outcome = Outcome(name, "taken", leaf.size)
         outcomes.append(outcome)
-    if not any(outcome.size for outcome in outcomes):
-        rows = [f"{outcome.name}: {outcome.text}" for outcome in outcomes[:3]]
-        raise RunError(
-            f"{FLAG}: no parameter of {source.run} fits this model ({'; '.join(rows)}; ...); use "
-            f"the model fields of its config.json, or leave {FLAG} out"
-        )
     return replace(params, unflatten(found)), outcomes
 
 
-def _find_tables(params: Params, vocabulary: Vocabulary) -> dict[str, Tokenizer]:
-    """Returns the tables of embeddings of a model, each with the tokenizer of its rows."""
-    sides = {"src_embedding": vocabulary.src}
-    return {name: sides.get(name, vocabulary.tgt) for name in _TABLES if name in params}
+def name_leaves(params: Params) -> dict[str, Any]:
+    """Returns the leaves of a tree of parameters by their names."""
+    return {join_path(path): leaf for path, leaf in flatten(params).items()}
+
+
+def _find_tables(names: Collection[str], vocabulary: Vocabulary) -> dict[str, Tokenizer]:
+    """Returns a model's parameters with a row for each piece, and the tokenizers of the rows."""
+    sides = {_SOURCE_TABLE: vocabulary.src}
+    return {name: sides.get(name, vocabulary.tgt) for name in _TABLES if name in names}
 
 
 def _take_rows(
     name: str, leaf: jax.Array, tables: Mapping[str, Tokenizer], source: Source
 ) -> tuple[jax.Array, Outcome]:
     """Takes the rows of a table's pieces, each from the source's first table with the piece."""
-    held = _find_tables(source.params, source.vocabulary)
-    width, has_row = leaf.shape[1], np.zeros(len(leaf), bool)
-    rows = np.zeros(leaf.shape, leaf.dtype)
-    other_widths = set()
+    theirs = name_leaves(source.params)
+    held = _find_tables(theirs, source.vocabulary)
+    has_row, rows = np.zeros(len(leaf), bool), np.zeros(leaf.shape, leaf.dtype)
+    text = "random: not in the source"
     for other in _choose_tables(name, tables, held):
-        table = source.params[other]["table"]
-        if table.shape[1] != width:
-            other_widths.add(table.shape[1])
+        if theirs[other].shape[1:] != leaf.shape[1:]:
+            text = f"random: rows {[*theirs[other].shape[1:]]} there, {[*leaf.shape[1:]]} here"
             continue
         ids = match_pieces(held[other], tables[name])
         chosen = (ids >= 0) & ~has_row
-        rows[chosen] = table[ids[chosen]]
+        rows[chosen] = theirs[other][ids[chosen]]
         has_row |= chosen
-    if other_widths:
-        text = f"random: rows of {other_widths.pop()} values there, {width} here"
-    elif has_row.all():
-        text = "taken"
-    else:
-        text = f"taken: {has_row.sum()} of {len(leaf)} rows, those of equal pieces"
-    mask = np.broadcast_to(has_row[:, None], rows.shape)
+    if has_row.any():
+        part = f": {has_row.sum()} of {len(leaf)} rows, those of equal pieces"
+        text = "taken" + part * (not has_row.all())
+    mask = np.broadcast_to(has_row.reshape(-1, *[1] * (leaf.ndim - 1)), leaf.shape)
     taken = jnp.where(put_like(mask, leaf), put_like(rows, leaf), leaf)
-    return taken, Outcome(f"{name}.table", text, int(has_row.sum()) * width)
+    return taken, Outcome(name, text, int(mask.sum()))
 
 
 def _choose_tables(name: str, ours: Collection[str], theirs: Collection[str]) -> list[str]:
     """Returns the source's tables that one of the new model's takes rows from, best first."""
-    if "src_embedding" not in ours:
-        return [other for other in _TIED if other in theirs]
+    if name == _SHARED_TABLE and _SOURCE_TABLE not in ours:
+        return [other for other in (_SHARED_TABLE, _SOURCE_TABLE) if other in theirs]
     return [other for other in _TABLES[name] if other in theirs][:1]
 
 
@@ -213,16 +226,11 @@ def describe_outcomes(outcomes: Sequence[Outcome], source: Source) -> list[list[
     Parts of the model and layers of equal outcome share a row. The last rows have the source's
     parameters that the new model does not use.
     """
-    used = {outcome.name for outcome in outcomes}
-    ours = [table for table in _TABLES if f"{table}.table" in used]
-    chosen = [_choose_tables(table, ours, source.params) for table in ours]
-    used = used - {f"{table}.table" for table in _TABLES}
-    used |= {f"{table}.table" for tables in chosen for table in tables}
-    unused = [
-        Outcome(join_path(path), "not used: not in the new model", 0)
-        for path in flatten(source.params)
-        if join_path(path) not in used
-    ]
+    names, theirs = {outcome.name for outcome in outcomes}, name_leaves(source.params)
+    ours = names & _TABLES.keys()
+    used = (names - ours).union(*(_choose_tables(table, ours, theirs) for table in ours))
+    unused = [Outcome(name, "not used: not in the new model", 0) for name in theirs.keys() - used]
+    unused.sort()
     texts: dict[str, set[str]] = {}  # of all parameters whose names begin so
     for outcome in (*outcomes, *unused):
         for part in _list_parts(outcome.name):

@@ -196,8 +196,9 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
             sizes[factor] = sizes.get(factor, 0) + leaf.size
         total = sum(sizes.values())
         for factor, size in sorted(sizes.items(), key=lambda item: item[0] or 0.0):
-            what = "frozen" if factor is None else f"trained at {factor:g} times the learning rate"
-            lines.append(f"{size} of {total} parameters are {what}")
+            if factor != 1:
+                what = f"trained at {factor:g} times the learning rate" if factor else "frozen"
+                lines.append(f"{size} of {total} parameters are {what}")
     return lines
 
 

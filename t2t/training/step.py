@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model, Params, merge
+from t2t.model.loss import compute_log_probs
 from t2t.ops.build_model import find_matrices, find_names
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
@@ -32,7 +33,7 @@ from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
 Sums = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
-SentenceLosses = tuple[Float[Array, "B"], Float[Array, "B"]]  # (loss, sum of weights) of each row
+SentenceCounts = tuple[Float[Array, "B"], ...]  # (loss, sum of weights) of each row
 
 
 class Metrics(NamedTuple):
@@ -47,7 +48,7 @@ class Metrics(NamedTuple):
 
 
 TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
-EvalStep = Callable[[Params, DeviceBatch], SentenceLosses]
+EvalStep = Callable[[Params, DeviceBatch], SentenceCounts]
 
 
 def make_train_step(
@@ -153,17 +154,23 @@ def accumulate(
     return sums, placed
 
 
-def make_eval_step(structure: nnx.GraphDef[Model]) -> EvalStep:
+def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False) -> EvalStep:
     """Creates the jitted step that returns each row's (negative log-likelihood in nats, tokens).
 
-    It uses no label smoothing and no dropout. The results are replicated on all devices.
+    With `count_right` also the number of tokens that are the most probable ones. It uses no label
+    smoothing and no dropout. The results are replicated on all devices.
     """
 
-    def eval_step(params: Params, batch: DeviceBatch) -> SentenceLosses:
+    def eval_step(params: Params, batch: DeviceBatch) -> SentenceCounts:
         model = merge(structure, params)
         hidden, table, targets, weights, _ = model.predict(batch)
         losses = model.policy.operations.sentence_losses(hidden, table, targets, weights)
-        return reshard((losses, weights.sum(axis=-1)), None)
+        counts: SentenceCounts = losses, weights.sum(axis=-1)
+        if count_right:
+            log_probs = reshard(compute_log_probs(hidden, table), "batch", None, None)
+            is_right = jnp.argmax(log_probs, axis=-1) == targets
+            counts = *counts, jnp.sum(is_right * weights, axis=-1)
+        return reshard(counts, None)
 
     return jax.jit(eval_step)
 

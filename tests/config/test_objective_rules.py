@@ -74,9 +74,14 @@ PROBLEMS = {
         "no direction; leave it at ()",
     ),
     "no BLEU": (
-        {"training.bleu_every": 1000, "checkpoints.best_metric": "bleu"},
+        {"training.bleu_every": 1000},
         "training.bleu_every=1000: data.objective='span_corruption' reads text alone, which has no "
         "translations; leave it at 0",
+    ),
+    "no best BLEU": (
+        {"checkpoints.best_metric": "bleu", "checkpoints.keep_best": 0},
+        "checkpoints.best_metric='bleu': data.objective='span_corruption' reads text alone, which "
+        "has no translations; leave it at 'loss'",
     ),
     "no equal sides": (
         {"data.filters": ("identical",)},

@@ -73,6 +73,24 @@ def test_given_vocabulary_is_copied_into_the_run(name: str, folder: Path, tmp_pa
     assert make_vocabulary(config, tmp_path, [CORPUS], [1.0]).shared == given.shared
 
 
+def test_other_files_of_a_given_folder_are_copied(own: Path, tmp_path: Path) -> None:
+    for name, text in (("ids.json", "[1]"), ("text.sha256", "of other text")):
+        (own / "bpe" / name).write_text(text, "utf-8")
+    make_vocabulary(fill_tokenizer(make_config(own / "bpe")), tmp_path, [CORPUS], [1.0])
+    assert (tmp_path / "vocab" / "ids.json").read_text("utf-8") == "[1]"
+    assert (tmp_path / "vocab" / "text.sha256").read_text("utf-8") != "of other text"
+
+
+def test_vocabularies_of_equal_ids_count_as_one(own: Path) -> None:
+    """So they do in imported models, whose two models segment text differently."""
+    folder = own / "equal"
+    folder.mkdir()
+    for side in ("src", "tgt"):
+        shutil.copy(own / "bpe" / "joint.model", folder / f"{side}.model")
+    found = fill_tokenizer(make_config(folder, tie="all")).tokenizer
+    assert (found.shared, found.vocab_size) == (True, 330)
+
+
 def test_run_needs_the_given_vocabulary_only_once(own: Path, tmp_path: Path) -> None:
     config = fill_tokenizer(make_config(own / "bpe"))
     made = make_vocabulary(config, tmp_path, [CORPUS], [1.0])

@@ -88,6 +88,8 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
     assert [*texts.corpus] == [("a", "x"), ("b", "y")]
     assert re.fullmatch(r"tiny-en-de-[0-9a-f]{8}", texts.name)
     assert (texts.tgt_language, texts.documents) == ("de", None)
+    with pytest.raises(ConfigError, match="tiny:en-de names no documents; leave it out"):
+        open_texts(DATA, TextRequest(testset="tiny:en-de", segments="testset"))
     with pytest.raises(ConfigError, match="has its own texts; leave out --src and --ref"):
         open_texts(DATA, TextRequest(testset="tiny:en-de", src="a.en"))
 

@@ -1,5 +1,6 @@
 """Validation: a corpus' loss is the sum over its pairs, whatever batches they come in."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -16,11 +17,14 @@ from t2t.config.fields import (
 )
 from t2t.data.batch import PAD_ID, Batch
 from t2t.data.corpus import ListCorpus
-from t2t.data.loader import make_batch
+from t2t.data.loader import Loader, make_batch
+from t2t.data.objectives import make_objective
+from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.likelihood import CorpusLoss
 from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.model.interface import merge
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer
@@ -49,7 +53,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = put_like(state.params, describe_model(config.model, 400, 400)[1])
-        scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh, count_right=True)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
             loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
@@ -57,6 +61,7 @@ def test_every_pair_counts_once_even_an_empty_one(
 
     longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
     eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
+    predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
     for index in range(len(PAIRS)):
         pair = tokenized.pair(index)
         rows = np.zeros((2, 2, longest), np.int32)
@@ -64,7 +69,10 @@ def test_every_pair_counts_once_even_an_empty_one(
             side[:, : len(ids)] = ids
         batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
         twice, count = eval_step(state.params, batch)
-        assert sentences[index] == pytest.approx([float(twice[0]), int(count[0])], rel=1e-5)
+        best = predict(state.params, batch.src, batch.tgt_in)
+        right = int(((best == batch.tgt_out) & (batch.weights > 0))[0].sum())
+        wanted = [float(twice[0]), int(count[0]), right]
+        assert sentences[index] == pytest.approx(wanted, rel=1e-5)
         nats, tokens = nats + float(twice[0]), tokens + int(count[0])
     assert loss.tokens == tokens
     assert loss.nats == pytest.approx(nats, rel=1e-5)
@@ -153,3 +161,33 @@ def test_text_is_corrupted_alike_whatever_the_seed(tmp_path: Path) -> None:
         for array, another in zip(one, other, strict=True):
             np.testing.assert_array_equal(array, another)
     assert rows == len(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [("lm", "decoder_only"), ("masked_lm", "encoder_only"), ("span_corruption", "transformer"),
+     ("span_corruption", "decoder_only")],
+)  # fmt: skip
+def test_packed_texts_have_the_losses_that_they_have_alone(
+    tmp_path: Path, objective: str, kind: str
+) -> None:
+    corpus = ListCorpus("text", [("", target) for _, target in MANY[:60]])
+    tokenizer = TokenizerConfig(vocab_size=400, sentinels=3)
+    vocabulary = train_vocabulary([corpus], tokenizer, tmp_path / "vocab")
+    tokenized = tokenize_corpus(corpus, vocabulary, tmp_path)
+    model = ModelConfig(kind, num_layers=1, d_model=16, d_ff=32, num_heads=2, dtype="float32")
+    data = DataConfig(objective=objective, max_length=32, batch_tokens=1024, num_shapes=1)
+    config = Config(model, data, tokenizer)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
+    eval_step, sums = make_eval_step(structure), []
+    made = make_objective(config.data, vocabulary.tgt)
+    lengths = made.find_lengths((tokenized.src_lengths, tokenized.tgt_lengths))
+    for packed_length in (0, 64):
+        packed = dataclasses.replace(data, packed_length=packed_length)
+        plan = make_plan([lengths], packed, seed=0)
+        batches = Loader(plan, [tokenized], objective=made).iterate(0, plan.steps_per_epoch)
+        rows = [eval_step(state.params, Batch(*map(jax.numpy.asarray, each))) for each in batches]
+        sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
+    assert sums[0][1] == sums[1][1] > len(corpus)
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)

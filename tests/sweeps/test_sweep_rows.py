@@ -35,7 +35,8 @@ def read_recipe(path: Path) -> Config:
 RECIPES = [
     path
     for path in sorted((ROOT / "configs").glob("*.py"))
-    if read_recipe(path).model.kind == "transformer"  # whose parts the rows are about
+    if path.stem != "fine_tune"  # of a run
+    and read_recipe(path).model.kind == "transformer"  # whose parts the rows are about
 ]
 
 

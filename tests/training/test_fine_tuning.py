@@ -16,6 +16,7 @@ from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.fine_tuning import (
     Source,
+    check_fit,
     describe_outcomes,
     match_pieces,
     read_source,
@@ -56,9 +57,9 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabula
 def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2, d_ff: int = 16) -> Params:
     """NumPy arrays with names of a model's parameters."""
     sizes = {"tgt_embedding": vocabulary.tgt.vocab_size}
-    if tie != "all":
+    if tie in ("decoder", "none"):
         sizes["src_embedding"] = vocabulary.src.vocab_size
-    if tie == "none":
+    if tie in ("input", "none"):
         sizes["own_output_embedding"] = vocabulary.tgt.vocab_size
     tables = {name: {"table": draw(size, WIDTH)} for name, size in sizes.items()}
     stacks = {
@@ -166,24 +167,26 @@ def test_table_names_the_parts_of_a_layer_that_are_not_used(
     ]
 
 
-@pytest.mark.parametrize("old_tie", ["all", "decoder", "none"])
-@pytest.mark.parametrize("new_tie", ["all", "decoder", "none"])
+TIES = ["all", "input", "decoder", "none"]
+
+
+@pytest.mark.parametrize("old_tie", TIES)
+@pytest.mark.parametrize("new_tie", TIES)
 def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
     old_tie: str, new_tie: str, vocabularies: dict[str, Vocabulary]
 ) -> None:
     """By a loop over pieces."""
     before, after = (
-        vocabularies["shared" if tie == "all" else "apart"] for tie in (old_tie, new_tie)
+        vocabularies["shared" if tie in ("all", "input") else "apart"] for tie in (old_tie, new_tie)
     )
     old, new = make_params(before, old_tie), make_params(after, new_tie)
     taken, outcomes = take(new, make_source(old, before), after)
-    roles = {"tgt_embedding": ["tgt_embedding"]}
-    if new_tie == "all":
-        roles["tgt_embedding"].append("src_embedding")
+    output = "own_output_embedding" if "own_output_embedding" in old else "tgt_embedding"
+    roles = {"tgt_embedding": ["tgt_embedding"], "own_output_embedding": [output]}
+    if "src_embedding" in new:
+        roles["src_embedding"] = ["src_embedding" if "src_embedding" in old else "tgt_embedding"]
     else:
-        own = "tgt_embedding" if old_tie == "all" else "src_embedding"
-        output = "own_output_embedding" if old_tie == "none" else "tgt_embedding"
-        roles |= {"src_embedding": [own], "own_output_embedding": [output]}
+        roles["tgt_embedding"].append("src_embedding")
     counts = {}
     for name in roles.keys() & taken.keys():
         side = after.src if name == "src_embedding" else after.tgt
@@ -198,14 +201,25 @@ def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
             counts[name] += bool((wanted != table(new, name)[token]).any())
             np.testing.assert_array_equal(table(taken, name)[token], wanted)
     unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
-    wanted_tables = {other for others in roles.values() for other in others}
-    if new_tie == "decoder":
-        wanted_tables.discard("own_output_embedding")
-    assert unused == {name for name in old if "embedding" in name} - wanted_tables
+    read = {other for name, others in roles.items() if name in new for other in others}
+    assert unused == {name for name in old if "embedding" in name} - read
     for outcome in outcomes:
         name = outcome.name.removesuffix(".table")
         if name in counts:
             assert outcome.size == counts[name] * WIDTH
+
+
+def test_bias_of_the_logits_is_taken_piece_by_piece(vocabularies: dict[str, Vocabulary]) -> None:
+    before, after = vocabularies["shared"], vocabularies["tagged"]
+    old, new = make_params(before, "all"), make_params(after, "all")
+    old["output_bias"], new["output_bias"] = draw(330), draw(320)
+    taken, _ = take(new, make_source(old, before), after)
+    ids = match_pieces(before.tgt, after.tgt)
+    wanted = np.where(ids < 0, new["output_bias"], old["output_bias"][ids])
+    np.testing.assert_array_equal(taken["output_bias"], wanted)
+    del old["output_bias"]
+    _, outcomes = take(new, make_source(old, before), after)
+    assert ("output_bias", "random: not in the source", 0) in outcomes
 
 
 def test_special_tokens_are_matched_by_id_and_tags_are_no_text(
@@ -254,8 +268,11 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     vocabulary = vocabularies["shared"]
     new = make_params(vocabulary, "all")
     narrow = jax.tree.map(lambda x: x[..., : x.shape[-1] // 2], make_params(vocabulary, "all"))
-    with pytest.raises(RunError, match=r"no parameter of old fits .*\[8\] here.* config.json"):
-        take(new, make_source(narrow, vocabulary), vocabulary)
+    with pytest.raises(RunError, match=r"no parameter of old fits .* instead of .* config.json"):
+        check_fit(new, make_source(narrow, vocabulary))
+    narrow["encoder_norm"] = new["encoder_norm"]
+    check_fit(new, make_source(narrow, vocabulary))
+    check_fit(new, make_source(make_params(vocabularies["tagged"], "all", 0), vocabulary))
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,6 @@ def test_log_says_how_much_is_frozen_or_slow() -> None:
     assert describe_optimizer(config, make_optimizer(config), PARAMS) == [
         "30 of 80 parameters are frozen",
         "30 of 80 parameters are trained at 0.1 times the learning rate",
-        "20 of 80 parameters are trained at 1 times the learning rate",
     ]
 
 

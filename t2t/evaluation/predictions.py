@@ -1,0 +1,155 @@
+"""Evaluates a run on text alone (`data.objective`): perplexity and accuracy of what it predicts.
+
+The predicted tokens are those that its training predicts: each token of a text, the spans that are
+left out of it, or its masked tokens. Which ones is drawn once for all, as in validation.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from t2t.config.fields import Config, ConfigError
+from t2t.config.files import overrides
+from t2t.data.corpus_sources import open_split
+from t2t.data.preparation import tokenize
+from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.likelihood import DTYPE
+from t2t.evaluation.load_models import RunModel, hash_params, identify_code
+from t2t.evaluation.measures import Score, ScoreFunction, describe_intervals, resample_sentences
+from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
+from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
+from t2t.storage.paths import find_name, make_path
+from t2t.training.provenance import find_revision, find_versions, now, summarize_ledger
+from t2t.training.run_directory import RunError
+
+_CODE = ("t2t/data", "t2t/evaluation/predictions.py", "t2t/model", "t2t/ops")
+_PACKAGES = ("jax", "flax", "sentencepiece")
+
+Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of each text
+
+
+def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
+    """Scores a split of the run's text, and saves the scores and the nats of each text.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist or is for translations, or the scores cannot be written.
+    """
+    _check_request(request)
+    model = RunModel(request.models)
+    config = model.config
+    corpus = open_split(config.data, request.split)
+    params, [label] = model.restore()
+    path = make_path(
+        request.output or request.workdir / "evaluations" / f"{request.split}-{label}.json"
+    )
+    if path.suffix != ".json":
+        raise ConfigError(f"--output={path} must end in .json")
+    with explain_write_errors(RunError, path.parent, "--output sets the path"):
+        make_folder(path.parent)
+        check_writable(path.parent)
+    tokens = tokenize(corpus, model.vocabulary, config.data)
+    placed = model.place(params)
+    with jax.set_mesh(model.mesh):
+        scorer = CorpusScorer(config, model.vocabulary, tokens, model.mesh, count_right=True)
+        started = time.perf_counter()
+        scorer.compile(placed)
+        compiled = time.perf_counter()
+        counts = scorer.score_sentences(placed)
+        seconds = time.perf_counter() - compiled
+    texts = [text.replace("\n", " ") for _, text in corpus]
+    scored = counts[counts[:, 1] > 0]
+    result: dict[str, Any] = {
+        "measures": {
+            name: dataclasses.asdict(score) for name, score in _score(config, scored).items()
+        },
+        "interval": describe_intervals(),
+        "objective": config.data.objective,
+        "num_sentences": len(texts),
+        "num_left_out": scorer.num_left_out,
+        "seconds": seconds,
+        "compile_seconds": compiled - started,
+        "sentences_per_second": len(scored) / seconds,
+        "tokens_per_second": float(scored[:, 1].sum()) / seconds,
+        "beam_size": None,  # nothing is searched
+        "alpha": None,
+        "workdir": find_name(request.workdir),
+        "run": summarize_ledger(request.workdir),
+        "config": overrides(config),
+        "parameters": hash_params(params),
+        "checkpoint": label,
+        "split": request.split,
+        "tgt_language": config.data.tgt_language,
+        "corpus": corpus.fingerprint(),
+        "texts": {
+            name: file
+            for name, file in name_texts(path, request.split, corpus.fingerprint()).items()
+            if name in ("log_probs", "references")
+        },
+        "date": now(),
+        "devices": [device.device_kind for device in jax.devices()],
+        **find_revision(config.plugins),
+        "versions": find_versions(_PACKAGES),
+        "key": identify_code(config.plugins, _CODE, _PACKAGES),
+    }
+    if not is_first():
+        return Evaluation(path, result)
+    log_probs = [f"{-nats:.6f} {count:.0f}" for nats, count, _ in counts]
+    with explain_write_errors(RunError, path):
+        return save_evaluation(path, result, {"log_probs": log_probs, "references": texts})
+
+
+def _check_request(request: EvaluationRequest) -> None:
+    """Raises `ConfigError` if something is asked for that needs translations."""
+    given = {
+        "--src": request.src,
+        "--ref": request.ref,
+        "--testset": request.testset,
+        "--segments": request.segments,
+        "--measures": request.measures != EvaluationRequest.measures,
+        "--save_params": request.save_params,
+        "--backend": request.backend != EvaluationRequest.backend,
+        "an ensemble": request.others or "," in request.checkpoint,
+        **{f"--{name}": value is not None for name, value in request.decoding.items()},
+    }
+    if named := [flag for flag, value in given.items() if value]:
+        raise ConfigError(
+            f"{named[0]} is for translations, but {request.workdir} was trained on text alone; "
+            "leave it out: perplexity and accuracy of a split are computed"
+        )
+
+
+def _score(config: Config, counts: Counts) -> dict[str, Score]:
+    """Computes perplexity and accuracy, with intervals over the texts."""
+    data = config.data
+    predicted = {
+        "lm": "all sub-words of a text, EOS included",
+        "span_corruption": "the sub-words of left-out spans, their sentinels and EOS",
+        "masked_lm": "the chosen sub-words of a text",
+    }[data.objective]
+    definition = f"{data.objective}: {predicted}"
+    if data.objective != "lm":
+        definition += f", noise_density {data.noise_density:g}, drawn once"
+    definition += f"; teacher forcing in JAX in {DTYPE}, no smoothing"
+    scores: dict[str, tuple[str, ScoreFunction]] = {
+        "perplexity": ("exp(nats / sub-words)", lambda sums: math.exp(sums[0] / sums[1])),
+        "accuracy": ("percent predicted as most probable", lambda sums: 100 * sums[2] / sums[1]),
+    }
+    nats, tokens, right = counts.sum(axis=0)
+    detail = f"{nats:.1f} nats, {tokens:.0f} sub-words, {right:.0f} right"
+    return {
+        name: Score(
+            float(score(counts.sum(axis=0))),
+            f"{formula}; {definition}",
+            detail,
+            resample_sentences(score, counts[None])[0],
+        )
+        for name, (formula, score) in scores.items()
+    }

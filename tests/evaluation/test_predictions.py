@@ -1,0 +1,38 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.predictions import _score, evaluate_predictions
+
+COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
+
+
+def test_scores_are_of_the_sums_over_all_texts_and_say_what_is_predicted() -> None:
+    scores = _score(Config(data=DataConfig(objective="masked_lm", noise_density=0.2)), COUNTS)
+    assert scores["perplexity"].value == pytest.approx(math.exp(1))
+    assert scores["accuracy"].value == pytest.approx(50)
+    assert "chosen sub-words of a text, noise_density 0.2" in scores["accuracy"].definition
+    for score in scores.values():
+        assert score.interval is not None
+        low, high = score.interval
+        assert low < score.value < high
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"testset": "wmt14"}, "--testset"),
+        ({"src": "a", "ref": ("b",)}, "--src"),
+        ({"decoding": {"beam_size": 3}}, "--beam_size"),
+        ({"measures": ("bleu",)}, "--measures"),
+        ({"others": (Path("b"),)}, "an ensemble"),
+    ],
+)
+def test_flags_for_translations_are_refused(changes: dict[str, Any], flag: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
+        evaluate_predictions(EvaluationRequest(Path("run"), **changes))
