@@ -9,6 +9,7 @@ from t2t.interop import bart_family, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
+    read_m2m100,
     read_marian,
     read_nllb,
     read_t5,
@@ -62,7 +63,10 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 vocabulary = read_marian(folder, vocab_size)
             else:
                 config, vocab_size = bart_family.read_m2m100_config(values)
-                vocabulary = read_nllb(folder, vocab_size)
+                # NLLB has pieces and ids in one file, M2M-100 in two.
+                has_one = (folder / "tokenizer.json").exists()
+                is_m2m100 = (folder / "vocab.json").exists() and not has_one
+                vocabulary = (read_m2m100 if is_m2m100 else read_nllb)(folder, vocab_size)
             return ForeignModel(
                 config,
                 vocabulary,
