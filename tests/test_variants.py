@@ -34,7 +34,7 @@ from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.flops import count_parameters
+from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import dropout, init_glorot
@@ -234,6 +234,19 @@ def test_parameters_of_a_registered_feed_forward_are_counted(
     config = dataclasses.replace(SMALL, feed_forward=name)
     counted = sum(leaf.size for leaf in jax.tree.leaves(draw_params(config)[1]))
     assert count_parameters(config, *SIZES) == counted
+
+
+def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() -> None:
+    register_alternating()
+    register("model.kind", "own")(lambda *_: None)
+    own, base, other = (
+        dataclasses.replace(SMALL, kind=kind) for kind in ("alternating", "decoder_only", "own")
+    )
+    lengths = np.array([5, 7])
+    assert train_flops(own, 12, lengths, lengths) == train_flops(base, 12, lengths, lengths)
+    assert count_sequential_operations(own, 5, 5) == count_sequential_operations(base, 5, 5)
+    with pytest.raises(ConfigError, match=r"model.kind='own' is a subclass of no family of t2t"):
+        count_sequential_operations(other, 5, 5)
 
 
 def test_muon_leaves_what_variants_add_to_adam() -> None:
