@@ -27,6 +27,7 @@ from t2t.config.files import load_config, override
 from t2t.config.variants import register
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
+from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.inspect_data import print_report
@@ -206,6 +207,18 @@ def register_alternating() -> None:
         def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
             signs = 1 - 2 * (jnp.arange(src.shape[1]) % 2)
             return super().embed_src(src) * signs[:, None]
+
+
+def test_weights_of_an_attention_with_parameters_are_captured() -> None:
+    register_learned_temperature()
+    config = dataclasses.replace(SMALL, attention="learned_temperature", kernels="textbook")
+    structure, params = draw_params(config)
+    of_layer = params["encoder"][0]["self_attention"]
+    of_layer["attention"]["factor"] = jnp.zeros(SMALL.num_heads)  # all logits are 0
+    found = jax.jit(lambda params: capture_weights(structure, params, SRC, TGT_IN))(params)
+    np.testing.assert_allclose(found.encoder[0, 0], 0.2, rtol=1e-6)  # of five visible keys
+    others = found.decoder[0, 0, :, 2, :3]  # of three visible keys, with logits
+    assert float(jnp.abs(others - 1 / 3).max()) > 0.1
 
 
 def register_relu_alone() -> None:
