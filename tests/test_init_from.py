@@ -14,8 +14,7 @@ from t2t.api.import_model import import_model
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
-from t2t.data.tokenizer import Vocabulary
-from t2t.interop.hugging_face_vocabulary import IDS_FILE
+from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import upload
 from t2t.training.checkpoint import restore_params
@@ -173,7 +172,7 @@ def test_imported_model_is_fine_tuned_on_eight_devices(
     assert {row[1] for row in entry["initial"]["parameters"]} == {"taken"}
     before, after = (restore_params(each, "last")[0] for each in (imported, run))
     jax.tree.map(np.testing.assert_array_equal, after["encoder"], before["encoder"])
-    for name in ("src.model", "tgt.model", IDS_FILE):  # with which it can be exported again
+    for name in ("src.model", "tgt.model", ORIGINAL_IDS):  # with which it can be exported again
         assert (run / "vocab" / name).read_bytes() == (imported / "vocab" / name).read_bytes()
 
 
