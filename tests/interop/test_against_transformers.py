@@ -205,6 +205,21 @@ def test_logits_agree_under_teacher_forcing_and_in_cached_decoding(pair: Pair) -
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+def test_logits_agree_in_packed_rows(pair: Pair) -> None:
+    batch = draw_batch(pair)
+    expected = compute_logits(pair, *batch)
+    src, tgt_in = convert(pair, *batch)
+    rows = (1, 2)
+    lengths = batch[1].sum(axis=1)
+    packed_src = jnp.concatenate([src[row, : lengths[row]] for row in rows])[None]
+    packed_tgt = jnp.concatenate([tgt_in[row] for row in rows])[None]
+    run = jax.jit(lambda params, *ids: merge(pair.structure, params)(*ids))
+    [logits] = np.asarray(run(pair.params, packed_src, packed_tgt))
+    is_output = pair.foreign.vocabulary.rows.is_output
+    for row, found in zip(rows, np.split(np.where(is_output, logits, 0), 2), strict=True):
+        np.testing.assert_allclose(found, expected[row], atol=1e-4)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
     import torch
