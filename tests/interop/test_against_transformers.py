@@ -1,6 +1,7 @@
 """Imported models against `transformers` with the same weights, and their tokenizers on odd lines.
 
-It needs transformers 5, torch and sacremoses, which are no requirements: `pip install` them.
+They need the extra `transformers`, which is not part of `dev`: `pip install -e '.[transformers]'`,
+then `python -m pytest -m transformers`.
 """
 
 import importlib.util
@@ -29,9 +30,9 @@ from tests.interop.model_folders import write_random_tensors, write_safetensors
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.transformers,
     pytest.mark.skipif(
-        importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+        importlib.util.find_spec("transformers") is None, reason="the extra transformers is not installed"
     ),
     pytest.mark.filterwarnings("ignore"),  # of torch and transformers
 ]
