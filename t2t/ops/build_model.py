@@ -13,7 +13,7 @@ import jax
 from flax import nnx
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import find_variant
+from t2t.config.variants import call_variant
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
@@ -43,7 +43,11 @@ def make_model(
         case "rnn":
             family = RNN
         case other:
-            family = find_variant("model.kind", other)
+            model: Model = call_variant(
+                "model.kind", other, config, policy, src_vocab_size, tgt_vocab_size, key,
+                is_valid=lambda value: isinstance(value, Model),
+            )  # fmt: skip
+            return model
     return family(config, policy, src_vocab_size, tgt_vocab_size, key)
 
 

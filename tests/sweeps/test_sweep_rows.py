@@ -35,7 +35,7 @@ def read_recipe(path: Path) -> Config:
 RECIPES = [
     path
     for path in sorted((ROOT / "configs").glob("*.py"))
-    if path.stem != "fine_tune"  # of a run
+    if path.stem != "fine_tune"  # whose model is that of a run
     and read_recipe(path).model.kind == "transformer"  # whose parts the rows are about
 ]
 
