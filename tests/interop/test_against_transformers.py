@@ -32,7 +32,8 @@ from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_
 pytestmark = [
     pytest.mark.transformers,
     pytest.mark.skipif(
-        importlib.util.find_spec("transformers") is None, reason="the extra transformers is not installed"
+        importlib.util.find_spec("transformers") is None,
+        reason="the extra transformers is not installed",
     ),
     pytest.mark.filterwarnings("ignore"),  # of torch and transformers
 ]
