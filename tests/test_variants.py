@@ -34,7 +34,7 @@ from t2t.interop.ctranslate2_export import check_support
 from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.flops import count_parameters
+from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import dropout, init_glorot
@@ -236,11 +236,27 @@ def test_parameters_of_a_registered_feed_forward_are_counted(
     assert count_parameters(config, *SIZES) == counted
 
 
+def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() -> None:
+    register_alternating()
+    register("model.kind", "own")(lambda *_: None)
+    own, base, other = (
+        dataclasses.replace(SMALL, kind=kind) for kind in ("alternating", "decoder_only", "own")
+    )
+    lengths = np.array([5, 7])
+    assert train_flops(own, 12, lengths, lengths) == train_flops(base, 12, lengths, lengths)
+    assert count_sequential_operations(own, 5, 5) == count_sequential_operations(base, 5, 5)
+    with pytest.raises(ConfigError, match=r"model.kind='own' is a subclass of no family of t2t"):
+        count_sequential_operations(other, 5, 5)
+
+
 def test_muon_leaves_what_variants_add_to_adam() -> None:
     """The matrices of this feed-forward have the names of the library's own."""
     register_squared_relu()
     register_learned_temperature()
-    parts = {"feed_forward": "squared_relu", "attention": "learned_temperature"}
+    parts: dict[str, Any] = {
+        "feed_forward": "squared_relu",
+        "attention": "learned_temperature",
+    }
     model = dataclasses.replace(SMALL, **parts)
     _, params = draw_params(model)
     optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))

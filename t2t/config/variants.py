@@ -144,7 +144,7 @@ def check_call(
 ) -> None:
     """Raises ConfigError if a function of a variant does not take these arguments."""
     if isinstance(function, type):  # whose arguments the metaclass of nnx.Module hides
-        init = function.__init__
+        init = function.__init__  # type: ignore[misc]  # its arguments are what is checked
         function = (lambda: None) if init is object.__init__ else functools.partial(init, None)
     try:
         signature = inspect.signature(function)

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import describe_model, find_own_kind
 
 
 class _Multiplications(NamedTuple):
@@ -52,7 +52,7 @@ def train_flops(
     by_weights = weights.per_src * int(src.sum()) + weights.per_sentence * len(src)
     by_weights += (weights.per_tgt + config.d_model * tgt_vocab_size) * int(tgt.sum())
     encoder_depth, decoder_depth = config.depth
-    match config.kind:
+    match find_own_kind(config):
         case "transformer":
             pairs = encoder_depth * int(src @ src) + decoder_depth * int(tgt @ tgt + src @ tgt)
         case "decoder_only":
@@ -74,7 +74,7 @@ def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length
     """
     encoder_depth, decoder_depth = config.depth
     feed_forward = int(config.feed_forward != "none")
-    match config.kind:
+    match find_own_kind(config):
         case "transformer":
             return encoder_depth * (1 + feed_forward) + decoder_depth * (2 + feed_forward)
         case "decoder_only":
@@ -106,7 +106,7 @@ def _count_multiplications(config: ModelConfig) -> _Multiplications:
             per_sentence += size
         else:
             per_tgt += size
-    if config.kind == "decoder_only":  # source and target pass through the same layers
+    if find_own_kind(config) == "decoder_only":  # source and target pass through the same layers
         per_src = per_tgt
     return _Multiplications(per_src, per_tgt, per_sentence)
 

@@ -134,6 +134,8 @@ def describe_kernels(config: ModelConfig) -> dict[str, str]:
     """
     operations = choose_policy(config).operations
     names = [field.name for field in dataclasses.fields(Operations)]
+    if config.feed_forward != "moe":
+        names.remove("apply_experts")
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     modules = {}

@@ -43,7 +43,7 @@ def _apply_own(
     outer: Float[Array, "X F D"],
     *,
     dtype: jnp.dtype,
-    axis: str | None,
+    axis: tuple[str, ...] | str | None,
 ) -> Float[Array, "B T D"]:
     """Returns the part of the sum that belongs to the experts of one device."""
     experts, (num_rows, length, choices) = len(inner), chosen.shape

@@ -25,7 +25,8 @@ def test_load_balancing_loss_is_that_of_the_paper_for_each_token() -> None:
     probabilities = random.dirichlet(np.ones(4), size=(3, 5))
     chosen = np.argsort(-probabilities, axis=-1)[..., :2]
     counted = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]])
-    found = balance(*map(jnp.asarray, (probabilities, chosen, counted.astype(float))), 0.1)
+    weights = jnp.asarray(counted, jnp.float32)
+    found = balance(jnp.asarray(probabilities), jnp.asarray(chosen), weights, 0.1)
     tokens = [(row, column) for row in range(3) for column in range(5) if counted[row, column]]
     choices = np.array([sum(expert in chosen[token] for token in tokens) for expert in range(4)])
     mean = np.mean([probabilities[token] for token in tokens], axis=0)

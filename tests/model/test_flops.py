@@ -96,9 +96,10 @@ def count_products(program: Jaxpr) -> int:
             assert isinstance(result, ShapedArray)
             flops += 2 * result.size * math.prod(left.shape[i] for i in contracted)
         if equation.primitive.name == "ragged_dot_general":  # each row with one expert's weights
-            operands = [x.aval for x in (*equation.invars[:2], equation.outvars[0])]
-            [experts] = (x for x in operands if len(x.shape) == 3)
-            flops += 2 * operands[0].shape[0] * math.prod(experts.shape[1:])
+            found = (x.aval for x in (*equation.invars[:2], equation.outvars[0]))
+            shapes = [x.shape for x in found if isinstance(x, ShapedArray)]
+            [experts] = (shape for shape in shapes if len(shape) == 3)
+            flops += 2 * shapes[0][0] * math.prod(experts[1:])
         rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             if isinstance(value, ClosedJaxpr):
