@@ -85,7 +85,9 @@ def _make_config(model: ForeignModel, folder: Path, values: Mapping[str, Any]) -
     if type(alpha) in (int, float) and alpha >= 0:
         decoding.alpha = float(alpha)
     config = Config(model=model.config, decoding=decoding)
+    config.tokenizer.kind = vocabulary.src.kind
     config.tokenizer.vocab_size = vocabulary.tgt.vocab_size
+    config.tokenizer.byte_fallback = vocabulary.src.has_bytes
     config.data.max_length = _LONGEST
     tokenizer = _read_optional(folder, "tokenizer_config.json")
     config.data.src_language = str(tokenizer.get("source_lang") or "")

@@ -51,7 +51,7 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
     Args:
         folder: the folder.
         values: those of its config.json.
-        tensors: of the folder; only their names are read.
+        tensors: of the folder.
 
     Raises:
         SourceError: the model is not supported, or its files do not fit together.
@@ -76,11 +76,13 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 tags_both=kind == "m2m_100",
             )
         case "t5" | "mt5":
-            names = tensors.by_name
-            config, vocab_size = t5_family.read_t5_config(values, names)
+            own_output = t5_family.has_own_output(tensors)
+            config, vocab_size = t5_family.read_t5_config(values, own_output=own_output)
             vocabulary = read_t5(folder, vocab_size)
             scaled = t5_family.scales_output(values)
-            links = t5_family.list_links(config, vocabulary.rows, names, scaled=scaled)
+            links = t5_family.list_links(
+                config, vocabulary.rows, own_output=own_output, scaled=scaled
+            )
             return ForeignModel(
                 config, vocabulary, links, t5_family.DERIVED, t5_family.check_derived
             )

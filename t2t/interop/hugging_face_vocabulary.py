@@ -111,6 +111,12 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
             f"{path} is missing, which has the language codes: load the tokenizer with "
             "transformers, and save it again"
         )
+    settings = folder / "tokenizer_config.json"
+    if settings.exists() and read_json(folder, settings.name).get("legacy_behaviour"):
+        raise SourceError(
+            f"{settings}: legacy_behaviour=True puts codes at the end, which is not supported; "
+            "NLLB was trained with codes at the beginning: set it to false in a copy"
+        )
     values = read_json(folder, "tokenizer.json")
     try:
         ids = {name: int(row) for name, row in values["model"]["vocab"].items()}

@@ -1,6 +1,7 @@
 """Imported models against `transformers` with the same weights, and their tokenizers on odd lines.
 
-It needs transformers 5, torch and sacremoses, which are no requirements: `pip install` them.
+They need the extra `transformers`, which is not part of `dev`: `pip install -e '.[transformers]'`,
+then `python -m pytest -m transformers`.
 """
 
 import importlib.util
@@ -29,9 +30,10 @@ from tests.interop.model_folders import write_random_tensors, write_safetensors
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.transformers,
     pytest.mark.skipif(
-        importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+        importlib.util.find_spec("transformers") is None,
+        reason="the extra transformers is not installed",
     ),
     pytest.mark.filterwarnings("ignore"),  # of torch and transformers
 ]
@@ -203,6 +205,21 @@ def test_logits_agree_under_teacher_forcing_and_in_cached_decoding(pair: Pair) -
     for logits in run(pair.params, src, tgt_in):
         found = np.where(is_output, logits, 0)
         np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_logits_agree_in_packed_rows(pair: Pair) -> None:
+    batch = draw_batch(pair)
+    expected = compute_logits(pair, *batch)
+    src, tgt_in = convert(pair, *batch)
+    rows = (1, 2)
+    lengths = batch[1].sum(axis=1)
+    packed_src = jnp.concatenate([src[row, : lengths[row]] for row in rows])[None]
+    packed_tgt = jnp.concatenate([tgt_in[row] for row in rows])[None]
+    run = jax.jit(lambda params, *ids: merge(pair.structure, params)(*ids))
+    [logits] = np.asarray(run(pair.params, packed_src, packed_tgt))
+    is_output = pair.foreign.vocabulary.rows.is_output
+    for row, found in zip(rows, np.split(np.where(is_output, logits, 0), 2), strict=True):
+        np.testing.assert_allclose(found, expected[row], atol=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
