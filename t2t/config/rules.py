@@ -156,7 +156,10 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
             "use an even width or another model.position"
         )
     if model.position == "sinusoidal_fairseq" and d_model < 4:
-        yield f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'"
+        yield (
+            f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'; "
+            "use a wider model, or 'sinusoidal'"
+        )
     if model.position == "rotary" and model.key_width % 2:
         yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "

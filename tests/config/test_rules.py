@@ -106,6 +106,15 @@ COMBINATIONS = {
         "model.d_model=9 is odd, but sinusoidal positions pair a sine with a cosine; "
         "use an even width or another model.position",
     ),
+    "fairseq's sinusoids have two rates": (
+        {"model": {"d_model": 2, "num_heads": 1, "position": "sinusoidal_fairseq"}},
+        "model.d_model=2 must be 4 or more with model.position='sinusoidal_fairseq'; "
+        "use a wider model, or 'sinusoidal'",
+    ),
+    "tags are of directions": (
+        {"data": {"direction_tags": "both"}},
+        "data.direction_tags='both' is not used without data.directions; leave it at 'target'",
+    ),
     "rotations come in pairs": (
         {"model": {"position": "rotary", "d_k": 5}},
         "model.d_k=5 is odd, but rotary positions rotate pairs of dimensions; "
