@@ -178,7 +178,8 @@ def open_evaluators(
     Returns the measure by which they choose, by default that of `choose_measure`, and them.
     """
     config = load_config(request.workdir / "config.json")
-    measure = choose_measure(measure, lowercase=config.tokenizer.lowercase)
+    tokenizer = config.tokenizer
+    measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
     request = dataclasses.replace(request, measures=(*request.measures, measure))
     return measure, [
         Evaluator(dataclasses.replace(request, decoding={**request.decoding, **each}))
