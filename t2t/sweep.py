@@ -43,7 +43,8 @@ def main() -> int:
     base, workdir = read_config(), command_line.read_workdir()
     if "," in str(workdir):  # which separates the runs of an ensemble or of a system
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
-    measure = choose_measure(values.measure, lowercase=fill_tokenizer(base).tokenizer.lowercase)
+    tokenizer = fill_tokenizer(base).tokenizer
+    measure = choose_measure(values.measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, left_out = make_runs(base, select(rows, values.only))
     for name, reason in left_out.items():

@@ -184,3 +184,11 @@ def test_lower_case_outputs_are_compared_without_case(tmp_path: Path) -> None:
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
     assert text.startswith("test, 48 sentences, bleu_lowercase: nrefs:1|case:lc")
     assert "is worse than" in text
+
+
+def test_symbols_are_compared_by_exact_matches(tmp_path: Path) -> None:
+    for name, every in (("one", 8), ("two", 2)):
+        save(tmp_path / name, spoil(every), config={"tokenizer.kind": "symbols"})
+    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
+    assert text.startswith("test, 48 sentences, exact_match: nrefs:1|case:mixed")
+    assert "is worse than" in text

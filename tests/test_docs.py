@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -206,18 +206,20 @@ def test_python_in_the_pages_is_python(page: Path) -> None:
             assert all(hasattr(module, alias.name) for alias in node.names), node.module
 
 
-def read_tutorial() -> str:
-    """The commands of the tutorial, in order, as one script."""
-    text = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+def read_commands(page: str) -> str:
+    """The commands of a page, in order, as one script."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) > 5
+    assert len(blocks) > 1
     return "set -euxo pipefail\n" + "\n".join(blocks)
 
 
-@pytest.mark.slow
-def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
-    """As they stand, but for a `python` that makes models tiny."""
-    bin_folder, home = tmp_path / "bin", tmp_path / "home"
+def run_commands(page: str, folder: Path, tiny: Sequence[str]) -> str:
+    """Runs the commands of a page as they stand, but for a `python` that makes models tiny.
+
+    Returns what they print. `tiny` are flags of training and sweeps. Packages are not installed.
+    """
+    bin_folder, home = folder / "bin", folder / "home"
     bin_folder.mkdir()
     home.mkdir()
     real = shlex.quote(sys.executable)
@@ -225,21 +227,23 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
         "#!/usr/bin/env bash\n"
         'case "${2:-}" in\n'
         # In place of the page's number of steps: two different ones would be refused.
-        f't2t.train | t2t.sweep) exec {real} "${{@/#*.steps=*/{STEPS}}}" {" ".join(TINY)} ;;\n'
+        f't2t.train | t2t.sweep) exec {real} "${{@/#*.steps=*/{STEPS}}}" {" ".join(tiny)} ;;\n'
         f't2t.inspect_heads) exec {real} "$@" --importance=4 ;;\n'
         f'*) exec {real} "$@" ;;\n'
         "esac\n"
     )
-    (bin_folder / "python").chmod(0o755)
+    (bin_folder / "pip").write_text("#!/usr/bin/env bash\n")
+    for program in bin_folder.iterdir():
+        program.chmod(0o755)
     environment = os.environ | {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}:{folder / 'site'}",
         "HOME": str(home),
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     shell = subprocess.Popen(
-        ["bash", "-c", read_tutorial()],
-        cwd=tmp_path,
+        ["bash", "-c", read_commands(page)],
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -252,8 +256,36 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGTERM)
     assert shell.returncode == 0, errors[-5000:]
+    return output
+
+
+@pytest.mark.slow
+def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
+    output = run_commands("tutorial.md", tmp_path, TINY)
     assert re.search(
         r"one_head.* is (better|worse|not distinguishable)|No verdict on .*one_head", output
     ), output
     for name in ("first/heads.html", "one_head/report.md", "one_head/report.html"):
         assert (tmp_path / "runs" / name).is_file()
+
+
+@pytest.mark.slow
+def test_commands_for_other_sequences_run(tmp_path: Path) -> None:
+    """With noise in place of scikit-learn's images."""
+    package = tmp_path / "site" / "sklearn"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "datasets.py").write_text(
+        "import types, numpy as np\n"
+        "draw = np.random.default_rng(0).integers\n"
+        "def load_digits():\n"
+        "    images, target = draw(0, 17, (1797, 8, 8)), draw(0, 10, 1797)\n"
+        "    return types.SimpleNamespace(images=images.astype(float), target=target)\n"
+    )
+    page = read_commands("other-sequences.md")  # whose models are small
+    tiny = [flag for flag in TINY if flag == STEPS or flag.split("=")[0] not in page]
+    output = run_commands("other-sequences.md", tmp_path, tiny)
+    assert re.search(r"^exact_match +\d", output, re.MULTILINE), output
+    assert not re.search(r"^(bleu|chrf)", output, re.MULTILINE), "they count words"
+    assert "entropy of the grammar: 0.5430 nats per event" in output
+    assert len(re.findall(r"^perplexity +\d", output, re.MULTILINE)) == 3, output

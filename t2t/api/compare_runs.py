@@ -95,7 +95,7 @@ def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
             f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
         )
     cases = {system.is_lowercase for system in systems}
-    name = choose_measure(name, lowercase=any(cases))
+    name = choose_measure(name, lowercase=any(cases), kind=systems[0].tokenizer_kind)
     if len(cases) > 1 and name in CASED_MEASURES:
         raise ConfigError(
             f"--measure={name} counts lower-case outputs as errors, and some of the systems are "

@@ -5,6 +5,7 @@
 
 import dataclasses
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -104,6 +105,8 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     ]
     lines.append(format_measures(result["measures"]))
     lines += describe_lengths(result["measures"])
+    if "objective" in result:
+        lines.append(describe_nats(result["measures"]["perplexity"]))
     unit = Evaluation(output, result).unit
     if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
@@ -124,6 +127,13 @@ def describe_lengths(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{wanted} in the references)"
             ]
     return []
+
+
+def describe_nats(perplexity: Mapping[str, Any]) -> str:
+    """Describes a perplexity by its logarithm, with digits that tell close models apart."""
+    limits = [f"{math.log(limit):.4f}" for limit in perplexity["interval"] or ()]
+    interval = f" [{', '.join(limits)}]" if limits else ""
+    return f"{math.log(perplexity['value']):.4f}{interval} nats per sub-word: log of the perplexity"
 
 
 def watch(
@@ -178,7 +188,8 @@ def open_evaluators(
     Returns the measure by which they choose, by default that of `choose_measure`, and them.
     """
     config = load_config(request.workdir / "config.json")
-    measure = choose_measure(measure, lowercase=config.tokenizer.lowercase)
+    tokenizer = config.tokenizer
+    measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
     request = dataclasses.replace(request, measures=(*request.measures, measure))
     return measure, [
         Evaluator(dataclasses.replace(request, decoding={**request.decoding, **each}))

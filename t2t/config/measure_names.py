@@ -15,7 +15,12 @@ CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu
 
 
 def list_measures(
-    tgt_language: str, sources: Collection[str] = (), *, spaces: bool, lowercase: bool = False
+    tgt_language: str,
+    sources: Collection[str] = (),
+    *,
+    spaces: bool,
+    lowercase: bool = False,
+    kind: str = "",
 ) -> tuple[str, ...]:
     """Returns the measures that mean something for a run, the main one first.
 
@@ -25,21 +30,27 @@ def list_measures(
         spaces: whether the references have spaces between words: ter, bleu_paper and chrf++ count
             words.
         lowercase: `tokenizer.lowercase` of the run: measures without case come first.
+        kind: `tokenizer.kind` of the run: symbols are no words, and only an exact match, or a
+            measure of a plugin, means something.
     """
     left_out = set() if spaces else {"ter", "bleu_paper", "chrf++"}
     if not normalize_language(tgt_language):
         left_out.add("bleu_paper")
     if "multi30k" not in sources:
         left_out.add("bleu_multi30k")
+    if kind == "symbols":
+        left_out |= {*MEASURES} - {"exact_match", "exact_match_lowercase"}
     names = [name for name in choices(MEASURE_FIELD) if name not in left_out]
     if lowercase:  # the sort is stable: bleu_lowercase is the first of those without case
         names.sort(key=lambda name: not name.endswith("_lowercase"))
     return tuple(names)
 
 
-def choose_measure(flag: str | None, *, lowercase: bool) -> str:
-    """Returns the measure that --measure names; by default BLEU, without case if outputs have none.
+def choose_measure(flag: str | None, *, lowercase: bool, kind: str = "") -> str:
+    """Returns the measure that --measure names.
 
-    `lowercase` is `tokenizer.lowercase` of the run.
+    By default it is BLEU, or of symbols the exact match; without case if outputs have none.
+    `lowercase` and `kind` are the fields of `tokenizer` of the run.
     """
-    return flag or ("bleu_lowercase" if lowercase else "bleu")
+    name = "exact_match" if kind == "symbols" else "bleu"
+    return flag or (f"{name}_lowercase" if lowercase else name)

@@ -286,6 +286,11 @@ def _tokenizer_problems(config: Config) -> Iterator[str]:
             f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
             "a sentence has one segmentation; set it to 0"
         )
+    if tokenizer.kind == "symbols" and config.training.bleu_every:
+        yield (
+            f"training.bleu_every={config.training.bleu_every}: BLEU counts words, and "
+            "tokenizer.kind='symbols' has none; set it to 0"
+        )
     if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
         yield (
             f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "

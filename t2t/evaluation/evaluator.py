@@ -218,6 +218,7 @@ class Evaluator:
             self.config.data.source.split("+"),
             spaces=self._spaces,
             lowercase=self.config.tokenizer.lowercase,
+            kind=self.config.tokenizer.kind,
         )
         known = "default", *choices(MEASURE_FIELD)
         if unknown := [name for name in asked if name not in known]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import Config, DecodingConfig, flatten
+from t2t.config.fields import Config, DecodingConfig, TokenizerConfig, flatten
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.variants import choices
 from t2t.evaluation.measures import Measure, Statistics, TestSet
@@ -46,6 +46,12 @@ class System:
     def is_lowercase(self) -> bool:
         """True if the model's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
         return bool(self.evaluations[0].result["config"].get("tokenizer.lowercase", False))
+
+    @property
+    def tokenizer_kind(self) -> str:
+        """`tokenizer.kind` of the model."""
+        default = TokenizerConfig().kind
+        return str(self.evaluations[0].result["config"].get("tokenizer.kind", default))
 
     @property
     def checkpoint(self) -> str:

@@ -62,11 +62,15 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
                 )
         data = choose_direction(run.config.data, protocol.direction)
         spaces = writes_spaces(data.tgt_language)
-        possible = list_measures(data.tgt_language, data.source.split("+"), spaces=spaces)
+        kind = run.config.tokenizer.kind
+        possible = list_measures(
+            data.tgt_language, data.source.split("+"), spaces=spaces, kind=kind
+        )
         if protocol.measure not in possible:
+            text = f"data.source={data.source!r} and data.tgt_language={data.tgt_language!r}"
             raise ConfigError(
-                f"{run.name}: --measure={protocol.measure} means nothing for data.source="
-                f"{data.source!r} and data.tgt_language={data.tgt_language!r}; use one of "
+                f"{run.name}: --measure={protocol.measure} means nothing for "
+                f"{f'tokenizer.kind={kind!r}' if kind == 'symbols' else text}; use one of "
                 f"{', '.join(possible)}"
             )
         if run.config.tokenizer.lowercase and protocol.measure in CASED_MEASURES:

@@ -9,7 +9,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import list_measures
+from t2t.config.measure_names import choose_measure, list_measures
 
 CODES = {
     "de": "de DE deu ger de-DE de_AT deu_Latn",
@@ -61,3 +61,6 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     assert "bleu_paper" not in list_measures("", ["text"], spaces=True)
     lower = list_measures("de", ["multi30k"], spaces=True, lowercase=True)
     assert (lower[0], "bleu_multi30k" in lower) == ("bleu_lowercase", True)
+    symbols = list_measures("", ["text"], spaces=True, kind="symbols")
+    assert symbols == ("exact_match", "exact_match_lowercase")
+    assert choose_measure(None, lowercase=False, kind="symbols") in symbols

@@ -121,6 +121,11 @@ PROBLEMS = {
         "data.subword_sampling=0.1: with tokenizer.kind='symbols' a sentence has one segmentation; "
         "set it to 0",
     ),
+    "symbols are no words": (
+        {"tokenizer.kind": "symbols", "training.bleu_every": 1000, "data.objective": "translation"},
+        "training.bleu_every=1000: BLEU counts words, and tokenizer.kind='symbols' has none; set "
+        "it to 0",
+    ),
 }
 
 

@@ -1,10 +1,13 @@
+import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from t2t.api.evaluate_run import describe_nats
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.predictions import _score, evaluate_predictions
@@ -21,6 +24,8 @@ def test_scores_are_of_the_sums_over_all_texts_and_say_what_is_predicted() -> No
         assert score.interval is not None
         low, high = score.interval
         assert low < score.value < high
+    described = describe_nats(dataclasses.asdict(scores["perplexity"]))
+    assert re.fullmatch(r"1\.0000 \[0\.\d{4}, 1\.\d{4}\] nats per sub-word: .*", described)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,11 @@ def test_report_of_another_base_is_refused(tmp_path: Path) -> None:
             "avg:5",
             "--measure=bleu counts that as errors; use --measure=bleu_lowercase",
         ),
+        (
+            Config(tokenizer=TokenizerConfig(kind="symbols")),
+            "last",
+            "means nothing for tokenizer.kind='symbols'; use one of exact_match, ",
+        ),
     ],
 )
 def test_scoring_that_would_fail_after_training_is_refused(

@@ -1,0 +1,40 @@
+"""The grammar of experiments/music.py."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from experiments.music import EVENTS, compute_entropy, draw_piece, write_pieces
+
+
+def test_entropy_is_the_mean_of_the_negative_log_probabilities_of_pieces() -> None:
+    draw = random.Random(0)
+    nats = [-draw_piece(draw)[1] for _ in range(2000)]
+    error = np.std(nats) / len(nats) ** 0.5
+    assert abs(np.mean(nats) - compute_entropy()) < 4 * error
+    assert error < 0.01 * compute_entropy()
+
+
+def test_a_letter_of_the_form_is_the_same_bar_and_all_bars_have_one_rhythm() -> None:
+    draw = random.Random(1)
+    for _ in range(20):
+        events, _ = draw_piece(draw)
+        assert len(events) == EVENTS - 1
+        rhythms = set()
+        for start in (0, 17):
+            form, rest = events[start], events[start + 1 : start + 17]
+            bars = [rest[i : i + 4] for i in range(0, 16, 4)]
+            for letter, bar in zip(form, bars, strict=True):
+                assert bar == bars[form.index(letter)]
+            rhythms |= {tuple(event == "-" for event in bar) for bar in bars}
+        assert len(rhythms) == 1
+
+
+def test_pieces_of_a_split_are_the_same_each_time(tmp_path: Path) -> None:
+    nats = write_pieces(tmp_path, "test", 30)
+    first = (tmp_path / "test.music").read_text()
+    assert write_pieces(tmp_path, "test", 30) == nats
+    assert (tmp_path / "test.music").read_text() == first
+    write_pieces(tmp_path, "train", 30)
+    assert (tmp_path / "train.music").read_text() != first
