@@ -1,6 +1,7 @@
 """T5, T5 1.1 (and Flan) and mT5 models of `transformers`: config, and parameters both ways.
 
-Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5.
+Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MetricX is an mT5 whose
+authors call its class `MT5ForRegression`.
 
 T5 does not scale its embeddings, but multiplies the decoder's output by d_model^-0.5 where the
 output table is that of the embeddings. Here the embeddings are scaled by d_model^0.5, so the
@@ -32,7 +33,10 @@ _TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
 DERIVED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", _OUTPUT)
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
-_ARCHITECTURES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
+METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
+_ARCHITECTURES = (
+    ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
+)  # fmt: skip
 
 
 def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[ModelConfig, int]:
@@ -42,7 +46,7 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
         SourceError: a field has a value that is not supported, or is not known.
     """
     given = ForeignConfig(values)
-    given.require("architectures", *([name] for name in _ARCHITECTURES), None)
+    given.require("architectures", *_ARCHITECTURES, None)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
     given.allow("decoder_start_token_id", values.get("pad_token_id", 0))
@@ -78,9 +82,13 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
 
 
 def scales_output(values: Mapping[str, Any]) -> bool:
-    """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5."""
+    """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5.
+
+    MetricX multiplies it if its config ties the tables, though it has a table for the output.
+    """
     if values.get("model_type") == "mt5":
-        return False
+        is_metricx = values.get("architectures") == METRICX_ARCHITECTURES
+        return is_metricx and values.get("tie_word_embeddings") is True
     default = values.get("tie_word_embeddings", True) is not False
     return bool(values.get("scale_decoder_outputs", default))
 
