@@ -47,6 +47,9 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
     """
     given = ForeignConfig(values)
     given.require("architectures", *_ARCHITECTURES, None)
+    if values.get("architectures") == METRICX_ARCHITECTURES:
+        # Else the authors' class scales the output, while transformers 5 says True of any mT5.
+        given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
     given.allow("decoder_start_token_id", values.get("pad_token_id", 0))
@@ -82,13 +85,9 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
 
 
 def scales_output(values: Mapping[str, Any]) -> bool:
-    """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5.
-
-    MetricX multiplies it if its config ties the tables, though it has a table for the output.
-    """
+    """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5."""
     if values.get("model_type") == "mt5":
-        is_metricx = values.get("architectures") == METRICX_ARCHITECTURES
-        return is_metricx and values.get("tie_word_embeddings") is True
+        return False
     default = values.get("tie_word_embeddings", True) is not False
     return bool(values.get("scale_decoder_outputs", default))
 
