@@ -15,11 +15,11 @@ from typing import Any
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_decoding, read_decoding
-from t2t.config.measure_names import MEASURES, ON_REQUEST
+from t2t.config.flags import define_decoding, define_metricx, read_decoding
+from t2t.config.measure_names import MEASURES, METRICX, ON_REQUEST
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
-from t2t.storage.paths import make_path
+from t2t.storage.paths import make_path, make_run_path
 
 _TEXTS = ("src", "ref", "testset", "segments", "save_params")  # flags of a new evaluation
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
@@ -70,6 +70,13 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
         (values["testset"] and values["split"], "--testset replaces the split: leave out --split"),
         (values["measure"] and not given, "--measure is for a selection: leave it out"),
         (
+            values["metricx"]
+            and not {"default", METRICX} & {*values["measures"]}
+            and values["mbr"] != METRICX,
+            "--metricx is for --measures=default,metricx and --mbr=metricx; leave it out",
+        ),
+        (values["metricx_input"] and not values["metricx"], "--metricx_input is for --metricx=RUN"),
+        (
             values["segment_scores"] and (given or any(values[name] for name in _TEXTS)),
             "--segment_scores adds to a saved evaluation: the newest of --split and --checkpoint, "
             f"or the one that --output names; leave out --{', --'.join((*_TEXTS, *_MODES))}",
@@ -80,6 +87,15 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
+
+
+def _register_measures(values: Mapping[str, Any]) -> None:
+    """Adds measures to the library's own; those of the run are named by its config."""
+    import_plugins(values["plugins"])
+    if values["metricx"]:
+        from t2t.evaluation.metricx import use_metricx
+
+        use_metricx(make_run_path(values["metricx"], "--metricx"), values["metricx_input"] or "")
 
 
 def _add_segment_scores(values: Mapping[str, Any]) -> int:
@@ -106,7 +122,7 @@ def main() -> int:
     enable_compilation_cache()
     join(**command_line.read_hosts())
     check_flags(values, jax.process_count())
-    import_plugins(values["plugins"])  # for measures; those of the run are named by its config
+    _register_measures(values)
     if values["segment_scores"]:
         return _add_segment_scores(values)
     selected = [name for name in _MODES if values[name]]
@@ -265,4 +281,5 @@ if __name__ == "__main__":
     define_flags()
     define_modes()
     define_decoding()
+    define_metricx()
     command_line.run(main)

@@ -18,7 +18,7 @@ def main() -> None:
     values = flags.FLAGS
     workdir = make_run_path(values.workdir)
     languages = values.src_language, values.tgt_language
-    import_model(values.source, workdir, *languages, values.directions)
+    import_model(values.source, workdir, *languages, values.directions, values.tokenizer)
     print(f"{workdir}\nnext: python -m t2t.translate --workdir={workdir} --checkpoint=last")
 
 
@@ -27,6 +27,12 @@ if __name__ == "__main__":
         "source", None, "A folder of transformers, or hf:OWNER/NAME[@REVISION].", required=True
     )
     flags.DEFINE_string("workdir", None, "A new run directory.", required=True)
+    flags.DEFINE_string(
+        "tokenizer",
+        "",
+        "A folder with the vocabulary, or hf:OWNER/NAME, for a model that has none beside it, such "
+        "as MetricX (hf:google/mt5-large); default: --source.",
+    )
     flags.DEFINE_string(
         "src_language", "", "Language code of the source; default: that of tokenizer_config.json."
     )

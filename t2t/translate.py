@@ -21,11 +21,11 @@ from pathlib import Path
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_decoding, read_decoding
+from t2t.config.flags import define_decoding, define_metricx, read_decoding
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
 from t2t.runtime import command_line
 from t2t.storage.open_text import open_text, unpack
-from t2t.storage.paths import make_local_path, make_path
+from t2t.storage.paths import make_local_path, make_path, make_run_path
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -77,6 +77,10 @@ def main() -> int:
         if values[name].present and not in_bulk:
             raise ConfigError(f"--{name} is for --input; add it, or leave this out")
     enable_compilation_cache()
+    if values.metricx:
+        from t2t.evaluation.metricx import use_metricx
+
+        use_metricx(make_run_path(values.metricx, "--metricx"), values.metricx_input or "")
     request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
     options = LineOptions(
         values.n_best, read_decoding(), values.backend, values.compute_type,
@@ -150,4 +154,5 @@ if __name__ == "__main__":
     )
     define_bulk()
     define_decoding()
+    define_metricx()
     command_line.run(main, alone="each of several processes translates a --part")

@@ -31,6 +31,7 @@ def import_model(
     src_language: str = "",
     tgt_language: str = "",
     directions: Sequence[str] = (),
+    tokenizer: str = "",
 ) -> Config:
     """Writes a run directory with config, vocabulary, one checkpoint and provenance.
 
@@ -42,6 +43,7 @@ def import_model(
         src_language: language code; empty: that of the source's tokenizer_config.json.
         tgt_language: likewise.
         directions: of a model of many languages, such as eng_Latn-deu_Latn.
+        tokenizer: the folder of the vocabulary, named like `source`; empty: that of the source.
 
     Returns:
         The config of the run.
@@ -56,7 +58,8 @@ def import_model(
     folder = find_folder(source)
     values = read_json(folder, "config.json")
     tensors = open_tensors(folder)
-    model = read_model(folder, values, tensors)
+    vocabulary = find_folder(tokenizer, "tokenizer", weights=False) if tokenizer else folder
+    model = read_model(vocabulary, values, tensors)
     config = _make_config(model, folder, values)
     config.data.src_language = src_language or config.data.src_language
     config.data.tgt_language = tgt_language or config.data.tgt_language
@@ -66,6 +69,8 @@ def import_model(
     with jax.set_mesh(make_mesh(MeshConfig(fsdp=shards))):
         params = model.read_params(tensors)
         origin = _describe_source(source, folder, values)
+        if tokenizer:
+            origin["tokenizer"] = {"source": tokenizer, "files": _hash_files(vocabulary)}
         with explain_write_errors(RunError, f"--workdir={workdir}"):
             make_folder(workdir.parent)
             write_run(workdir, params, 0, _list_files(config, model, origin))
@@ -127,19 +132,21 @@ def _read_optional(folder: Path, name: str) -> dict[str, Any]:
 
 def _describe_source(source: str, folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """What `import.json` records."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
     return {
         "date": now(),
         "command": shlex.join(sys.orig_argv),
         "source": source,
         "folder": str(folder),
-        "files": {
-            path.name: {"bytes": path.stat().st_size, "sha256": hash_file(path)} for path in files
-        },
+        "files": _hash_files(folder),
         "config": values,
         **find_revision(()),
         "versions": find_versions(PACKAGES),
     }
+
+
+def _hash_files(folder: Path) -> dict[str, dict[str, Any]]:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return {path.name: {"bytes": path.stat().st_size, "sha256": hash_file(path)} for path in files}
 
 
 def _list_files(config: Config, model: ForeignModel, origin: Mapping[str, Any]) -> dict[str, bytes]:

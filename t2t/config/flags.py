@@ -171,6 +171,25 @@ def define_decoding() -> None:
     _show_decoding_in_help()
 
 
+def define_metricx() -> None:
+    """Adds the flags that name an imported MetricX (`t2t.evaluation.metricx.use_metricx`)."""
+    flags.DEFINE_string(
+        "metricx",
+        "",
+        "A run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, "
+        "too.",
+    )
+    flags.DEFINE_enum(
+        "metricx_input",
+        None,
+        ["23", "23-qe", "24", "24-qe"],
+        "Version of MetricX; qe: without reference. Default: that of the imported model's name, "
+        "for 24 with reference.",
+    )
+    show_in_help("metricx")
+    show_in_help("metricx_input")
+
+
 def read_decoding() -> dict[str, Any]:
     """Returns the fields of `config.decoding` that flags override."""
     return {

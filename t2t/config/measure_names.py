@@ -6,6 +6,7 @@ from t2t.config.languages import normalize_language
 from t2t.config.variants import CHOICES, choices
 
 MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
+METRICX = "metricx"  # registered by --metricx (`t2t.evaluation.metricx`)
 MEASURES = CHOICES[MEASURE_FIELD]
 # Computed on request: of long or bad outputs TER's search for shifts takes most of the time, spBLEU
 # needs a download, and chrF++ differs little from chrF.

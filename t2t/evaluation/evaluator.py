@@ -17,7 +17,7 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD, METRICX, ON_REQUEST, list_measures
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
@@ -46,6 +46,7 @@ from t2t.evaluation.measures import (
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,
+    name_segment_scores,
     name_texts,
     save_evaluation,
 )
@@ -59,7 +60,7 @@ from t2t.training.run_directory import RunError
 # Files, folders and packages on which scores depend, besides the config and the texts.
 SCORING_CODE = (
     *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluation_texts.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/likelihood.py",
+    "t2t/evaluation/evaluator.py", "t2t/evaluation/likelihood.py", "t2t/evaluation/metricx.py",
 )  # fmt: skip
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
@@ -221,6 +222,10 @@ class Evaluator:
             kind=self.config.tokenizer.kind,
         )
         known = "default", *choices(MEASURE_FIELD)
+        if METRICX in asked and METRICX not in known:
+            raise ConfigError(
+                f"--measures={METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
+            )
         if unknown := [name for name in asked if name not in known]:
             raise ConfigError(
                 f"--measures={','.join(unknown)} is unknown; use some of {', '.join(known)}; "
@@ -301,6 +306,8 @@ class Evaluator:
         }
         if self._texts.documents is not None:  # on which the intervals depend
             key["documents"] = hash_strings(*map(str, self._texts.documents))
+        if config.decoding.mbr == METRICX:  # whose model is not in the config
+            key["utility"] = self._make_measure(METRICX).definition
         found: dict[str, Any] = json.loads(json.dumps(key))  # as it is read from a file
         return found
 
@@ -363,6 +370,12 @@ class Evaluator:
         scores = score_corpus(
             hypotheses, test_set, self.tgt_language, self._measures, with_intervals=True
         )
+        stored = {
+            name: measure
+            for name, measure in zip(scores, map(self._make_measure, scores), strict=True)
+            if measure.is_stored
+        }
+        segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
         if empty := count_empty_references(sources, references):
@@ -374,7 +387,7 @@ class Evaluator:
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
             "measures": {
-                name: dataclasses.asdict(score)
+                name: dataclasses.asdict(score) | _describe_stored(stored.get(name))
                 for name, score in {**scores, **perplexities}.items()
             },
             "interval": describe_intervals(test_set.unit),
@@ -405,6 +418,7 @@ class Evaluator:
                 key["corpus"],
                 len(test_set.references),
                 has_documents=documents is not None,
+                stored=stored,
             ),
             "date": now(),
             "devices": [device.device_kind for device in jax.devices()],
@@ -421,6 +435,17 @@ class Evaluator:
             "references": references,
             **{f"references{n}": lines for n, lines in enumerate(others, 2)},
             **({} if documents is None else {"documents": [*map(str, documents)]}),
+            **{
+                name_segment_scores(name): [repr(value) for value in counts[:, 0].tolist()]
+                for name, counts in segments.items()
+            },
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
+
+
+def _describe_stored(measure: Measure | None) -> dict[str, Any]:
+    """What a stored score needs besides its definition, to be compared without its model."""
+    if measure is None:
+        return {}
+    return {"higher_is_better": measure.higher_is_better, "limits": [*measure.limits]}

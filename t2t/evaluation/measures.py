@@ -103,6 +103,7 @@ class Measure:
     aggregate: ScoreFunction = divide  # the score of summed statistics
     higher_is_better: bool = True
     limits: Interval = (-math.inf, math.inf)  # of the score
+    is_stored: bool = False  # evaluations keep the scores of the sentences: a model computes them
     unit: str = ""  # behind a score in a sentence; empty: the name
     is_share: bool = False  # statistics are (1 if a sentence is right else 0, 1), the score percent
     describe: Callable[[Float[np.ndarray, "_"]], str] | None = None  # `Score.detail`, from sums

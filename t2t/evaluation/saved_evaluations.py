@@ -6,7 +6,7 @@
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
     SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
     NAME.documents.txt  the number of each sentence's document, from 0, if they are known
-    NAME.scores.MEASURE.txt    the score of each sentence by a measure of another program
+    NAME.scores.MEASURE.txt    the score of each sentence by a model or another program
 
 Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
 copied and compared anywhere.
@@ -16,7 +16,8 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +121,19 @@ class Evaluation:
         return [name for name in texts if name.startswith("references")] or ["references"]
 
     def open_measure(self, name: str) -> Measure:
-        """Returns the measure of this name as it is defined here, or as its program defined it.
+        """Returns the measure of this name as it is defined here, or as its stored scores are.
 
         Raises:
-            EvaluationError: it is unknown, and not of another program.
+            EvaluationError: it is unknown, and has no stored scores.
             MeasureError: as `make_measure`.
         """
         saved, texts = self.result["measures"], self.result.get("texts", {})
         if name_segment_scores(name) in texts:
             higher = saved[name]["higher_is_better"]
-            return Measure(name, saved[name]["definition"], higher_is_better=higher)
+            limits = saved[name].get("limits", (-math.inf, math.inf))
+            return Measure(
+                name, saved[name]["definition"], higher_is_better=higher, limits=(*limits,)
+            )
         if name not in (known := choices(MEASURE_FIELD)):
             stored = [each for each in saved if name_segment_scores(each) in texts]
             raise EvaluationError(
@@ -140,7 +144,7 @@ class Evaluation:
         return make_measure(name, self.result["tgt_language"], len(self._references))
 
     def read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
-        """Returns the (score, 1) of each sentence by a measure of another program.
+        """Returns the stored (score, 1) of each sentence by a measure.
 
         Raises:
             EvaluationError: there are none, or as `read_log_probs`.
@@ -174,9 +178,18 @@ class Evaluation:
 
 
 def name_texts(
-    path: Path, split: str, corpus: str, num_references: int = 1, *, has_documents: bool = False
+    path: Path,
+    split: str,
+    corpus: str,
+    num_references: int = 1,
+    *,
+    has_documents: bool = False,
+    stored: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Returns the text files' names for the scores at `path`; `corpus` is the test set's hash."""
+    """Returns the text files' names for the scores at `path`.
+
+    `corpus` is the test set's hash; `stored` are measures with the scores of the sentences.
+    """
     test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
     return {
         "hypotheses": f"{path.stem}.txt",
@@ -185,11 +198,12 @@ def name_texts(
         "references": f"{test_set}.ref.txt",
         **{f"references{n}": f"{test_set}.ref{n}.txt" for n in range(2, num_references + 1)},
         **({"documents": f"{path.stem}.documents.txt"} if has_documents else {}),
+        **{name_segment_scores(name): f"{path.stem}.scores.{name}.txt" for name in stored},
     }
 
 
 def name_segment_scores(measure: str) -> str:
-    """Returns the key in `texts` of the scores by a measure of another program."""
+    """Returns the key in `texts` of the stored scores of the sentences by a measure."""
     return f"scores.{measure}"
 
 

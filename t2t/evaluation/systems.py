@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import Config, DecodingConfig, TokenizerConfig, flatten
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.evaluation.measures import Measure, Statistics, TestSet
 from t2t.evaluation.saved_evaluations import (
@@ -292,7 +292,8 @@ def _read_statistics(
         counts = measure.collect(hypotheses, test_set)
     own, checked = counts, measure
     if measure.name not in measures:  # it was not asked for: another shows if the texts belong
-        others = [name for name in measures if name in choices(MEASURE_FIELD)]
+        known = {*choices(MEASURE_FIELD)} - {METRICX}  # whose scores are stored
+        others = [name for name in measures if name in known]
         if not others:
             return counts
         checked = evaluation.open_measure(others[0])

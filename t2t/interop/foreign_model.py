@@ -49,9 +49,9 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
     """Reads config and vocabulary of a folder.
 
     Args:
-        folder: the folder.
-        values: those of its config.json.
-        tensors: of the folder.
+        folder: the folder of the vocabulary.
+        values: those of the model's config.json.
+        tensors: of the model; only their names are read.
 
     Raises:
         SourceError: the model is not supported, or its files do not fit together.

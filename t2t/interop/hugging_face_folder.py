@@ -95,35 +95,40 @@ class Tensors:
         return np.asarray(tensor.read()).astype(np.float32)
 
 
-def find_folder(source: str) -> Path:
+def find_folder(source: str, flag: str = "source", *, weights: bool = True) -> Path:
     """Returns the folder of a source: a path, or "hf:OWNER/NAME[@REVISION]", which is downloaded.
 
     What is in the Hub's cache on this machine is not downloaded again.
+
+    Args:
+        source: what the user named.
+        flag: by which, for messages.
+        weights: whether they are downloaded, too.
 
     Raises:
         SourceError: there is no such folder, or the Hub cannot give it.
         PathError: the path is in a bucket.
     """
     if source.startswith(_HUB_PREFIX):
-        return _download(source)
+        return _download(source, flag, weights=weights)
     folder = make_local_path(source, "copy the folder to this machine, and name the copy")
     if not folder.is_dir():
         raise SourceError(
-            f"--source={source} is no folder; name one that transformers saved, or "
+            f"--{flag}={source} is no folder; name one that transformers saved, or "
             "hf:OWNER/NAME for a model of the Hub"
         )
     return folder
 
 
-def _download(source: str) -> Path:
+def _download(source: str, flag: str, *, weights: bool) -> Path:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise SourceError(
-            f"--source={source} needs huggingface_hub: pip install -e '.[hf]', or download the "
+            f"--{flag}={source} needs huggingface_hub: pip install -e '.[hf]', or download the "
             "folder yourself and name it"
         )
     name, _, revision = source.removeprefix(_HUB_PREFIX).partition("@")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise SourceError(f"--source={source}: write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION")
+        raise SourceError(f"--{flag}={source}: write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION")
     import huggingface_hub
 
     def fetch(*patterns: str) -> Path:
@@ -137,10 +142,12 @@ def _download(source: str) -> Path:
         except Exception as error:  # of many types: of HTTP, of the cache, of the Hub's answers
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise SourceError(
-                f"--source={source} cannot be downloaded: {reason}; check the name, the revision "
+                f"--{flag}={source} cannot be downloaded: {reason}; check the name, the revision "
                 "and the network, or name a folder"
             ) from None
 
+    if not weights:
+        return fetch()
     folder = fetch("*.safetensors")
     is_complete = any((folder / file).exists() for file in _WEIGHTS)
     return folder if is_complete else fetch("pytorch_model*.bin")

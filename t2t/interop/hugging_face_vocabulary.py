@@ -302,7 +302,10 @@ def _read_model(path: Path) -> ModelProto:
         content = path.read_bytes()
         sentencepiece.SentencePieceProcessor(model_proto=content)
     except FileNotFoundError:
-        raise SourceError(f"{path} is missing; copy it from the original model") from None
+        raise SourceError(
+            f"{path} is missing; copy it from the original model, or name the folder of its "
+            "vocabulary by --tokenizer (of MetricX: hf:google/mt5-large)"
+        ) from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {describe_error(error)}") from None
     except RuntimeError:

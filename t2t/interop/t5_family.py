@@ -1,6 +1,7 @@
 """T5, T5 1.1 (and Flan) and mT5 models of `transformers`: config, and parameters both ways.
 
-Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5.
+Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MetricX is an mT5 whose
+authors call its class `MT5ForRegression`.
 
 T5 does not scale its embeddings, but multiplies the decoder's output by d_model^-0.5 where the
 output table is that of the embeddings. Here the embeddings are scaled by d_model^0.5, so the
@@ -38,7 +39,10 @@ DERIVED = (
 )
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
-_ARCHITECTURES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
+METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
+_ARCHITECTURES = (
+    ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
+)  # fmt: skip
 
 
 def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[ModelConfig, int]:
@@ -52,7 +56,10 @@ def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[Mode
         SourceError: a field has a value that is not supported, or is not known.
     """
     given = ForeignConfig(values)
-    given.require("architectures", *([name] for name in _ARCHITECTURES), None)
+    given.require("architectures", *_ARCHITECTURES, None)
+    if values.get("architectures") == METRICX_ARCHITECTURES:
+        # Else the authors' class scales the output, while transformers 5 says True of any mT5.
+        given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
     given.allow("decoder_start_token_id", values.get("pad_token_id", 0))

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import jax
@@ -144,8 +145,9 @@ def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
     modes = "watch average beam_sizes alphas patience watch_timeout measure src ref testset split"
-    others = "segments segment_scores output save_params checkpoint"
-    empty = dict.fromkeys([*modes.split(), *others.split()])
+    others = "segments segment_scores output save_params checkpoint mbr metricx metricx_input"
+    empty: dict[str, Any] = dict.fromkeys([*modes.split(), *others.split()])
+    empty["measures"] = ["default"]
     for flags, message in (
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
@@ -154,6 +156,8 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"src": "a.en", "split": "test"}, "--src replaces the split"),
         ({"testset": "wmt24:en-de", "split": "test"}, "--testset replaces the split"),
         ({"measure": "ter"}, "--measure is for a selection: leave it out"),
+        ({"metricx": "run", "measures": ["bleu"]}, "--metricx is for --measures=default,metricx"),
+        ({"metricx_input": "24-qe"}, "--metricx_input is for --metricx=RUN"),
         ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
         ({"segment_scores": ["a=b"], "segments": "c"}, "--segment_scores adds to a saved"),
     ):

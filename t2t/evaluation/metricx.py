@@ -1,0 +1,262 @@
+"""MetricX as a measure: an mT5 that predicts the errors of a translation, from 0 to 25.
+
+Sources: Juraska et al. 2023 (MetricX-23) and 2024 (MetricX-24), and the programs of their authors,
+https://github.com/google-research/metricx. `t2t.import_model` makes a run of such a model. The
+input has no EOS. The score is one logit of the first step of the decoder, that of the piece
+`<extra_id_10>`. Scores of sentences are kept in memory and in the run, so each is computed once.
+"""
+
+import atexit
+import hashlib
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from jaxtyping import Array, Float, Int
+
+from t2t.config.fields import ConfigError
+from t2t.config.measure_names import MEASURE_FIELD, METRICX
+from t2t.config.variants import register
+from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
+from t2t.evaluation.load_models import TRANSLATING_CODE, ModelRequest, RunModel, identify_code
+from t2t.evaluation.measures import Measure
+from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.t5_family import METRICX_ARCHITECTURES
+from t2t.model.interface import Params, merge
+from t2t.runtime.distributed import is_first
+from t2t.runtime.mesh import reshard, spec
+from t2t.storage.atomic_files import warn_of_write_errors, write_file
+from t2t.training.provenance import read_import
+
+COLUMN = 250_089  # the original's id of `<extra_id_10>`, whose logit is the score
+LIMITS = (0.0, 25.0)
+DTYPE = "float32"  # of the computation, so that scores can be compared between devices
+SCORES = "metricx_scores.json"  # in the run of the metric: the scores computed so far
+_REPORT = 30.0  # seconds between reports, at least; each also saves the scores
+
+_log = logging.getLogger(__name__)
+
+
+class InputFormat(NamedTuple):
+    """The input of a version of MetricX; `{}` are source, hypothesis and reference."""
+
+    text: str
+    limit: int  # sub-words with EOS; the rest is cut off
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the input has the reference."""
+        return "{2}" in self.text
+
+
+INPUTS = {
+    "23": InputFormat("candidate: {1} reference: {2}", 1024),
+    "23-qe": InputFormat("candidate: {1} source: {0}", 1024),
+    "24": InputFormat("source: {0} candidate: {1} reference: {2}", 1536),
+    "24-qe": InputFormat("source: {0} candidate: {1}", 1536),
+}
+
+
+def use_metricx(workdir: Path, version: str = "") -> None:
+    """Registers the measure `metricx`, which scores with an imported model.
+
+    Args:
+        workdir: the run that `t2t.import_model` made.
+        version: one of `INPUTS`; empty: what the imported model's name says, such as
+            hf:google/metricx-24-hybrid-large-v2p6.
+
+    Raises:
+        ConfigError: the run is no imported MetricX, or its name says no version.
+    """
+    scorer = MetricX(workdir, version)
+
+    @register(MEASURE_FIELD, METRICX)
+    def make(tgt_language: str, num_references: int) -> Measure:
+        del tgt_language
+        count = num_references if scorer.format.has_reference else 1
+
+        def segments(
+            sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        ) -> Float[np.ndarray, "n 2"]:
+            columns = [scorer.score(sources, hypotheses, lines) for lines in references[:count]]
+            found = np.mean(columns, axis=0)
+            return np.stack([found, np.ones_like(found)], axis=-1)
+
+        several = f", mean over {count} references" if count > 1 else ""
+        return Measure(
+            METRICX, scorer.definition + several, segments,
+            higher_is_better=False, limits=LIMITS, is_stored=True,
+        )  # fmt: skip
+
+
+class MetricX:
+    """Scores translations; the parameters are read when the first sentence is scored."""
+
+    def __init__(self, workdir: Path, version: str = ""):
+        """Opens a run; for arguments and errors see `use_metricx`."""
+        origin = _read_origin(workdir)
+        version = _choose_input(version, str(origin["source"]), workdir)
+        self.format = INPUTS[version]
+        self._workdir, self._column = workdir, _find_column(workdir)
+        self._model = RunModel(ModelRequest((workdir,), "last"))
+        files = origin["files"].items()
+        weights = [x["sha256"] for name, x in files if name.endswith((".safetensors", ".bin"))]
+        vocabulary = self._model.vocabulary.fingerprint()
+        digest = hashlib.sha256("".join([*sorted(weights), vocabulary]).encode()).hexdigest()
+        self.definition = (
+            f"MetricX-{version}, errors from 0 to 25, mean of the sentences, in {DTYPE}, inputs of "
+            f"at most {self.format.limit} sub-words, weights and vocabulary {digest[:8]}"
+        )
+        # Scores of other code, weights or devices are not used again.
+        code = identify_code((), (*TRANSLATING_CODE, "t2t/evaluation/metricx.py"), ("jax", "flax"))
+        device = jax.devices()[0].device_kind
+        self._identity = hashlib.sha256(json.dumps([digest, device, code]).encode()).hexdigest()
+        self._scores = self._read_scores()
+        self._params: Params | None = None
+        # Since the last report: sentences that were scored, those that had been, seconds.
+        self._new, self._known, self._seconds, self._reported = 0, 0, 0.0, -_REPORT
+        size = self._model.vocabulary.tgt.vocab_size
+        structure, _ = self._model.members.with_dtype(DTYPE).describe(size, size)
+
+        def compute(params: Params, src: Int[Array, "B S"]) -> Float[Array, "B"]:
+            start = jnp.zeros_like(src[:, :1]) + BOS_ID  # sharded as `src` is
+            batch = Batch(src, start, start, jnp.ones_like(start, jnp.float32))
+            found = merge(structure, params).predict(batch)
+            row = reshard(found.table[self._column].astype(jnp.float32), None)
+            logits = jnp.sum(found.hidden[:, 0].astype(jnp.float32) * row, axis=-1)
+            return reshard(jnp.clip(logits, *LIMITS), None)
+
+        self._compute = jax.jit(compute)
+        atexit.register(self._report)
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> Float[np.ndarray, "n"]:
+        """Returns the errors of each sentence, from 0 to 25: less is better."""
+        triples = zip(sources, hypotheses, references, strict=True)
+        texts = [self.format.text.format(*triple) for triple in triples]
+        keys = [*map(_hash, texts)]
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._scores}
+        if new:
+            started = time.perf_counter()
+            self._scores |= zip(new, self._score_texts([*new.values()]).tolist(), strict=True)
+            self._seconds += time.perf_counter() - started
+        self._new, self._known = self._new + len(new), self._known + len(keys) - len(new)
+        if new and time.monotonic() - self._reported > _REPORT:
+            self._report()
+        return np.array([self._scores[key] for key in keys])
+
+    def _score_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "n"]:
+        longest = self.format.limit - 1  # EOS, which the authors remove after cutting
+        rows = [ids[:-1] for ids in self._model.vocabulary.src.encode_words(texts)]
+        if cut := sum(len(ids) > longest for ids in rows):
+            _log.warning(
+                "metricx: %d of %d inputs have more than %d sub-words; the end of each was cut off",
+                cut, len(rows), longest,
+            )  # fmt: skip
+        rows = [ids[:longest] for ids in rows]
+        params = self._restore()
+        found = np.zeros(len(rows))
+        size = self._model.config.decoding.batch_size
+        started = []
+        with jax.set_mesh(self._model.mesh):
+            lengths = [len(ids) for ids in rows]
+            for length, count, indices in group_by_length(lengths, self.format.limit, size):
+                src = pad_sentences([rows[index] for index in indices], count, length)
+                placed = jax.device_put(src, spec("batch", None))
+                started.append((indices, self._compute(params, placed)))
+        shown = is_first() and sys.stderr.isatty()
+        with tqdm.tqdm(total=len(rows), unit="sentence", desc=METRICX, disable=not shown) as bar:
+            for indices, scores in started:
+                found[indices] = np.asarray(scores)[: len(indices)]
+                bar.update(len(indices))
+        return found
+
+    def _restore(self) -> Params:
+        if self._params is None:
+            params, _ = self._model.restore()
+            self._params = self._model.place(params)
+        return self._params
+
+    def _read_scores(self) -> dict[str, float]:
+        """Reads the scores of earlier programs, by the hash of the input.
+
+        Processes that compute together might read different files, so they read none.
+        """
+        if jax.process_count() > 1:
+            return {}
+        try:
+            saved = json.loads((self._workdir / SCORES).read_text("utf-8"))
+            return dict(saved["scores"]) if saved["identity"] == self._identity else {}
+        except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged
+            return {}
+
+    def _report(self) -> None:
+        """Says how fast scores were computed since the last report, and saves them."""
+        new, known, seconds = self._new, self._known, self._seconds
+        if not new or not is_first():
+            return
+        self._new, self._known, self._seconds, self._reported = 0, 0, 0.0, time.monotonic()
+        _log.info(
+            "metricx: %d sentences in %.1f s with compilation (%.1f sentences/s), %d known before",
+            new, seconds, new / seconds, known,
+        )  # fmt: skip
+        scores = self._read_scores() | self._scores  # another program may have added some
+        content = json.dumps({"identity": self._identity, "scores": scores})
+        with warn_of_write_errors("the scores of metricx are not kept for other programs"):
+            write_file(self._workdir / SCORES, content)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _read_origin(workdir: Path) -> Mapping[str, Any]:
+    """Returns what the import of a MetricX recorded."""
+    origin = read_import(workdir)
+    remedy = (
+        "name a run that t2t.import_model made of one, for example of "
+        "--source=hf:google/metricx-24-hybrid-large-v2p6 --tokenizer=hf:google/mt5-large"
+    )
+    if origin is None:
+        raise ConfigError(f"--metricx={workdir} is no imported model; {remedy}")
+    found = origin["config"].get("model_type"), origin["config"].get("architectures")
+    if found != ("mt5", METRICX_ARCHITECTURES):
+        raise ConfigError(
+            f"--metricx={workdir} was imported from {origin['source']}, with model_type={found[0]} "
+            f"and architectures={found[1]}, but MetricX has mt5 and {METRICX_ARCHITECTURES}; "
+            f"{remedy}"
+        )
+    return origin
+
+
+def _choose_input(version: str, source: str, workdir: Path) -> str:
+    """Returns the version, by default the one in the name of the imported model."""
+    if not version and (named := re.search("metricx-(23-qe|23|24)", source.lower())):
+        version = named[1]
+    if version not in INPUTS:
+        raise ConfigError(
+            f"--metricx_input={version!r}, and {source}, from which {workdir} was imported, names "
+            f"no version of MetricX; use one of {', '.join(INPUTS)} (qe: without reference)"
+        )
+    return version
+
+
+def _find_column(workdir: Path) -> int:
+    """Returns our id of the piece whose logit is the score."""
+    [found] = np.nonzero(Rows.load(workdir / "vocab").row == COLUMN)
+    if not len(found):
+        raise ConfigError(
+            f"--metricx={workdir}: the vocabulary has no piece with the original id {COLUMN}, "
+            "whose logit is the score; import the model with --tokenizer=hf:google/mt5-large"
+        )
+    return int(found[0])

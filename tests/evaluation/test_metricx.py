@@ -1,0 +1,323 @@
+"""MetricX as a measure, with small random models; held to transformers in a slow test."""
+
+import importlib.util
+import json
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.api.compare_runs import compare, verify
+from t2t.api.evaluate_run import evaluate
+from t2t.api.import_model import import_model
+from t2t.config import variants
+from t2t.config.fields import ConfigError
+from t2t.data.batch import BOS_ID, pad_sentences
+from t2t.decoding.translation import Translation
+from t2t.evaluation import metricx
+from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.load_models import ModelRequest, RunModel, make_utility
+from t2t.evaluation.measures import make_measure
+from t2t.evaluation.metricx import InputFormat, MetricX, use_metricx
+from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.evaluation.segment_scores import store_segment_scores
+from t2t.interop.hugging_face_folder import SourceError, open_tensors
+from t2t.model.interface import merge
+from tests.evaluation.saved_evaluations import pair
+from tests.interop.foreign_folders import write_t5_model
+from tests.interop.model_folders import write_safetensors
+from tests.interop.small_vocabularies import list_pieces, make_text, train_model
+from tests.tiny_run import PAIRS, make_run
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+ARCHITECTURE = {"model_type": "mt5", "architectures": ["MT5ForRegression"]}
+SOURCES, HYPOTHESES, REFERENCES = (make_text(seed, 12) for seed in (1, 2, 3))
+
+
+def import_metricx(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
+    """Imports the model in `folder`/metricx-24-tiny, whose vocabulary lies elsewhere."""
+    source, vocabulary = folder / "metricx-24-tiny", folder / "mt5"
+    vocabulary.mkdir()
+    shutil.move(source / "spiece.model", vocabulary)
+    tensors["encoder.final_layer_norm.weight"] *= 10  # so that scores differ
+    tensors["lm_head.weight"] *= 200  # and that some are clipped
+    write_safetensors(source / "model.safetensors", tensors)
+    with pytest.raises(SourceError, match=r"spiece\.model is missing; .* by --tokenizer"):
+        import_model(str(source), folder / "run")
+    import_model(str(source), folder / "run", tokenizer=str(vocabulary))
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("metricx")
+    (folder / "metricx-24-tiny").mkdir()
+    tensors = write_t5_model(folder / "metricx-24-tiny", **ARCHITECTURE)
+    pieces = list_pieces(train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metricx, "COLUMN", len(pieces) + 89)  # <extra_id_99> is the first sentinel
+        yield import_metricx(folder, tensors)
+
+
+@pytest.fixture(scope="module")
+def scored(run: Path) -> tuple[MetricX, np.ndarray]:
+    scorer = MetricX(run)
+    return scorer, scorer.score(SOURCES, HYPOTHESES, REFERENCES)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The score of an input is the number of its letters, modulo 26; returns scored inputs."""
+    texts: list[str] = []
+
+    def score(_: MetricX, new: Sequence[str]) -> np.ndarray:
+        texts.extend(new)
+        return np.array([len(text) % 26 for text in new], float)
+
+    monkeypatch.setattr(MetricX, "_score_texts", score)
+    monkeypatch.setattr(MetricX, "_read_scores", lambda _: {})
+    monkeypatch.setattr(metricx, "write_file", lambda *_: None)
+    monkeypatch.setattr(variants, "_registered", {})
+    return texts
+
+
+def test_score_is_the_clipped_logit_of_the_first_step(scored: tuple[MetricX, np.ndarray]) -> None:
+    scorer, found = scored
+    model = RunModel(ModelRequest((scorer._workdir,), "last"))
+    params, _ = model.restore()
+    tokenizer = model.vocabulary.src
+    structure, _ = model.members.with_dtype("float32").describe(*[tokenizer.vocab_size] * 2)
+    texts = [
+        f"source: {src} candidate: {tgt} reference: {ref}"
+        for src, tgt, ref in zip(SOURCES, HYPOTHESES, REFERENCES, strict=True)
+    ]
+    rows = [ids[:-1] for ids in tokenizer.encode(texts)]
+    src = jnp.asarray(pad_sentences(rows, len(rows), max(map(len, rows))))
+    start = jnp.full((len(rows), 1), BOS_ID)
+    logits = jax.jit(lambda params: merge(structure, params)(src, start))(params)[:, 0]
+    expected = logits[:, tokenizer._processor.piece_to_id("<extra_id_10>")]
+    np.testing.assert_allclose(found, np.clip(expected, 0, 25), atol=1e-3)
+    assert {0.0, 25.0} < {*found}
+
+
+def test_each_sentence_is_scored_once(
+    run: Path, scored: tuple[MetricX, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this program or by another one."""
+
+    def refuse(*_: Any) -> NoReturn:
+        raise AssertionError
+
+    monkeypatch.setattr(MetricX, "_restore", refuse)
+    order = [3, 0, 3, 11]
+    for scorer in (scored[0], MetricX(run)):
+        texts = ([lines[i] for i in order] for lines in (SOURCES, HYPOTHESES, REFERENCES))
+        np.testing.assert_array_equal(scorer.score(*texts), scored[1][order])
+        with pytest.raises(AssertionError):
+            scorer.score(SOURCES[:1], HYPOTHESES[:1], HYPOTHESES[:1])
+    saved = json.loads((run / metricx.SCORES).read_text("utf-8"))
+    for content in (json.dumps(saved | {"identity": "other weights"}), "damaged"):
+        (run / metricx.SCORES).write_text(content, "utf-8")
+        assert not MetricX(run)._scores
+    (run / metricx.SCORES).write_text(json.dumps(saved), "utf-8")
+
+
+def test_speed_is_said(run: Path, fake: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    MetricX(run).score(["a", "b", "a"], ["c"] * 3, ["d"] * 3)
+    assert len(fake) == 2
+    pattern = r"metricx: 2 sentences in .* s with compilation \(.* sentences/s\), 1 known before"
+    assert re.search(pattern, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "limit"),
+    [
+        ("", "source: {a} candidate: b reference: c", 1536),
+        ("23", "candidate: b reference: c", 1024),
+        ("23-qe", "candidate: b source: {a}", 1024),
+        ("24-qe", "source: {a} candidate: b", 1536),
+    ],
+)
+def test_input_is_that_of_the_version(
+    run: Path, fake: list[str], version: str, text: str, limit: int
+) -> None:
+    scorer = MetricX(run, version)
+    scorer.score(["{a}"], ["b"], ["c"])
+    assert fake == [text]
+    assert scorer.format.limit == limit
+    assert f"MetricX-{version or '24'}, errors from 0 to 25" in scorer.definition
+
+
+def test_long_input_is_cut_and_counted(
+    scored: tuple[MetricX, np.ndarray], caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rows: list[np.ndarray] = []
+
+    def keep(_: Any, src: jax.Array) -> np.ndarray:
+        rows.extend(np.asarray(src))
+        return np.zeros(len(src))
+
+    scorer = scored[0]
+    monkeypatch.setattr(scorer, "_compute", keep)
+    monkeypatch.setattr(scorer, "format", InputFormat("{1}", 9))
+    long = "the garden of a king and a queen"
+    scorer.score(["", ""], [long, "king"], ["", ""])
+    [expected] = scorer._model.vocabulary.src.encode([long])
+    assert len(expected) > 9
+    assert rows[0].tolist() == [*expected[:8], 0]
+    assert "1 of 2 inputs have more than 8 sub-words; the end of each was cut off" in caplog.text
+
+
+def test_measure_counts_errors_and_takes_the_mean_over_references(
+    run: Path, fake: list[str]
+) -> None:
+    use_metricx(run)
+    measure = make_measure("metricx", "de", 2)
+    assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
+    assert measure.definition.endswith(", mean over 2 references")
+    base = len("source:  candidate: a reference: ") % 26
+    score = measure.score(["a", "a"], pair(["b", "bb"], ["bbb", "bbbb"]))
+    assert score.value == base + 2.5
+    utilities = make_utility("metricx", "de")("", ["a", "bbb"])
+    np.testing.assert_array_equal(utilities, [[-base - 1, -base - 3], [-base - 3, -base - 5]])
+    use_metricx(run, "24-qe")
+    fake.clear()
+    make_measure("metricx", "de", 2).score(["a"], pair(["b"], ["c"]))
+    assert fake == ["source:  candidate: a"]
+
+
+def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
+    run: Path, fake: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workdir = make_run(tmp_path / "run")
+    texts = iter([["eins", "zwei", "drei", "vier", "fünf"], ["a", "b", "c", "d", "e"]])
+    monkeypatch.setattr(
+        Evaluator,
+        "_translate",
+        lambda *_: ([[Translation(text, 0.0, 0.0, 1) for text in next(texts)]], {}),
+    )
+    losses = [(1.0, 1.0)] * len(PAIRS)
+    found = mock.Mock(**{"measure.return_value": ({}, losses)})
+    monkeypatch.setattr(Evaluator, "_perplexity", found)
+    with pytest.raises(ConfigError, match="--measures=metricx needs --metricx=RUN"):
+        evaluate(EvaluationRequest(workdir, measures=("metricx",)))
+    use_metricx(run)
+    paths = [
+        evaluate(EvaluationRequest(workdir, name, measures=measures))[1]
+        for name, measures in (("100", ("default",)), ("200", ("metricx",)))
+    ]
+    assert len(fake) == 2 * len(PAIRS)
+    saved = [load_evaluation(path) for path in paths]
+    stored = [float(line) for line in saved[1].read_lines("scores.metricx")]
+    assert saved[1].result["measures"]["metricx"]["value"] == pytest.approx(np.mean(stored))
+    assert {"bleu", "metricx"} < saved[0].result["measures"].keys()
+    monkeypatch.setattr(variants, "_registered", {})
+    measure = saved[0].open_measure("metricx")
+    assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
+    text = compare([*map(str, paths)], "metricx", "test", "", None)
+    assert "metricx: MetricX-24, errors from 0 to 25" in text
+    assert "verified" in verify([str(paths[0])], "test", "")
+    with pytest.raises(ConfigError, match="metricx is a measure of t2t; choose another name"):
+        store_segment_scores(saved[0], "metricx=scores.txt")
+
+
+def test_model_that_is_no_metricx_is_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="is no imported model; name a run"):
+        use_metricx(tmp_path)
+    origin = json.loads((run / "import.json").read_text("utf-8"))
+
+    def rewrite(**changes: Any) -> None:
+        (tmp_path / "import.json").write_text(json.dumps(origin | changes), "utf-8")
+
+    rewrite(config=ARCHITECTURE | {"architectures": ["MT5ForConditionalGeneration"]})
+    with pytest.raises(ConfigError, match=r"ConditionalGeneration'\], but MetricX has mt5"):
+        use_metricx(tmp_path)
+    rewrite(source="hf:somebody/model")
+    with pytest.raises(ConfigError, match=r"hf:somebody/model, .* names no version of MetricX"):
+        use_metricx(tmp_path)
+    monkeypatch.setattr(metricx, "COLUMN", 250_089)
+    with pytest.raises(ConfigError, match=r"no piece with the original id 250089, .* --tokenizer"):
+        use_metricx(run)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """mT5 of transformers with random weights and its whole table, its tokenizer, and the run."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("original")
+    source = folder / "source"
+    source.mkdir()
+    (source / "spiece.model").write_bytes(train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    config = transformers.MT5Config(
+        vocab_size=250_112, d_model=32, d_kv=6, d_ff=48, num_layers=3, num_decoder_layers=2,
+        num_heads=4, decoder_start_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MT5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name == "encoder.final_layer_norm.weight":
+                tensor *= 3
+            tensor += 0.1 * torch.randn_like(tensor)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, config.d_model))
+    model.save_pretrained(source)
+    assert "lm_head.weight" in open_tensors(source).shapes
+    saved = json.loads((source / "config.json").read_text("utf-8"))
+    saved |= ARCHITECTURE | {"tie_word_embeddings": False}  # transformers 5 says True of any mT5
+    (source / "config.json").write_text(json.dumps(saved), "utf-8")
+    import_model(str(source), folder / "run")
+    return model, transformers.T5Tokenizer.from_pretrained(source), folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+@pytest.mark.filterwarnings("ignore")  # of torch and transformers
+@pytest.mark.parametrize("version", metricx.INPUTS)
+def test_scores_are_those_of_the_authors_computation(
+    original: tuple[Any, Any, Path], version: str
+) -> None:
+    """The authors cut the ids with EOS at the limit, then remove EOS.
+
+    The score is the logit with the number 250,089 after the first step of the decoder, which begins
+    with <pad>.
+    """
+    import torch
+
+    model, tokenizer, workdir = original
+    sources, hypotheses, references = (make_text(seed, 24) for seed in (4, 5, 6))
+    hypotheses[3] = " ".join([hypotheses[3]] * 40)  # is cut
+    expected = []
+    for src, tgt, ref in zip(sources, hypotheses, references, strict=True):
+        text = {
+            "23": f"candidate: {tgt} reference: {ref}",
+            "23-qe": f"candidate: {tgt} source: {src}",
+            "24": f"source: {src} candidate: {tgt} reference: {ref}",
+            "24-qe": f"source: {src} candidate: {tgt}",
+        }[version]
+        longest = 1024 if version.startswith("23") else 1536
+        ids = tokenizer(text, max_length=longest, truncation=True).input_ids
+        assert ids[-1] == tokenizer.eos_token_id
+        with torch.no_grad():
+            logits = model(
+                input_ids=torch.tensor([ids[:-1]]), decoder_input_ids=torch.tensor([[0]])
+            ).logits
+        expected.append(float(torch.clamp(logits[0, 0, 250_089], 0, 25)))
+    assert np.std(expected) > 1
+    found = MetricX(workdir, version).score(sources, hypotheses, references)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
