@@ -1,5 +1,6 @@
 """The mesh, its sharding rules, and models that compute the same on every mesh."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -107,12 +108,10 @@ class Outcome(NamedTuple):
 @functools.cache
 def compute(kind: str, mesh: str) -> Outcome:
     """Returns initial parameters, and a batch's outputs, loss and gradients with dropout."""
-    if mesh == "one device":
-        outcome: Outcome = jax.jit(make_run(kind))(draw_batch(), jax.random.key(1))
-        return outcome
-    placed = make_mesh(MESHES[mesh])
-    with jax.set_mesh(placed):
-        outcome = jax.jit(make_run(kind))(put_batch(draw_batch(), placed), jax.random.key(1))
+    placed = None if mesh == "one device" else make_mesh(MESHES[mesh])
+    with jax.set_mesh(placed) if placed else contextlib.nullcontext():
+        batch = put_batch(draw_batch(), placed) if placed else draw_batch()
+        outcome: Outcome = jax.jit(make_run(kind))(batch, jax.random.key(1))
     return outcome
 
 
