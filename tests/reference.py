@@ -190,6 +190,17 @@ def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
     return result
 
 
+def mix_experts(parameters: Parameters, config: ModelConfig, x: Rows) -> Rows:
+    """The experts of each token one after the other (Fedus et al. 2022, equation 2)."""
+    result = np.zeros_like(x)
+    for t, row in enumerate(x):
+        probabilities = softmax(row @ parameters["router"])
+        for expert in np.argsort(-probabilities)[: config.experts_per_token]:
+            inner = np.maximum(row @ parameters["inner"][expert], 0)
+            result[t] += probabilities[expert] * (inner @ parameters["outer"][expert])
+    return result
+
+
 def add_residual(
     parameters: Parameters, config: ModelConfig, x: Rows, sublayer: Callable[[Rows], Rows]
 ) -> Rows:
@@ -275,12 +286,13 @@ def add_feed_forward(layer: Parameters, config: ModelConfig, x: Rows) -> Rows:
     if config.feed_forward == "none":
         return x
     block = layer["feed_forward"]
-    return add_residual(
-        block.get("residual", {}),
-        config,
-        x,
-        lambda x: feed_forward(block["feed_forward"], config.feed_forward, x),
-    )
+
+    def apply(x: Rows) -> Rows:
+        if config.feed_forward == "moe":
+            return mix_experts(block["feed_forward"], config, x)
+        return feed_forward(block["feed_forward"], config.feed_forward, x)
+
+    return add_residual(block.get("residual", {}), config, x, apply)
 
 
 def transform(

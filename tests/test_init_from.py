@@ -8,11 +8,14 @@ import jax
 import numpy as np
 import pytest
 
+from configs import fine_tune
 from t2t.api import train_run
+from t2t.api.import_model import import_model
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
-from t2t.data.tokenizer import Vocabulary
+from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
+from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import upload
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import read_ledger
@@ -21,6 +24,7 @@ from t2t.training.signals import Interruption
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data
 from tests.data.small_corpus import CORPUS
+from tests.interop.foreign_folders import write_model
 from tests.tiny_run import make_run
 from tests.tiny_training import change, make_config, read_figures, read_state, write_recipe
 
@@ -143,6 +147,33 @@ def test_source_may_be_in_a_bucket(config: Config, source: Path, tuned: Path, bu
     kept = fill_tokenizer(change(moved, tokenizer={"path": f"{bucket}/source/vocab"}))
     made = make_vocabulary(kept, bucket / "kept", [CORPUS], [1.0])
     assert made.fingerprint() == Vocabulary.load(source / "vocab").fingerprint()
+
+
+@pytest.mark.slow
+def test_imported_model_is_fine_tuned_on_eight_devices(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its two models of one vocabulary have the same ids, so all tables are one."""
+    (tmp_path / "marian").mkdir()
+    write_model(tmp_path / "marian")
+    imported, run = tmp_path / "imported", tmp_path / "run"
+    import_model(str(tmp_path / "marian"), imported)
+    monkeypatch.setattr(train_run, "make_mesh", make_mesh)
+    files = {name: getattr(config.data, name) for name in ("train_src", "train_tgt")}
+    tuned = change(
+        fine_tune.get_config(str(imported)),
+        data={**files, "cache_directory": f"{tmp_path}/cache", "batch_tokens": 8192},
+        training={"steps": 4, "warmup_steps": 2, "validate_every": 2, "frozen": ("encoder.*",)},
+        checkpoints={"every": 2, "keep_best": 0},
+        mesh={"data": 4, "fsdp": 2},
+    )
+    assert train_run.train(tuned, run)
+    [entry] = read_ledger(run)
+    assert {row[1] for row in entry["initial"]["parameters"]} == {"taken"}
+    before, after = (restore_params(each, "last")[0] for each in (imported, run))
+    jax.tree.map(np.testing.assert_array_equal, after["encoder"], before["encoder"])
+    for name in ("src.model", "tgt.model", ORIGINAL_IDS):  # with which it can be exported again
+        assert (run / "vocab" / name).read_bytes() == (imported / "vocab" / name).read_bytes()
 
 
 def test_pattern_that_matches_nothing_is_refused_before_anything_is_written(

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from t2t.api import prepare_run, train_run
 from t2t.config import variants
@@ -20,7 +20,6 @@ from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
-    MeshConfig,
     ModelConfig,
     TrainingConfig,
 )
@@ -28,20 +27,21 @@ from t2t.config.files import load_config, override
 from t2t.config.variants import register
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translator
+from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
-from t2t.model.attention import masked_softmax, repeat_heads
+from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
-from t2t.model.flops import count_parameters
+from t2t.model.decoder_only import DecoderOnly
+from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import dropout, init_glorot
 from t2t.model.matmul import einsum
-from t2t.runtime.mesh import make_mesh, spec
+from t2t.model.position import Position, find_offsets
+from t2t.runtime.mesh import spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger
@@ -65,24 +65,9 @@ def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
     return override(
         make_config(folder),
         {f"training.{name}": value for name, value in steps.items()}
-        | {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "checkpoints.every": STEPS}
+        | {"mesh.data": 4, "mesh.tensor": 2, "checkpoints.every": STEPS}
         | values,
     )
-
-
-def train_and_translate(config: Config, workdir: Path) -> list[dict[str, Any]]:
-    """Trains, translates with the key/value cache, and returns the figures of each step."""
-    assert train_run.train(config, workdir)
-    translator = Translator(
-        load_config(workdir / "config.json"), Vocabulary.load(workdir / "vocab")
-    )
-    params, _ = restore_params(workdir, "last")
-    with jax.set_mesh(make_mesh(MeshConfig())):
-        translations = translator.translate(translator.place(params), [src for src, _ in PAIRS[:3]])
-    assert all(np.isfinite(best.score) for best in translations)
-    figures = read_figures(workdir, "train/")
-    assert len(figures) == STEPS
-    return figures
 
 
 def register_soft_capped_attention() -> None:
@@ -125,21 +110,34 @@ def register_squared_relu() -> None:
             return self.policy.multiply("BTF,FD->BTD", inner, self.outer[...], placed)
 
 
-PARTS: dict[str, Any] = {"attention": "soft_capped", "feed_forward": "squared_relu"}
+PARTS: dict[str, Any] = {
+    "attention": "soft_capped",
+    "feed_forward": "squared_relu",
+    "norm": "scale",
+    "position": "kerple",
+    "kind": "alternating",
+}
+
+
+def register_parts() -> None:
+    register_soft_capped_attention()
+    register_squared_relu()
+    register_scale_norm()
+    register_kerple()
+    register_alternating()
 
 
 @pytest.mark.parametrize("field", PARTS)
 def test_registered_part_of_the_model_is_not_exported(field: str) -> None:
-    register_soft_capped_attention()
-    register_squared_relu()
+    register_parts()
     with pytest.raises(ConfigError, match=rf"model\.{field}='{PARTS[field]}'"):
         check_support(dataclasses.replace(SMALL, **{field: PARTS[field]}))
 
 
 def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
-    register_soft_capped_attention()
-    register_squared_relu()
-    structure, params = draw_params(dataclasses.replace(SMALL, **PARTS))
+    register_parts()
+    parts = PARTS | {"kind": "transformer"}
+    structure, params = draw_params(dataclasses.replace(SMALL, **parts))
 
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, Any]:
@@ -155,17 +153,72 @@ def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
         np.testing.assert_allclose(logits[:, 0], wanted[:, step], atol=1e-4)
 
 
-def test_soft_caps_change_the_logits() -> None:
-    register_soft_capped_attention()
-    capped, params = draw_params(dataclasses.replace(SMALL, attention="soft_capped"))
-    plain, _ = draw_params(SMALL)
+def register_learned_temperature() -> None:
+    @register("model.attention", "learned_temperature")
+    class LearnedTemperature(nnx.Module):
+        """Equation 1 with a trained factor on the logits of each head, in each layer."""
 
-    @jax.jit
-    def run(params: Params) -> list[jax.Array]:
-        return [merge(structure, params)(SRC, TGT_IN) for structure in (capped, plain)]
+        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+            del policy, key
+            self.factor = nnx.Param(jnp.ones(config.num_heads, out_sharding=spec("heads")))
 
-    found, other = run(params)
-    assert float(jnp.abs(found - other).max()) > 1e-3
+        def __call__(self, query: Float[Array, "B T H K"], *others: Any, **named: Any) -> jax.Array:
+            scaled = query * self.factor[...][:, None].astype(query.dtype)
+            return dot_product_attention(scaled, *others, **named)
+
+
+def register_scale_norm() -> None:
+    @register("model.norm", "scale")
+    class ScaleNorm(nnx.Module):
+        """ScaleNorm (Nguyen and Salazar 2019): g x / |x|."""
+
+        def __init__(self, config: ModelConfig, policy: Policy):
+            del policy
+            self.scale = nnx.Param(jnp.full((), config.d_model**0.5, jnp.float32))
+
+        def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+            norm = jnp.sqrt(jnp.square(x).sum(axis=-1, keepdims=True) + 1e-6)
+            return self.scale[...] * x / norm
+
+
+def register_kerple() -> None:
+    @register("model.position", "kerple")
+    class Kerple(Position):
+        """Logarithmic KERPLE (Chi et al. 2022): -r1 log(1 + r2 distance), r1 and r2 by head."""
+
+        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array, causal: bool):
+            del policy, key, causal
+            ones = jnp.ones((2, config.num_heads), out_sharding=spec(None, "heads"))
+            self.rates = nnx.Param(ones)
+
+        def bias(
+            self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
+        ) -> Float[Array, "*#B H T S"]:
+            distance = jnp.abs(find_offsets(query_positions, key_positions))[..., None, :, :]
+            first, second = jnp.square(self.rates[...])[:, :, None, None]
+            return -first * jnp.log1p(second * distance)
+
+
+def register_alternating() -> None:
+    @register("model.kind", "alternating")
+    class Alternating(DecoderOnly):
+        """A decoder-only model whose source embeddings have alternating signs."""
+
+        def embed_src(self, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
+            signs = 1 - 2 * (jnp.arange(src.shape[1]) % 2)
+            return super().embed_src(src) * signs[:, None]
+
+
+def test_weights_of_an_attention_with_parameters_are_captured() -> None:
+    register_learned_temperature()
+    config = dataclasses.replace(SMALL, attention="learned_temperature", kernels="textbook")
+    structure, params = draw_params(config)
+    of_layer = params["encoder"][0]["self_attention"]
+    of_layer["attention"]["factor"] = jnp.zeros(SMALL.num_heads)  # all logits are 0
+    found = jax.jit(lambda params: capture_weights(structure, params, SRC, TGT_IN))(params)
+    np.testing.assert_allclose(found.encoder[0, 0], 0.2, rtol=1e-6)  # of five visible keys
+    others = found.decoder[0, 0, :, 2, :3]  # of three visible keys, with logits
+    assert float(jnp.abs(others - 1 / 3).max()) > 0.1
 
 
 def register_relu_alone() -> None:
@@ -196,13 +249,35 @@ def test_parameters_of_a_registered_feed_forward_are_counted(
     assert count_parameters(config, *SIZES) == counted
 
 
-def test_muon_leaves_a_registered_feed_forward_to_adam() -> None:
-    """Its matrices have the names of the library's own, which have one dimension more."""
+def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() -> None:
+    register_alternating()
+    register("model.kind", "own")(lambda *_: None)
+    own, base, other = (
+        dataclasses.replace(SMALL, kind=kind) for kind in ("alternating", "decoder_only", "own")
+    )
+    lengths = np.array([5, 7])
+    assert train_flops(own, 12, lengths, lengths) == train_flops(base, 12, lengths, lengths)
+    assert count_sequential_operations(own, 5, 5) == count_sequential_operations(base, 5, 5)
+    with pytest.raises(ConfigError, match=r"model.kind='own' is a subclass of no family of t2t"):
+        count_sequential_operations(other, 5, 5)
+
+
+def test_muon_leaves_what_variants_add_to_adam() -> None:
+    """The matrices of this feed-forward have the names of the library's own."""
     register_squared_relu()
-    model = dataclasses.replace(SMALL, feed_forward="squared_relu")
+    register_learned_temperature()
+    parts: dict[str, Any] = {
+        "feed_forward": "squared_relu",
+        "attention": "learned_temperature",
+    }
+    model = dataclasses.replace(SMALL, **parts)
     _, params = draw_params(model)
     optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))
-    updates = jax.eval_shape(lambda x: optimizer.update(x, optimizer.init(x), x)[0], params)
+    state = jax.eval_shape(optimizer.init, params)
+    updates = jax.eval_shape(lambda x, state: optimizer.update(x, state, x)[0], params, state)
+    moments = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(state)]
+    for name in ("['factor']", "['inner']"):
+        assert sum(name in moment for moment in moments if "adam" in moment) > 0, name
     assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
 
 
@@ -273,27 +348,34 @@ def register_linear_schedule() -> None:
 
 
 def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
-    """Parts of the model, an optimizer, a schedule and a source of data; then decodes."""
+    """Parts of the model, an optimizer, a schedule and a source of data."""
     for add in (
-        register_soft_capped_attention,
-        register_squared_relu,
+        register_parts,
+        register_learned_temperature,
         register_lion,
         register_linear_schedule,
         register_json_lines,
     ):
         add()
-    values: dict[str, Any] = {f"model.{field}": name for field, name in PARTS.items()}
+    parts = PARTS | {"attention": "learned_temperature"}
+    values: dict[str, Any] = {f"model.{field}": name for field, name in parts.items()}
     values |= {"training.optimizer": "lion", "training.adam_b2": 0.99, "training.clip_norm": 1.0}
     values |= {"training.schedule": "linear", "training.learning_rate": 0.05}
     config = make_small_config(tmp_path, values | write_json_lines(tmp_path))
     workdir = tmp_path / "run"
-    figures = train_and_translate(config, workdir)
+    assert train_run.train(config, workdir)
+    figures = read_figures(workdir, "train/")
+    assert len(figures) == STEPS
     assert figures[-1]["train/loss"] < figures[0]["train/loss"]
     rates = [line["train/learning_rate"] for line in figures]
     np.testing.assert_allclose(rates, 0.0125 * (1 - np.arange(STEPS) / STEPS), rtol=1e-6)
     state = make_optimizer(config).init({"weight": jnp.zeros(2)})
     moments = [leaf for leaf in jax.tree.leaves(state) if leaf.shape == (2,)]
     assert len(moments) == 1  # Adam has two
+    params, _ = restore_params(workdir, "last")
+    factors = params["decoder"][0]["self_attention"]["attention"]["factor"]
+    assert factors.shape == (4,)
+    assert np.all(factors != 1)  # the gradient has reached each head's
     [start] = read_ledger(workdir)
     pairs = {split: corpora[0]["pairs"] for split, corpora in start["corpora"].items()}
     assert pairs == {"train": 300, "validation": 8}

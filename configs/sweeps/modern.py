@@ -20,6 +20,8 @@ def get_rows(base: Config) -> list[Row]:
         # Shazeer 2020: three matrices instead of two, so two thirds of the width.
         swiglu = {"model.feed_forward": "swiglu", "model.d_ff": model.d_ff // 12 * 8}
         some += [Row("swiglu", swiglu)]
+        some += [Row("silu", {"model.feed_forward": "silu"})]  # Ramachandran et al. 2017, as Swish
+        some += [Row("no_biases", {"model.feed_forward_bias": False})]  # Raffel et al. 2020
     if model.kv_heads == model.num_heads and model.num_heads % 2 == 0:
         # Ainslie et al. 2023: two heads share a key and a value.
         some += [Row("grouped_query", {"model.num_kv_heads": model.num_heads // 2})]

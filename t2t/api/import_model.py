@@ -19,10 +19,9 @@ from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import write_run
-from t2t.training.provenance import PACKAGES, find_revision, find_versions, now
+from t2t.training.provenance import IMPORTED, PACKAGES, find_revision, find_versions, now
 from t2t.training.run_directory import RunError
 
-PROVENANCE = "import.json"  # in the run directory: where the model comes from
 _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
 
 
@@ -86,7 +85,9 @@ def _make_config(model: ForeignModel, folder: Path, values: Mapping[str, Any]) -
     if type(alpha) in (int, float) and alpha >= 0:
         decoding.alpha = float(alpha)
     config = Config(model=model.config, decoding=decoding)
+    config.tokenizer.kind = vocabulary.src.kind
     config.tokenizer.vocab_size = vocabulary.tgt.vocab_size
+    config.tokenizer.byte_fallback = vocabulary.src.has_bytes
     config.data.max_length = _LONGEST
     tokenizer = _read_optional(folder, "tokenizer_config.json")
     config.data.src_language = str(tokenizer.get("source_lang") or "")
@@ -149,6 +150,6 @@ def _list_files(config: Config, model: ForeignModel, origin: Mapping[str, Any]) 
         vocabulary.save(folder / "vocab")
         rows.save(folder / "vocab")
         save_config(config, folder / "config.json")
-        (folder / PROVENANCE).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
+        (folder / IMPORTED).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
         paths = [path for path in folder.rglob("*") if path.is_file()]
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

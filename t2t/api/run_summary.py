@@ -15,7 +15,7 @@ from t2t.evaluation.saved_evaluations import (
     list_evaluations,
 )
 from t2t.runtime.text_tables import format_table
-from t2t.training.provenance import read_ledger
+from t2t.training.provenance import read_import, read_ledger
 from t2t.training.run_directory import list_steps, read_curve, read_metrics
 
 
@@ -31,7 +31,7 @@ def describe_run(workdir: Path) -> str:
     evaluations = [*map(describe_evaluation, list_evaluations(workdir))]
     sections = {
         "config, where it differs from the defaults": changed,
-        "starts": "\n".join(describe_starts(read_ledger(workdir))),
+        "starts": "\n".join(describe_starts(read_ledger(workdir), read_import(workdir))),
         "progress": "\n".join(describe_progress(workdir, config.training.steps)),
         "evaluations": "\n".join(evaluations)
         or f"none yet: python -m t2t.evaluate --workdir={workdir}",
@@ -62,12 +62,17 @@ def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
     plot_by_step(curves, figure, plot)
 
 
-def describe_starts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def describe_starts(
+    entries: Sequence[Mapping[str, Any]], imported: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """Describes the first start of training in full, and how each later one differs from it.
 
-    A later start is compared with the start before it.
+    Of an imported model, which has none, it names the source. A later start is compared with the
+    start before it.
     """
-    if not entries:
+    if imported:
+        yield f"none: imported from {imported['source']}, {imported['date']}"
+    elif not entries:
         yield "none recorded: training began before runs kept a ledger"
     before: Mapping[str, Any] = {}
     for entry in entries:

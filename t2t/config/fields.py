@@ -18,7 +18,8 @@ class ModelConfig:
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
-    # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention)
+    # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
+    # registered family
     kind: str = "transformer"
     num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
     encoder_layers: int | None = None  # layers of the encoder; None: num_layers
@@ -35,18 +36,27 @@ class ModelConfig:
     attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
-    # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | alibi (Press et al. 2022) | none
+    # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | alibi (Press et al. 2022) | none, or
+    # a registered kind
     position: str = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
-    # with position="learned", since the other kinds have no limit
+    # with position="learned", since the other kinds have no limit, or a registered one
     max_positions: int = 1024
-    norm: str = "layer"  # layer (layer normalisation) | rms (root mean square) | none
+    # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
+    norm: str = "layer"
     norm_epsilon: float = 1e-6  # added to the variance, or to the mean square, in a norm
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
-    # relu | gelu | silu | swiglu | geglu | none, or a registered variant
+    # relu | gelu | silu | swiglu | geglu | moe (a mixture of experts, each relu without biases:
+    # Shazeer et al. 2017) | none, or a registered variant
     feed_forward: str = "relu"
     feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
+    num_experts: int = 8  # feed_forward="moe": experts, each of width d_ff
+    experts_per_token: int = 2  # feed_forward="moe": experts that a router chooses for each token
+    # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
+    # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
+    # that of each part of the batch
+    load_balance: float = 0.01
     rnn_cell: str = "gru"  # gru | lstm; only with kind="rnn"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
@@ -269,6 +279,9 @@ class TrainingConfig:
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
     r_drop: float = 0.0
+    # scheduled sampling (Mihaylova and Martins 2019): probability in [0, 1) that a target input is
+    # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
+    scheduled_sampling: float = 0.0
     # decay in [0, 1) of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
     ema_decay: float = 0.0
@@ -290,9 +303,9 @@ class TrainingConfig:
         return {pattern: float(factor) for pattern, _, factor in split}
 
     @property
-    def num_passes(self) -> int:
-        """Forward and backward passes of each step."""
-        return 2 if self.r_drop else 1
+    def num_passes(self) -> float:
+        """Forward and backward passes of each step; a forward pass alone is a third of both."""
+        return 2 if self.r_drop else 4 / 3 if self.scheduled_sampling else 1
 
     def noam_peak(self, d_model: int) -> float:
         """The highest rate of noam, learning_rate * (d_model * warmup_steps)^-0.5 (equation 3)."""

@@ -85,12 +85,26 @@ def _lacks(*names: str) -> Callable[[str], bool]:
 # Field, values of it for which others have no effect, and those others. Fields of a model.kind and
 # of sampling, and most of a data.source, are in `rules.py`.
 _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("model.position", lambda value: value != "learned", "model.max_positions"),
+    (
+        "model.position",
+        lambda value: value in {*CHOICES["model.position"]} - {"learned"},
+        "model.max_positions",
+    ),
     ("model.norm", lambda value: value == "none", "model.norm_position"),
     (
         "model.feed_forward",
         lambda value: value == "none",
-        "model.d_ff model.feed_forward_dropout",
+        "model.d_ff model.feed_forward_dropout model.feed_forward_bias",
+    ),
+    (
+        "model.feed_forward",
+        lambda value: value == "moe",
+        "model.feed_forward_dropout model.feed_forward_bias",
+    ),
+    (
+        "model.feed_forward",
+        lambda value: value in {*CHOICES["model.feed_forward"]} - {"moe"},
+        "model.num_experts model.experts_per_token model.load_balance",
     ),
     ("data.source", _lacks("multi30k", "tfds"), "data.directory"),
     ("data.source", _lacks("tfds"), "data.tfds_name"),

@@ -27,11 +27,13 @@ _UNUSED_BY_KIND = {
     "rnn": """
         d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
         max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
-        attention_dropout feed_forward_dropout scan_layers
+        attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
+        load_balance
     """.split(),
 }
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
+    model.num_experts model.experts_per_token
     model.num_layers model.encoder_layers model.decoder_layers model.max_positions
     model.norm_epsilon
     data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
@@ -42,6 +44,7 @@ _POSITIVE = """
     decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
 """.split()
 _NOT_NEGATIVE = """
+    model.load_balance
     data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
     training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
     checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
@@ -50,6 +53,7 @@ _NOT_NEGATIVE = """
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
+    training.scheduled_sampling
     training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling data.noise_density
 """.split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
@@ -141,13 +145,21 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
             f"model.num_kv_heads={model.kv_heads} does not divide model.num_heads={heads}; "
             f"use one of {', '.join(str(g) for g in range(1, heads + 1) if heads % g == 0)}"
         )
+    if model.feed_forward == "moe" and model.experts_per_token > model.num_experts:
+        yield (
+            f"model.experts_per_token={model.experts_per_token} is more than model.num_experts="
+            f"{model.num_experts}; use {model.num_experts} or less"
+        )
     if model.position.startswith("sinusoidal") and d_model % 2:
         yield (
             f"model.d_model={d_model} is odd, but sinusoidal positions pair a sine with a cosine; "
             "use an even width or another model.position"
         )
     if model.position == "sinusoidal_fairseq" and d_model < 4:
-        yield f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'"
+        yield (
+            f"model.d_model={d_model} must be 4 or more with model.position='sinusoidal_fairseq'; "
+            "use a wider model, or 'sinusoidal'"
+        )
     if model.position == "rotary" and model.key_width % 2:
         yield (
             f"model.d_k={model.key_width} is odd, but rotary positions rotate pairs of dimensions; "
@@ -190,7 +202,17 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             f"steps of the schedule; lower it to {left} or less"
         )
     rates = [model.dropout, model.attention_dropout]
-    rates += [] if model.feed_forward == "none" else [model.feed_forward_dropout]
+    rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
+    if training.scheduled_sampling and model.kind == "encoder_only":
+        yield (
+            f"training.scheduled_sampling={training.scheduled_sampling} replaces target inputs, "
+            "which model.kind='encoder_only' does not have; leave it at 0.0"
+        )
+    if training.scheduled_sampling and training.r_drop:
+        yield (
+            f"training.scheduled_sampling={training.scheduled_sampling} does not go with training."
+            f"r_drop={training.r_drop}, which has two passes of its own; set one of them to 0"
+        )
     if training.r_drop and not any(rates):
         yield (
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "

@@ -10,6 +10,7 @@ A module outside t2t registers one with a decorator, and the config names that m
 if the user names them by --plugins, or trusts the run's own copies by --trust_plugins.
 """
 
+import functools
 import importlib
 import inspect
 import sys
@@ -36,7 +37,7 @@ CHOICES = {
     ),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", "silu", *GATED, "none"),
+    "model.feed_forward": ("relu", "gelu", "silu", *GATED, "moe", "none"),
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "input", "none"),
     "model.decoder_start": ("bos", "eos"),
@@ -62,9 +63,14 @@ CHOICES = {
 
 # Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
-    "model.kind": "as t2t.ops.build_model.Family",
-    "model.attention": "as t2t.model.attention.dot_product_attention",
+    "model.kind": "(ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key) -> Model",
+    # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
+    "model.attention": "as t2t.model.attention.dot_product_attention, or an nnx.Module class "
+    "(ModelConfig, Policy, key) of modules called so",
+    # May also return (y, auxiliary), see t2t.model.block.Auxiliary.
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
+    "model.norm": "(ModelConfig, Policy) -> nnx.Module, called as (x)",
+    "model.position": "(ModelConfig, Policy, key, causal) -> t2t.model.position.Position",
     # Returns the corpus of one split, or None if the source has no such split. Training asks for
     # train, validation and test; any other split can be evaluated.
     "data.source": "(DataConfig, split: str) -> Corpus | None",
@@ -118,7 +124,9 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
 
 
 def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool]) -> Any:
-    """Calls the registered variant and returns its result.
+    """Calls the registered variant and returns its result, of any field in `EXTENSIBLE`.
+
+    It is the last case of the `match` that chooses among the library's own variants.
 
     Raises:
         ConfigError: there is none, it does not take these arguments, or its result is not valid.
@@ -135,6 +143,9 @@ def check_call(
     field: str, name: str, function: Callable[..., Any], *arguments: Any, **named: Any
 ) -> None:
     """Raises ConfigError if a function of a variant does not take these arguments."""
+    if isinstance(function, type):  # whose arguments the metaclass of nnx.Module hides
+        init = function.__init__  # type: ignore[misc]  # its arguments are what is checked
+        function = (lambda: None) if init is object.__init__ else functools.partial(init, None)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a built-in function may have none

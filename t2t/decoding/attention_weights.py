@@ -54,8 +54,10 @@ def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
     for modules, weights in zip(stacks, recorded, strict=True):
         for module in modules:
             operations = module.policy.operations
-            recording = functools.partial(_attend_and_record, operations.attention, weights)
+            attend = operations.attention if module.attention is None else module.attention
+            recording = functools.partial(_attend_and_record, attend, weights)
             operations = dataclasses.replace(operations, attention=recording)
+            module.attention = None
             module.policy = dataclasses.replace(module.policy, operations=operations)
     return recorded
 

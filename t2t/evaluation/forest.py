@@ -64,10 +64,11 @@ def list_rows(
     evaluations = [each for system in systems for each in system.evaluations]
     is_lowercase = any(system.is_lowercase for system in systems)
     judged, left_out = [(measure, by_measure)], []
-    for name in evaluations[0].known_measures:
+    for name in evaluations[0].result["measures"]:
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
-        has_all = all(name in each.result["measures"] for each in evaluations)
-        if name == measure.name or not has_all or not is_of_case:
+        have_all = all(name in each.result["measures"] for each in evaluations)
+        is_likelihood = name in ("perplexity", "perplexity_word")
+        if name == measure.name or not have_all or not is_of_case or is_likelihood:
             continue
         try:
             other = evaluations[0].open_measure(name)

@@ -119,13 +119,6 @@ class Evaluation:
         texts = self.result.get("texts", {})
         return [name for name in texts if name.startswith("references")] or ["references"]
 
-    @property
-    def known_measures(self) -> list[str]:
-        """The names of measures that are computed from texts, then those that are stored."""
-        saved, texts = self.result["measures"], self.result.get("texts", {})
-        stored = [name for name in saved if name_segment_scores(name) in texts]
-        return [*choices(MEASURE_FIELD), *stored]
-
     def open_measure(self, name: str) -> Measure:
         """Returns the measure of this name as it is defined here, or as its program defined it.
 
@@ -133,15 +126,16 @@ class Evaluation:
             EvaluationError: it is unknown, and not of another program.
             MeasureError: as `make_measure`.
         """
-        saved = self.result["measures"]
-        if name_segment_scores(name) in self.result.get("texts", {}):
+        saved, texts = self.result["measures"], self.result.get("texts", {})
+        if name_segment_scores(name) in texts:
             higher = saved[name]["higher_is_better"]
             return Measure(name, saved[name]["definition"], higher_is_better=higher)
-        if name not in choices(MEASURE_FIELD):
+        if name not in (known := choices(MEASURE_FIELD)):
+            stored = [each for each in saved if name_segment_scores(each) in texts]
             raise EvaluationError(
-                f"--measure={name}: {self.path} has no such scores; use one of "
-                f"{', '.join(self.known_measures)}; name the module that registers it by "
-                f"--plugins, or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
+                f"measure {name} of {self.path} is unknown; use one of "
+                f"{', '.join([*known, *stored])}; name the module that registers it by --plugins, "
+                f"or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
             )
         return make_measure(name, self.result["tgt_language"], len(self._references))
 

@@ -48,10 +48,8 @@ def verify(evaluation: Evaluation) -> str:
     result, test_set = evaluation.result, evaluation.read_test_set()
     hypotheses = evaluation.read_lines("hypotheses")
     faults: list[str] = []
-    rows, summary = (
-        [],
-        {"num_empty_references": count_empty_references(test_set.sources, test_set.references[0])},
-    )
+    empty = count_empty_references(test_set.sources, test_set.references[0])
+    rows, summary = [], {"num_empty_references": float(empty)}
     for name, saved in result["measures"].items():
         found = _compute(evaluation, name, hypotheses, test_set)
         if saved["definition"] != found.definition:

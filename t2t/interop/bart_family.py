@@ -36,7 +36,7 @@ DERIVED = (*_TIED, *_POSITIONS)
 _WITHOUT_EFFECT = (
     "max_position_embeddings", "num_hidden_layers", "init_std", "classif_dropout",
     "classifier_dropout", "encoder_layerdrop", "decoder_layerdrop", "pad_token_id", "eos_token_id",
-    "bos_token_id", "max_length",
+    "bos_token_id", "extra_pos_embeddings",
 )  # fmt: skip
 _ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu_new": "gelu"}
 # Of configs that were written before transformers 4.12, with the only value that it implements.
@@ -46,8 +46,6 @@ _LEGACY = {
     "add_final_layer_norm": False,
     "add_bias_logits": False,
     "static_position_embeddings": True,
-    "extra_pos_embeddings": 0,
-    "use_cache": None,
 }
 
 
@@ -79,7 +77,7 @@ def read_marian_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
     """
     given = ForeignConfig(values)
     given.require("architectures", ["MarianMTModel"], ["MarianModel"], None)
-    given.require("share_encoder_decoder_embeddings", True)
+    given.allow("share_encoder_decoder_embeddings", True)
     vocab_size = given.take("vocab_size", int)
     given.require("decoder_vocab_size", vocab_size, None)
     given.require("decoder_start_token_id", values.get("pad_token_id"))

@@ -44,7 +44,8 @@ EXPORTED = (
 ).split()
 # Fields that only affect training, other kinds of models, or how this project computes.
 IGNORED = (
-    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers"
+    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers "
+    "num_experts experts_per_token load_balance"
 ).split()
 MAX_POSITIONS = 2048  # positions whose sinusoids are written
 

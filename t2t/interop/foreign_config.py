@@ -11,7 +11,8 @@ Value = TypeVar("Value")
 # labels of classifiers.
 _WITHOUT_EFFECT = """
     model_type _name_or_path transformers_version dtype torch_dtype use_cache id2label label2id
-    num_labels problem_type return_dict output_hidden_states output_attentions torchscript
+    num_labels _num_labels unk_token_id problem_type return_dict output_hidden_states
+    output_attentions torchscript
     use_bfloat16 pruned_heads chunk_size_feed_forward cross_attention_hidden_size finetuning_task
     prefix task_specific_params tokenizer_class gradient_checkpointing is_encoder_decoder
     is_decoder add_cross_attention max_length min_length do_sample early_stopping num_beams
@@ -80,7 +81,7 @@ class ForeignConfig:
 
     def allow(self, name: str, value: Any) -> None:
         """As `require`, if the field is there."""
-        if name in self._values and value is not None:
+        if name in self._values:
             self.require(name, value)
 
     def ignore(self, *names: str) -> None:

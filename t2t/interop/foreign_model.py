@@ -9,6 +9,7 @@ from t2t.interop import bart_family, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
+    read_m2m100,
     read_marian,
     read_nllb,
     read_t5,
@@ -50,7 +51,7 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
     Args:
         folder: the folder.
         values: those of its config.json.
-        tensors: of the folder; only their names are read.
+        tensors: of the folder.
 
     Raises:
         SourceError: the model is not supported, or its files do not fit together.
@@ -62,7 +63,10 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 vocabulary = read_marian(folder, vocab_size)
             else:
                 config, vocab_size = bart_family.read_m2m100_config(values)
-                vocabulary = read_nllb(folder, vocab_size)
+                # NLLB has pieces and ids in one file, M2M-100 in two.
+                has_one = (folder / "tokenizer.json").exists()
+                is_m2m100 = (folder / "vocab.json").exists() and not has_one
+                vocabulary = (read_m2m100 if is_m2m100 else read_nllb)(folder, vocab_size)
             return ForeignModel(
                 config,
                 vocabulary,
@@ -72,11 +76,13 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 tags_both=kind == "m2m_100",
             )
         case "t5" | "mt5":
-            names = tensors.by_name
-            config, vocab_size = t5_family.read_t5_config(values, names)
+            own_output = t5_family.has_own_output(tensors)
+            config, vocab_size = t5_family.read_t5_config(values, own_output=own_output)
             vocabulary = read_t5(folder, vocab_size)
             scaled = t5_family.scales_output(values)
-            links = t5_family.list_links(config, vocabulary.rows, names, scaled=scaled)
+            links = t5_family.list_links(
+                config, vocabulary.rows, own_output=own_output, scaled=scaled
+            )
             return ForeignModel(
                 config, vocabulary, links, t5_family.DERIVED, t5_family.check_derived
             )

@@ -274,10 +274,12 @@ class _Storage(NamedTuple):
 
 
 class _PickledTensor(NamedTuple):
-    storage: _Storage
-    offset: int  # numbers
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # numbers
+    """What a pickle says of a tensor, unchecked."""
+
+    storage: Any
+    offset: Any  # numbers
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]  # numbers
 
 
 def _rebuild_tensor(
@@ -344,14 +346,16 @@ def _open_pickle(path: Path) -> dict[str, Tensor]:
     for name, tensor in state.items():
         if not isinstance(name, str) or not isinstance(tensor, _PickledTensor):
             raise SourceError(f"{path}: {name!r} is no tensor; {remedy}")
-        storage = tensor.storage
+        storage, numbers = tensor.storage, (tensor.offset, *tensor.shape, *tensor.strides)
+        is_whole = all(type(number) is int and number >= 0 for number in numbers)
+        is_pair = len(tensor.shape) == len(tensor.strides)
+        if not (is_whole and is_pair and isinstance(storage, _Storage)):
+            raise _damaged(path, f"{name} has no shape")
         entry = entries.get(f"{root}data/{storage.key}")
         if entry is None or entry.file_size < storage.size * storage.dtype.itemsize:
             raise _damaged(path, f"the numbers of {name} are missing")
         last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
-        numbers: tuple[Any, ...] = (*tensor.shape, *tensor.strides)
-        whole = all(isinstance(n, int) and n >= 0 for n in numbers)
-        if not whole or tensor.offset < 0 or tensor.offset + last >= max(storage.size, 1):
+        if tensor.offset + last >= max(storage.size, 1):
             raise _damaged(path, f"{name} reaches beyond its numbers")
         read = functools.partial(_read_pickled, path, entry.filename, tensor)
         found[name] = Tensor(tensor.shape, storage.dtype, read)

@@ -25,6 +25,12 @@ from t2t.storage.paths import describe_error
 
 NO_ROW = -1
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+_M2M100_LANGUAGES = """
+    af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha
+    he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne
+    nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo
+    xh yi yo zh zu
+""".split()  # in the order of their ids
 _CODE = re.compile(">>([^-<>{}\\s]+)<<")  # of a target language, in Marian
 spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
 ModelProto: TypeAlias = Any
@@ -105,6 +111,12 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
             f"{path} is missing, which has the language codes: load the tokenizer with "
             "transformers, and save it again"
         )
+    settings = folder / "tokenizer_config.json"
+    if settings.exists() and read_json(folder, settings.name).get("legacy_behaviour"):
+        raise SourceError(
+            f"{settings}: legacy_behaviour=True puts codes at the end, which is not supported; "
+            "NLLB was trained with codes at the beginning: set it to false in a copy"
+        )
     values = read_json(folder, "tokenizer.json")
     try:
         ids = {name: int(row) for name, row in values["model"]["vocab"].items()}
@@ -116,22 +128,56 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
         charsmap = _find_charsmap(values["normalizer"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(f"{path} is no BPE vocabulary of NLLB ({error!r})") from None
-    order = [_find(ids, _SPECIAL[id_], folder, path.name) for id_ in range(len(_SPECIAL))]
+    model = _read_model(original) if original.exists() else _make_bpe(ids, merges, charsmap)
+    codes = {name: name for name in special - {*_SPECIAL.values(), "<mask>"}}
+    if "<mask>" in ids:
+        del ids["<mask>"]
+    return _tag_both(model, ids, codes, vocab_size, path)
+
+
+def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
+    """Reads `vocab.json` and `sentencepiece.bpe.model`; the codes of languages follow the pieces.
+
+    A piece that `vocab.json` lacks is unused, while the original gives it UNK's id.
+
+    Raises:
+        SourceError: a file is missing or damaged, or does not fit the table.
+    """
+    path = folder / "vocab.json"
+    ids = read_json(folder, path.name)
+    if {*ids.values()} != {*range(len(ids))}:
+        raise SourceError(f"{path}: the ids are not 0 to {len(ids) - 1}, each once")
+    codes = {f"__{code}__": code for code in _M2M100_LANGUAGES}
+    ids |= {name: number for number, name in enumerate(codes, start=len(ids))}
+    model = _read_model(folder / "sentencepiece.bpe.model")
+    return _tag_both(model, ids, codes, vocab_size, path)
+
+
+def _tag_both(
+    model: ModelProto, ids: Mapping[str, int], codes: Mapping[str, str], vocab_size: int, path: Path
+) -> ImportedVocabulary:
+    """Builds the vocabulary of a model whose sides begin with the codes of their languages.
+
+    Args:
+        model: segments text.
+        ids: the original's, of pieces, of the special symbols and of the codes.
+        codes: name in `ids` -> language.
+        vocab_size: rows of the original's table.
+        path: for messages.
+    """
+    order = [_find(ids, _SPECIAL[id_], path.parent, path.name) for id_ in range(len(_SPECIAL))]
     if len({*ids.values()}) != len(ids) or max(ids.values()) >= vocab_size:
         raise SourceError(
             f"{path} has ids up to {max(ids.values())}, but config.json has vocab_size="
             f"{vocab_size}; use the files of one model"
         )
-    codes = special - {*_SPECIAL.values(), "<mask>"}
-    names = {row: f"<2{name}>" if name in codes else name for name, row in ids.items()}
-    names[ids.get("<mask>", -1)] = ""
-    order += [row for row in range(vocab_size) if row not in order]
+    names = {row: f"<2{codes[name]}>" if name in codes else name for name, row in ids.items()}
+    order += sorted({*range(vocab_size)} - {*order})
     pieces = [names.get(row, "") for row in order[len(_SPECIAL) :]]
-    model = _read_model(original) if original.exists() else _make_bpe(ids, merges, charsmap)
-    tags = {f"<2{code}>" for code in codes}
-    tokenizer = _build(model, pieces, path, control=tags)
+    languages = tuple(sorted(codes.values()))
+    tokenizer = _build(model, pieces, path, control={f"<2{code}>" for code in languages})
     rows = Rows(np.array(order), np.ones(vocab_size, bool))
-    return ImportedVocabulary(Vocabulary(tokenizer, tokenizer), rows, tuple(sorted(codes)))
+    return ImportedVocabulary(Vocabulary(tokenizer, tokenizer), rows, languages)
 
 
 def _make_bpe(ids: Iterable[str], merges: Sequence[Sequence[str]], charsmap: bytes) -> ModelProto:

@@ -7,7 +7,7 @@ output table is that of the embeddings. Here the embeddings are scaled by d_mode
 imported table is the original's times d_model^-0.5, which gives both.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,24 @@ from t2t.interop.parameter_map import (
 from t2t.model.position import Relative
 
 _TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
-DERIVED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", _OUTPUT)
+_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+# Older files have the last one, which `transformers` ignores.
+DERIVED = (
+    *_COPIES,
+    _OUTPUT,
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+)
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
 _ARCHITECTURES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 
 
-def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[ModelConfig, int]:
-    """Returns the config of a model, and the rows of its table; `names` are those of the tensors.
+def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[ModelConfig, int]:
+    """Returns the config of a model, and the rows of its table.
+
+    Args:
+        values: of config.json.
+        own_output: whether the output has a table of its own (`has_own_output`).
 
     Raises:
         SourceError: a field has a value that is not supported, or is not known.
@@ -53,7 +63,6 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
     num_heads, depth = given.take("num_heads", int), given.take("num_layers", int)
     width, dropout = given.take("d_kv", int), given.take("dropout_rate", float, 0.1)
     vocab_size = given.take("vocab_size", int)
-    tied = _OUTPUT not in names
     model = ModelConfig(
         **name_depths(depth, given.take("num_decoder_layers", int, depth)),
         d_model=given.take("d_model", int),
@@ -68,13 +77,20 @@ def read_t5_config(values: Mapping[str, Any], names: Container[str]) -> tuple[Mo
         norm_position="pre",
         feed_forward=given.translate("feed_forward_proj", _FEED_FORWARDS),
         feed_forward_bias=False,
-        tie_embeddings="all" if tied and scales_output(values) else "input",
+        tie_embeddings="input" if own_output or not scales_output(values) else "all",
         dropout=dropout,
         attention_dropout=dropout,
         feed_forward_dropout=dropout,
     )
     given.finish()
     return model, vocab_size
+
+
+def has_own_output(tensors: Tensors) -> bool:
+    """Returns whether the output has a table of its own, and not a copy of the other one."""
+    if _OUTPUT not in tensors.by_name or _TABLE not in tensors.by_name:
+        return _OUTPUT in tensors.by_name
+    return not np.array_equal(tensors.read(_OUTPUT), tensors.read(_TABLE))
 
 
 def scales_output(values: Mapping[str, Any]) -> bool:
@@ -85,21 +101,19 @@ def scales_output(values: Mapping[str, Any]) -> bool:
     return bool(values.get("scale_decoder_outputs", default))
 
 
-def list_links(
-    model: ModelConfig, rows: Rows, names: Container[str], *, scaled: bool
-) -> list[Link]:
+def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool) -> list[Link]:
     """Returns the link of each parameter.
 
     Args:
         model: config of the run.
         rows: of the vocabulary.
-        names: of the tensors.
+        own_output: whether the output has a table of its own.
         scaled: whether the original scales the decoder's output.
     """
     scale = model.d_model**-0.5
     links = [table(("tgt_embedding", "table"), _TABLE, rows, scale)]
     if model.tie_embeddings == "input":
-        name = _OUTPUT if _OUTPUT in names else _TABLE
+        name = _OUTPUT if own_output else _TABLE
         links.append(table(("own_output_embedding", "table"), name, rows, scale if scaled else 1.0))
     for side, stack in (("src", "encoder"), ("tgt", "decoder")):
         position = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -150,6 +164,6 @@ def check_derived(tensors: Tensors) -> None:
     Raises:
         SourceError: one has other values, so it is another model.
     """
-    for name in filter(tensors.by_name.__contains__, DERIVED[:2]):
+    for name in filter(tensors.by_name.__contains__, _COPIES):
         if not np.array_equal(tensors.read(name), tensors.read(_TABLE)):
             raise SourceError(f"{name} differs from {_TABLE}, of which it should be a copy")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
+from t2t.config.variants import call_variant, check_call, describe_value, make_variant_error
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import draw_glorot, dropout, init_glorot
+from t2t.model.layers import draw_glorot, dropout, init_glorot, is_layer
 from t2t.model.matmul import add_bias, einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
@@ -79,6 +81,21 @@ def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> F
     return jnp.reshape(x, (*x.shape[:2], num_heads, width), out_sharding=sharding)
 
 
+def make_attention(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
+    """Creates the registered attention of a layer if it is a class, with parameters of its own.
+
+    Returns None if `policy.operations.attention` is a function.
+    """
+    if not isinstance(policy.operations.attention, type):
+        return None
+    field, name = "model.attention", config.attention
+    module: nnx.Module = call_variant(
+        field, name, config, policy, jax.random.fold_in(key, 4), is_valid=is_layer
+    )
+    check_call(field, name, module, *[None] * 6, scaled=True)
+    return module
+
+
 class MultiHeadAttention(nnx.Module):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases unless model.attention_bias.
 
@@ -95,6 +112,8 @@ class MultiHeadAttention(nnx.Module):
         """Creates the weights; `over_memory`: keys and values come from the encoder's output."""
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.policy = policy
+        self.kind = config.attention
+        self.attention: Any = make_attention(config, policy, key)
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale
@@ -167,9 +186,14 @@ class MultiHeadAttention(nnx.Module):
 
         Dropout is applied to the attention weights if `key`, a PRNG key, is given.
         """
-        heads = self.policy.operations.attention(
+        function = self.policy.operations.attention
+        heads = (function if self.attention is None else self.attention)(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
+        expected = *query.shape[:3], key_value.values.shape[-1]
+        if getattr(heads, "shape", None) != expected:  # a registered attention may do so
+            fault = f"returned {describe_value(heads)} instead of {expected}"
+            raise make_variant_error("model.attention", self.kind, fault)
         output = self.policy.multiply(
             "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
         )

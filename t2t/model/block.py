@@ -14,14 +14,17 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
+from t2t.config.variants import CHOICES, call_variant, check_call
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
+from t2t.model.experts import Experts
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import Identity, Norm, make_feed_forward, make_norm
+from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm
 from t2t.model.position import Position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
-# added to the model's loss, a sum over the tokens of a batch. Other entries are metrics.
+# added to the model's loss, a sum over the tokens of a batch. Other entries are vectors of counts,
+# whose shares of their sum are metrics of training.
 Auxiliary = dict[str, Float[Array, "..."]]
 
 
@@ -37,6 +40,7 @@ class Context(NamedTuple):
     bias: Float[Array, "*#B H T S"] | None  # `position.bias`, added to the attention logits
     memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
+    is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
 
 
@@ -101,6 +105,23 @@ def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
     return make_norm(config, policy) if config.norm_position == "pre" else Identity()
 
 
+def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
+    """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
+    match config.feed_forward:
+        case "none":
+            return None
+        case "moe":
+            return Experts(config, policy, key)
+        case own if own in CHOICES["model.feed_forward"]:
+            return FeedForward(config, policy, key)
+        case other:
+            variant: nnx.Module = call_variant(
+                "model.feed_forward", other, config, policy, key, is_valid=is_layer
+            )
+            check_call("model.feed_forward", other, variant, None, None)
+            return variant
+
+
 class FeedForwardBlock(nnx.Module):
     """The feed-forward sub-layer with its residual connection and norm.
 
@@ -116,12 +137,16 @@ class FeedForwardBlock(nnx.Module):
             self.residual = Residual(config, policy)
 
     def __call__(
-        self, x: Float[Array, "B T D"], keys: DropoutKeys
+        self,
+        x: Float[Array, "B T D"],
+        keys: DropoutKeys,
+        is_token: Bool[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
-        """Applies the sub-layer."""
+        """Applies the sub-layer; auxiliary losses and metrics count only where `is_token`."""
         if not self.enabled:
             return x, {}
-        result = self.feed_forward(self.residual.before(x), keys.hidden)
+        is_mixture = isinstance(self.feed_forward, Experts)
+        result = self.feed_forward(self.residual.before(x), is_token if is_mixture else keys.hidden)
         auxiliary: Auxiliary = {}
         y, auxiliary = result if isinstance(result, tuple) else (result, auxiliary)
         return self.residual.after(x, y, keys.feed_forward_output), auxiliary
@@ -172,7 +197,7 @@ class Block(nnx.Module):
         if self.over_memory:
             y = self._attend_to_memory(self.cross_residual.before(x), context, cache, keys)
             x = self.cross_residual.after(x, y, keys.cross_output)
-        x, auxiliary = self.feed_forward(x, keys)
+        x, auxiliary = self.feed_forward(x, keys, context.is_token)
         return x, written, auxiliary
 
     def _attend_to_memory(

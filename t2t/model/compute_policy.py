@@ -36,6 +36,7 @@ class Operations:
     multiply: Callable[..., Float[Array, "..."]]  # matmul.multiply
     project: Callable[..., Sequence[Float[Array, "B T G _"]]]  # matmul.project
     standardize: Callable[..., Float[Array, "B T D"]]  # layers.standardize
+    apply_experts: Callable[..., Float[Array, "B T D"]]  # experts.apply_experts
     relu: Callable[[Float[Array, "..."]], Float[Array, "..."]]  # jax.nn.relu
     rotate: Callable[[Array, Array], Float[Array, "B T H K"]]  # position.rotate
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # layers.dropout

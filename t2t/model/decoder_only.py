@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Generator, Prediction
@@ -95,7 +95,10 @@ class DecoderOnly(Tables, Generator):
         positions = jnp.concatenate([positions_in_segments(of_src), tgt_positions], axis=1)
         self.position.check_length(positions.shape[1])
         bias = self.position.bias(positions, positions)
-        context = Context(prefix_mask(src, of_tgt), self.position, positions, bias)
+        is_token = jnp.concatenate([src, tgt_in], axis=1) != PAD_ID
+        context = Context(
+            prefix_mask(src, of_tgt), self.position, positions, bias, is_token=is_token
+        )
         embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
         x = self.position.add(embedded, positions)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)

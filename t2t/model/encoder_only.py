@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.block import Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Model, Prediction
@@ -47,7 +47,9 @@ class EncoderOnly(Tables, Model):
         position.check_length(src.shape[1])
         segments, positions = source_segment_ids(src), jnp.arange(src.shape[1])
         bias = position.bias(positions, positions)
-        context = Context(source_mask(segments, src), position, positions, bias)
+        context = Context(
+            source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
+        )
         x = position.add(self.embed_src(src), positions_in_segments(segments))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import describe_model, find_own_kind
 
 
 class _Multiplications(NamedTuple):
@@ -40,7 +40,8 @@ def train_flops(
 
     `src_lengths` and `tgt_lengths` are the lengths of each pair in tokens; no padding is added.
     Forward and backward pass together take 6 FLOPs per multiplication of the forward pass. Each
-    token is multiplied by every weight of its layers. Attention adds, for each pair of a query and
+    token is multiplied by every weight of its layers, of a mixture of experts by those of its own
+    experts. Attention adds, for each pair of a query and
     a key, h * (d_k + d_v) multiplications per layer, or 2 * d_model if it is additive. Causal
     attention counts all pairs, since the hidden ones are computed, too. Embedding look-ups, norms,
     softmax, activations and the optimiser are not counted.
@@ -51,7 +52,7 @@ def train_flops(
     by_weights = weights.per_src * int(src.sum()) + weights.per_sentence * len(src)
     by_weights += (weights.per_tgt + config.d_model * tgt_vocab_size) * int(tgt.sum())
     encoder_depth, decoder_depth = config.depth
-    match config.kind:
+    match find_own_kind(config):
         case "transformer":
             pairs = encoder_depth * int(src @ src) + decoder_depth * int(tgt @ tgt + src @ tgt)
         case "decoder_only":
@@ -73,7 +74,7 @@ def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length
     """
     encoder_depth, decoder_depth = config.depth
     feed_forward = int(config.feed_forward != "none")
-    match config.kind:
+    match find_own_kind(config):
         case "transformer":
             return encoder_depth * (1 + feed_forward) + decoder_depth * (2 + feed_forward)
         case "decoder_only":
@@ -94,15 +95,18 @@ def _count_multiplications(config: ModelConfig) -> _Multiplications:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         if leaf.ndim < 2 or name.endswith(("table", "bias")):
             continue
+        size = leaf.size
+        if config.feed_forward == "moe" and name.endswith(("forward.inner", "forward.outer")):
+            size = size // config.num_experts * config.experts_per_token
         # Keys and values of cross-attention are projected from source tokens.
         of_memory = ("cross_attention.key_value", "attentive.attention.key")
         if name.startswith("encoder.") or name.endswith(of_memory):
-            per_src += leaf.size
+            per_src += size
         elif name == "start":  # the first state of a recurrent decoder
-            per_sentence += leaf.size
+            per_sentence += size
         else:
-            per_tgt += leaf.size
-    if config.kind == "decoder_only":  # source and target pass through the same layers
+            per_tgt += size
+    if find_own_kind(config) == "decoder_only":  # source and target pass through the same layers
         per_src = per_tgt
     return _Multiplications(per_src, per_tgt, per_sentence)
 

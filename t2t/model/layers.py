@@ -1,6 +1,8 @@
 """Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import CHOICES, GATED, call_variant, check_call
+from t2t.config.variants import GATED, call_variant, check_call
 from t2t.model.compute_policy import Policy
 from t2t.model.matmul import add_bias, einsum
 from t2t.runtime.mesh import spec
@@ -75,20 +77,9 @@ class FeedForward(nnx.Module):
                 raise ValueError(f"model.feed_forward={other!r} is unknown")
 
 
-def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
-    """Creates the feed-forward that `model.feed_forward` names, or None for "none"."""
-    match config.feed_forward:
-        case "none":
-            return None
-        case own if own in CHOICES["model.feed_forward"]:
-            return FeedForward(config, policy, key)
-        case other:
-            variant: nnx.Module = call_variant(
-                "model.feed_forward", other, config, policy, key,
-                is_valid=lambda module: isinstance(module, nnx.Module) and callable(module),
-            )  # fmt: skip
-            check_call("model.feed_forward", other, variant, None, None)
-            return variant
+def is_layer(value: Any) -> bool:
+    """Returns whether a registered variant has made a module that can be called."""
+    return isinstance(value, nnx.Module) and callable(value)
 
 
 class Embedding(nnx.Module):
@@ -175,7 +166,7 @@ def standardize(
     return (x32 * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
 
 
-Norm = LayerNorm | RMSNorm | Identity
+Norm = Callable[[Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 
 def make_norm(config: ModelConfig, policy: Policy) -> Norm:
@@ -188,7 +179,9 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
         case "none":
             return Identity()
         case other:
-            raise ValueError(f"model.norm={other!r} is unknown")
+            norm: Norm = call_variant("model.norm", other, config, policy, is_valid=is_layer)
+            check_call("model.norm", other, norm, None)
+            return norm
 
 
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:

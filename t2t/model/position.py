@@ -14,6 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.variants import call_variant
 from t2t.model.compute_policy import Policy
 from t2t.runtime.mesh import spec
 
@@ -238,4 +239,8 @@ def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal
         case "none":
             return NoPosition()
         case other:
-            raise ValueError(f"model.position={other!r} is unknown")
+            position: Position = call_variant(
+                "model.position", other, config, policy, key, causal,
+                is_valid=lambda value: isinstance(value, Position),
+            )  # fmt: skip
+            return position

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Generator, Prediction
@@ -92,7 +92,9 @@ class Transformer(Tables, Generator):
         position.check_length(src.shape[1])
         segments = source_segment_ids(src)
         bias = position.bias(positions, positions)
-        context = Context(source_mask(segments, src), position, positions, bias)
+        context = Context(
+            source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
+        )
         x = position.add(self.embed_src(src), positions_in_segments(segments))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
@@ -112,7 +114,7 @@ class Transformer(Tables, Generator):
         segments = target_segment_ids(tgt_in)
         bias = position.bias(positions, positions)
         mask, memory_mask = causal_mask(segments), source_mask(segments, src)
-        context = Context(mask, position, positions, bias, memory, memory_mask)
+        context = Context(mask, position, positions, bias, memory, memory_mask, tgt_in != PAD_ID)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)

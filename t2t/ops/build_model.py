@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
-from t2t.config.fields import ModelConfig
-from t2t.config.variants import find_variant
+from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.variants import call_variant, find_variant
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
@@ -25,6 +25,12 @@ from t2t.ops.select_kernels import choose_policy
 
 # A family of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
 Family = Callable[[ModelConfig, Policy, int, int, jax.Array], Model]
+FAMILIES: dict[str, type[Transformer | DecoderOnly | EncoderOnly | RNN]] = {
+    "transformer": Transformer,
+    "decoder_only": DecoderOnly,
+    "encoder_only": EncoderOnly,
+    "rnn": RNN,
+}
 
 
 def make_model(
@@ -32,19 +38,31 @@ def make_model(
 ) -> Model:
     """Creates the model that `model.kind` names, on the current mesh, with random parameters."""
     policy = choose_policy(config)
-    family: Family
-    match config.kind:
-        case "transformer":
-            family = Transformer
-        case "decoder_only":
-            family = DecoderOnly
-        case "encoder_only":
-            family = EncoderOnly
-        case "rnn":
-            family = RNN
-        case other:
-            family = find_variant("model.kind", other)
-    return family(config, policy, src_vocab_size, tgt_vocab_size, key)
+    arguments = config, policy, src_vocab_size, tgt_vocab_size, key
+    if config.kind in FAMILIES:
+        return FAMILIES[config.kind](*arguments)
+    model: Model = call_variant(
+        "model.kind", config.kind, *arguments, is_valid=lambda value: isinstance(value, Model)
+    )
+    return model
+
+
+def find_own_kind(config: ModelConfig) -> str:
+    """Returns `model.kind`, or the library's kind of which a registered one is a subclass.
+
+    Raises:
+        ConfigError: it is of no family of the library.
+    """
+    if config.kind in FAMILIES:
+        return config.kind
+    family = find_variant("model.kind", config.kind)
+    for kind, own in FAMILIES.items():
+        if isinstance(family, type) and issubclass(family, own):
+            return kind
+    raise ConfigError(
+        f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
+        "cannot be counted; derive it from one in t2t/model, such as Transformer"
+    )
 
 
 def init_model(

@@ -11,17 +11,14 @@
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
-from t2t.model import attention, layers, loss, matmul, position
+from t2t.config.variants import check_call, find_variant
+from t2t.model import attention, experts, layers, loss, matmul, position
 from t2t.model.compute_policy import Operations, Policy, keep_order
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
@@ -33,6 +30,7 @@ from t2t.ops import (
     fast_matmul,
     gpu_loss,
     recomputed_attention,
+    sorted_experts,
     tpu_attention,
 )
 from t2t.runtime.mesh import platform
@@ -42,6 +40,7 @@ TEXTBOOK = Operations(
     multiply=matmul.multiply,
     project=matmul.project,
     standardize=layers.standardize,
+    apply_experts=experts.apply_experts,
     relu=jax.nn.relu,
     rotate=position.rotate,
     dropout=layers.dropout,
@@ -80,6 +79,7 @@ FAST = Operations(
     multiply=fast_matmul.multiply,
     project=fast_matmul.project,
     standardize=fast_layers.standardize,
+    apply_experts=sorted_experts.apply_experts,
     relu=fast_layers.relu,
     rotate=fast_layers.rotate,
     dropout=fast_layers.dropout,
@@ -103,9 +103,6 @@ FAST_ON_GPU = dataclasses.replace(
 COMPILER_OPTIONS = {"gpu": {"xla_gpu_dot_merger_threshold_mb": "0"}}
 
 
-Attention = Callable[..., Float[Array, "B T H U"]]
-
-
 def choose_policy(config: ModelConfig) -> Policy:
     """Creates the policy of a model on the current mesh."""
     match config.kernels:
@@ -117,8 +114,9 @@ def choose_policy(config: ModelConfig) -> Policy:
             raise ValueError(f"model.kernels={other!r} is unknown")
     if config.attention != "dot_product":  # a registered variant has no twin
         variant = find_variant("model.attention", config.attention)
-        checked = _check_attention(config.attention, variant)
-        operations = dataclasses.replace(operations, attention=checked)
+        if not isinstance(variant, type):  # of a class, each layer has a module of its own
+            check_call("model.attention", config.attention, variant, *[None] * 6, scaled=True)
+        operations = dataclasses.replace(operations, attention=variant)
     match config.dtype:
         case "auto":
             dtype = product_dtype = "float32" if platform() == "cpu" else "bfloat16"
@@ -129,26 +127,6 @@ def choose_policy(config: ModelConfig) -> Policy:
     return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), operations)
 
 
-@functools.cache
-def _check_attention(name: str, variant: Attention) -> Attention:
-    """Returns a registered attention that checks, when it is compiled, its signature and result."""
-    field = "model.attention"
-
-    @functools.wraps(variant)
-    def check_attention(
-        query: Float[Array, "B T H K"], key_value: KeyValue | KVCache, *others: Any, **named: Any
-    ) -> Float[Array, "B T H U"]:
-        check_call(field, name, variant, query, key_value, *others, **named)
-        result = variant(query, key_value, *others, **named)
-        expected = *query.shape[:3], key_value.values.shape[-1]
-        if getattr(result, "shape", None) != expected:
-            fault = f"returned {describe_value(result)} instead of {expected}"
-            raise make_variant_error(field, name, fault)
-        return result
-
-    return check_attention
-
-
 def describe_kernels(config: ModelConfig) -> dict[str, str]:
     """Returns operation -> module that implements it, for logs and the ledger.
 
@@ -156,6 +134,8 @@ def describe_kernels(config: ModelConfig) -> dict[str, str]:
     """
     operations = choose_policy(config).operations
     names = [field.name for field in dataclasses.fields(Operations)]
+    if config.feed_forward != "moe":
+        names.remove("apply_experts")
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     modules = {}

@@ -127,5 +127,5 @@ def _plan_shape(
         filled_rows=shape.rows,
         tgt_tokens=float(tgt.mean()) * pairs,
         model_flops=model_flops,
-        padded_flops=passes * train_flops(config.model, vocab_size, *full),
+        padded_flops=round(passes * train_flops(config.model, vocab_size, *full)),
     )

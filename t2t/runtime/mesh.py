@@ -24,6 +24,7 @@ RULES: dict[str, tuple[str, ...] | str] = {
     "d_model": "fsdp",  # parameters only: activations are not sharded in this dimension
     "heads": "tensor",
     "d_ff": "tensor",
+    "experts": "tensor",
     "vocabulary": "tensor",
 }
 
@@ -194,7 +195,11 @@ def check_divisibility(config: Config, mesh: Mesh) -> None:
         ("tokenizer.vocab_size", config.tokenizer.vocab_size, "vocabulary"),
     ]
     if model.kind != "rnn":  # in a recurrent model `tensor` shards only the vocabulary
-        dimensions += [(heads, model.kv_heads, "heads"), ("model.d_ff", model.d_ff, "d_ff")]
+        dimensions += [(heads, model.kv_heads, "heads")]
+        if model.feed_forward == "moe":
+            dimensions += [("model.num_experts", model.num_experts, "experts")]
+        else:
+            dimensions += [("model.d_ff", model.d_ff, "d_ff")]
     problems = []
     for field, size, name in dimensions:
         axis = RULES[name]

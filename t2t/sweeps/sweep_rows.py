@@ -66,7 +66,7 @@ class Run:
         config = self.config
         lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
         flops = train_flops(config.model, tgt_vocab_size, lengths, lengths)
-        return config.training.steps * config.training.num_passes * flops
+        return round(config.training.steps * config.training.num_passes * flops)
 
 
 def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:

@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tqdm
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -134,6 +136,8 @@ class Report:
         if int(metrics.skipped_in_a_row) == 0:
             self._loss += loss * tokens
             self._loss_tokens += tokens
+            for name, counts in metrics.auxiliary.items():
+                self._counts[name] = self._counts.get(name, 0) + np.asarray(counts, float)
         else:
             _log.warning("step %d skipped: loss or gradient is not finite", step)
         if int(metrics.skipped_in_a_row) >= self._max_nonfinite:
@@ -163,6 +167,9 @@ class Report:
             "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
+        for name, counts in self._counts.items():
+            shares = dict(enumerate(counts / counts.sum()))
+            scalars |= {f"train/{name}/{index}": float(share) for index, share in shares.items()}
         self._write(step, scalars)
         speed = f"{scalars['train/tokens_per_second']:.0f} tokens/s"
         rate = f"rate {scalars['train/learning_rate']:.2e}"
@@ -198,6 +205,7 @@ class Report:
         self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
         self._seconds = self._waited = 0.0
         self._steps = 0
+        self._counts: dict[str, Any] = {}
 
 
 def _open_files(workdir: Path, start_step: int) -> EventsWriter:

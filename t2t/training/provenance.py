@@ -38,6 +38,8 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
+IMPORTED = "import.json"  # in the directory of an imported run: where the model comes from
+
 SOURCE_ROOT = Path(__file__).parents[2]  # the checkout, or site-packages when installed
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece",
@@ -140,6 +142,12 @@ def find_initial(workdir: Path) -> dict[str, Any] | None:
     """Returns the origin of the parameters that the run began with; None if they were random."""
     entries = read_ledger(workdir)
     return entries[-1].get("initial") if entries else None
+
+
+def read_import(workdir: Path) -> dict[str, Any] | None:
+    """Returns what `t2t.import_model` recorded of a run's source; None if it was trained."""
+    path = workdir / IMPORTED
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else None
 
 
 def find_start(workdir: Path, step: int) -> str:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
+from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
 from t2t.model.loss import compute_log_probs
 from t2t.ops.build_model import find_matrices, find_names
@@ -30,21 +31,25 @@ from t2t.training.averages import update_average
 from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
+from t2t.training.scheduled_sampling import sample_inputs
 from t2t.training.state import TrainState
 
-Sums = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
+LossAndTokens = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
+Sums = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # with auxiliary metrics
 SentenceCounts = tuple[Float[Array, "B"], ...]  # (loss, sum of weights) of each row
 
 
 class Metrics(NamedTuple):
     """The metrics of one training step."""
 
-    loss: Float[Array, ""]  # with label smoothing and R-Drop, nats per target token
+    # with label smoothing, R-Drop and auxiliary losses, nats per target token
+    loss: Float[Array, ""]
     tokens: Float[Array, ""]  # target tokens, without padding
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
     skipped: Int[Array, ""]  # steps skipped so far
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
+    auxiliary: Auxiliary = {}  # noqa: RUF012 (never changed); sums of what layers count
 
 
 TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
@@ -58,10 +63,14 @@ def make_train_step(
     schedule = make_schedule(config.training, config.model.d_model)
 
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
+    sampling = config.training.scheduled_sampling
     matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         model = merge(structure, freeze(config.training, params))
+        if sampling:
+            sampling_key, key = jax.random.split(key)
+            batch = sample_inputs(model, batch, sampling, sampling_key)
         if alpha:
             return sum_r_drop_losses(model, batch, smoothing, alpha, key)
         return sum_smoothed_losses(model, batch, smoothing, key)
@@ -71,7 +80,7 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(state.key, state.step)
-        (loss_sum, tokens), gradient_sum = accumulate(
+        (loss_sum, (tokens, auxiliary)), gradient_sum = accumulate(
             sum_gradients,
             state.params,
             batch,
@@ -99,6 +108,7 @@ def make_train_step(
             learning_rate=schedule(state.step - state.skipped),
             skipped=skipped,
             skipped_in_a_row=skipped_in_a_row,
+            auxiliary=auxiliary,
         )
         return TrainState(
             state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row, ema
@@ -141,17 +151,22 @@ def accumulate(
     scatter = functools.partial(jax.tree.map, shard_over_data)
 
     def add(
-        total: tuple[Sums, Params], part: tuple[DeviceBatch, Int[Array, ""]]
-    ) -> tuple[tuple[Sums, Params], None]:
+        total: tuple[LossAndTokens, Params], part: tuple[DeviceBatch, Int[Array, ""]]
+    ) -> tuple[tuple[LossAndTokens, Params], Auxiliary]:
         rows, number = part
-        sums, gradient = sum_gradients(marked, rows, jax.random.fold_in(key, number))
-        return jax.tree.map(jnp.add, total, (sums, scatter(gradient))), None
+        (loss, (tokens, auxiliary)), gradient = sum_gradients(
+            marked, rows, jax.random.fold_in(key, number)
+        )
+        return jax.tree.map(jnp.add, total, ((loss, tokens), scatter(gradient))), auxiliary
 
     zero = jnp.zeros(())
     start = ((zero, zero), scatter(jax.tree.map(zero_gradient, marked)))
-    (sums, gradient), _ = jax.lax.scan(add, start, (jax.tree.map(split, batch), jnp.arange(parts)))
+    ((loss, tokens), gradient), each = jax.lax.scan(
+        add, start, (jax.tree.map(split, batch), jnp.arange(parts))
+    )
+    auxiliary = jax.tree.map(lambda x: x.sum(axis=0), each)
     placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
-    return sums, placed
+    return (loss, (tokens, auxiliary)), placed
 
 
 def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False) -> EvalStep:
@@ -178,14 +193,14 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
 def sum_smoothed_losses(
     model: Model, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
 ) -> Sums:
-    """Returns (sum of smoothed losses, sum of weights) of a batch under teacher forcing.
+    """Returns the sums of a batch, of smoothed losses, under teacher forcing.
 
     A key switches dropout on.
     """
     hidden, table, targets, weights, auxiliary = model.predict(batch, key)
     smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
     loss, tokens = smoothed_cross_entropy(hidden, table, targets, weights, smoothing)
-    return loss + auxiliary.get("loss", 0), tokens
+    return loss + auxiliary.pop("loss", 0), (tokens, auxiliary)
 
 
 def sum_r_drop_losses(
@@ -216,4 +231,4 @@ def sum_r_drop_losses(
     loss, tokens = r_drop_cross_entropy(
         passes[:, 0], passes[:, 1], table, targets, weights, smoothing, alpha
     )
-    return loss + auxiliary.get("loss", 0) / 2, tokens
+    return loss + auxiliary.pop("loss", 0) / 2, (tokens, auxiliary)

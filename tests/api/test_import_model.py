@@ -6,8 +6,11 @@ import pytest
 
 import t2t
 from t2t.api.import_model import import_model
-from t2t.config.fields import ConfigError
+from t2t.api.run_summary import describe_run
+from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import load_config
+from t2t.data.corpus import ListCorpus
+from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import Rows
 from tests.interop.foreign_folders import make_config, write_config, write_model, write_nllb_model
@@ -30,11 +33,23 @@ def test_run_has_config_vocabulary_checkpoint_and_provenance(source: Path, tmp_p
     size = config.tokenizer.vocab_size
     assert run.vocabulary.src.vocab_size == run.vocabulary.tgt.vocab_size == size
     assert len(Rows.load(tmp_path / "run" / "vocab").row) == size
+    assert f"none: imported from {source}, " in describe_run(tmp_path / "run")
     origin = json.loads((tmp_path / "run" / "import.json").read_text("utf-8"))
     assert origin["source"] == str(source)
     weights = (source / "model.safetensors").read_bytes()
     recorded = origin["files"]["model.safetensors"]
     assert recorded == {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()}
+
+
+def test_vocabulary_of_an_imported_run_is_kept_in_fine_tuning(source: Path, tmp_path: Path) -> None:
+    config = import_model(str(source), tmp_path / "run")
+    given = tmp_path / "run" / "vocab"
+    config.tokenizer = TokenizerConfig(path=str(given))
+    filled = fill_tokenizer(config).tokenizer
+    assert filled.shared  # source and target have a model each, but the same ids
+    assert (filled.kind, filled.vocab_size) == ("unigram", Rows.load(given).row.size)
+    make_vocabulary(config, tmp_path / "tuned", [ListCorpus("pairs", [("a", "b")])], [1.0])
+    assert Rows.load(tmp_path / "tuned" / "vocab").row.tolist() == Rows.load(given).row.tolist()
 
 
 @pytest.mark.slow

@@ -37,6 +37,10 @@ def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConf
     [
         ("model", "max_positions", 9, "model.position", "rotary"),
         ("model", "d_ff", 512, "model.feed_forward", "none"),
+        ("model", "num_experts", 4, "model.feed_forward", "relu"),
+        ("model", "experts_per_token", 1, "model.feed_forward", "none"),
+        ("model", "load_balance", 0.1, "model.feed_forward", "swiglu"),
+        ("model", "feed_forward_dropout", 0.1, "model.feed_forward", "moe"),
         ("model", "norm_position", "pre", "model.norm", "none"),
         ("model", "num_layers", 3, "model.encoder_layers", 2),
         ("data", "num_shapes", 6, "data.packed_length", 256),

@@ -77,6 +77,21 @@ def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
 TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
 
 COMBINATIONS = {
+    "scheduled sampling needs target inputs": (
+        {"model": {"kind": "encoder_only"}, "data": {"objective": "masked_lm"}}
+        | {"tokenizer": {"sentinels": 1}, "training": {"scheduled_sampling": 0.5}},
+        "training.scheduled_sampling=0.5 replaces target inputs, which model.kind='encoder_only' "
+        "does not have; leave it at 0.0",
+    ),
+    "scheduled sampling has passes of its own": (
+        {"training": {"scheduled_sampling": 0.5, "r_drop": 5.0}},
+        "training.scheduled_sampling=0.5 does not go with training.r_drop=5.0, which has two "
+        "passes of its own; set one of them to 0",
+    ),
+    "a token has different experts": (
+        {"model": {"feed_forward": "moe", "experts_per_token": 9}},
+        "model.experts_per_token=9 is more than model.num_experts=8; use 8 or less",
+    ),
     "num_heads divides d_model": (
         {"model": {"num_heads": 5}},
         "model.num_heads=5 does not divide model.d_model=512; use one of 1, 2, 4, 8, "
@@ -90,6 +105,15 @@ COMBINATIONS = {
         {"model": {"d_model": 9, "num_heads": 3}},
         "model.d_model=9 is odd, but sinusoidal positions pair a sine with a cosine; "
         "use an even width or another model.position",
+    ),
+    "fairseq's sinusoids have two rates": (
+        {"model": {"d_model": 2, "num_heads": 1, "position": "sinusoidal_fairseq"}},
+        "model.d_model=2 must be 4 or more with model.position='sinusoidal_fairseq'; "
+        "use a wider model, or 'sinusoidal'",
+    ),
+    "tags are of directions": (
+        {"data": {"direction_tags": "both"}},
+        "data.direction_tags='both' is not used without data.directions; leave it at 'target'",
     ),
     "rotations come in pairs": (
         {"model": {"position": "rotary", "d_k": 5}},
@@ -349,7 +373,8 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         "position": "none", "max_positions": 4, "norm": "rms",
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
         "feed_forward_dropout": 0.5, "scan_layers": True, "attention_bias": True,
-        "norm_epsilon": 1e-5, "feed_forward_bias": False,
+        "norm_epsilon": 1e-5, "feed_forward_bias": False, "num_experts": 4,
+        "experts_per_token": 1, "load_balance": 0.5,
     }  # fmt: skip
     shared = """
         kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings output_bias

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from flax import nnx
 
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
@@ -18,7 +20,11 @@ from t2t.config.files import load_config, read_saved_config, save_config
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
+from t2t.model.attention import MultiHeadAttention
+from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue
+from t2t.model.layers import Identity
+from t2t.model.position import Position
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import choose_policy
 from t2t.training.optimizer import describe_optimizer, make_optimizer
@@ -112,13 +118,26 @@ def use(field: str) -> None:
             describe_model(model, 20, 20)
         case "model.attention":
             model.attention = "own"
-            attend = choose_policy(model).operations.attention
-            heads = jnp.zeros((2, 3, 4, 5))
-            key_value = KeyValue(heads, heads)
-            attend(heads, key_value, jnp.ones((2, 1, 3, 3), bool), None, 0.0, None, scaled=True)
+            layer = MultiHeadAttention(model, choose_policy(model), jax.random.key(0))
+            heads = jnp.zeros((2, 3, 2, 4))
+            layer.attend(heads, KeyValue(heads, heads), jnp.ones((2, 1, 3, 3), bool))
+        case "model.norm":
+            model.norm = "own"
+            describe_model(model, 20, 20)
+        case "model.position":
+            model.position = "own"
+            describe_model(model, 20, 20)
+        case "model.kind":
+            model.kind = "own"
+            describe_model(model, 20, 20)
 
 
-WRONG = {
+class Uncallable:
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+        del config, policy, key
+
+
+WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
     "schedule without d_model": ("training.schedule", lambda training: None, "arguments"),
     "rate as a schedule": ("training.schedule", lambda training, d_model: 0.1, "returned float"),
     "no rate": ("training.schedule", lambda *_: lambda count: None, "returned function"),
@@ -134,8 +153,17 @@ WRONG = {
     "joined heads": (
         "model.attention",
         lambda query, *_, scaled: query.reshape(2, 3, -1),
-        r"returned an array of shape \(2, 3, 20\) instead of",
+        r"returned an array of shape \(2, 3, 8\) instead of",
     ),
+    "attention without a key": ("model.attention", type("Own", (nnx.Module,), {}), "arguments"),
+    "attention class of no module": ("model.attention", Uncallable, "returned Uncallable"),
+    "norm of a width": ("model.norm", lambda d_model: None, "arguments"),
+    "function as a norm": ("model.norm", lambda *_: jnp.tanh, "returned"),
+    "norm of two": ("model.norm", lambda *_: Position(), "returned Position"),
+    "position of a model": ("model.position", lambda config: None, "arguments"),
+    "norm as a position": ("model.position", lambda *_: Identity(), "returned Identity"),
+    "family alone": ("model.kind", lambda config: None, "arguments"),
+    "layer as a family": ("model.kind", lambda *_: Identity(), "returned Identity"),
 }
 
 

@@ -1,5 +1,6 @@
 """Tags, the corpora of each direction, and the choice of one."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def test_names_hold_the_languages_of_a_direction() -> None:
     assert second.test_tgt == "t.en"
     assert list_directions(first) == [first]
     assert [find_tag(each) for each in (first, second)] == list_tags(data) == ["<2de>", "<2en>"]
+    tagged = dataclasses.replace(data, direction_tags="both")
+    assert [*map(find_tag, list_directions(tagged))] == ["<2en> <2de>", "<2fr> <2en>"]
+    assert list_tags(tagged) == ["<2en>", "<2de>", "<2fr>"]
     plain = DataConfig("text", tfds_name="{pair}")
     assert list_directions(plain) == [plain]
     [filled] = list_directions(DataConfig("multi30k+text"))

@@ -1,6 +1,7 @@
 """Imported models against `transformers` with the same weights, and their tokenizers on odd lines.
 
-It needs transformers 5, torch and sacremoses, which are no requirements: `pip install` them.
+They need the extra `transformers`, which is not part of `dev`: `pip install -e '.[transformers]'`,
+then `python -m pytest -m transformers`.
 """
 
 import importlib.util
@@ -20,6 +21,7 @@ from t2t.data.sentences import clean_sentence
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
+from t2t.interop.hugging_face_vocabulary import read_m2m100, read_marian, read_nllb, read_t5
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model
 from tests.decoding.toy_model import beam_search
@@ -28,9 +30,10 @@ from tests.interop.model_folders import write_random_tensors, write_safetensors
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.transformers,
     pytest.mark.skipif(
-        importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+        importlib.util.find_spec("transformers") is None,
+        reason="the extra transformers is not installed",
     ),
     pytest.mark.filterwarnings("ignore"),  # of torch and transformers
 ]
@@ -204,6 +207,21 @@ def test_logits_agree_under_teacher_forcing_and_in_cached_decoding(pair: Pair) -
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+def test_logits_agree_in_packed_rows(pair: Pair) -> None:
+    batch = draw_batch(pair)
+    expected = compute_logits(pair, *batch)
+    src, tgt_in = convert(pair, *batch)
+    rows = (1, 2)
+    lengths = batch[1].sum(axis=1)
+    packed_src = jnp.concatenate([src[row, : lengths[row]] for row in rows])[None]
+    packed_tgt = jnp.concatenate([tgt_in[row] for row in rows])[None]
+    run = jax.jit(lambda params, *ids: merge(pair.structure, params)(*ids))
+    [logits] = np.asarray(run(pair.params, packed_src, packed_tgt))
+    is_output = pair.foreign.vocabulary.rows.is_output
+    for row, found in zip(rows, np.split(np.where(is_output, logits, 0), 2), strict=True):
+        np.testing.assert_allclose(found, expected[row], atol=1e-4)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
     import torch
@@ -275,9 +293,19 @@ def write_nllb_tokenizer(folder: Path) -> Any:
     return tokenizer, {"model_type": "m2m_100", "vocab_size": size}
 
 
-def read_vocabulary(folder: Path, values: dict[str, Any]) -> Any:
-    from t2t.interop.hugging_face_vocabulary import read_marian, read_nllb, read_t5
+def write_m2m100_tokenizer(folder: Path) -> Any:
+    from transformers import M2M100Tokenizer
 
+    model = train_model(0, kind="bpe")
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    names = ["<s>", "<pad>", "</s>", "<unk>", *list_pieces(model)[3:]]
+    text = json.dumps({name: i for i, name in enumerate(names)})
+    (folder / "vocab.json").write_text(text, "utf-8")
+    tokenizer = M2M100Tokenizer.from_pretrained(folder, src_lang="en", tgt_lang="fr")
+    return tokenizer, len(names) + 100 + SPARE
+
+
+def read_vocabulary(folder: Path, values: dict[str, Any]) -> Any:
     read = {"marian": read_marian, "m2m_100": read_nllb, "t5": read_t5}[values["model_type"]]
     return read(folder, values["vocab_size"])
 
@@ -305,20 +333,20 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], A
     assert compared > 800
 
 
-@pytest.mark.parametrize("with_model", [True, False])
-def test_nllb_tokenizer_agrees_on_odd_lines_with_codes_on_both_sides(
-    tmp_path: Path, with_model: bool
-) -> None:
-    """With `sentencepiece.bpe.model`, and without it, as transformers 5 saves the folder.
-
-    `transformers` keeps a space at the end, which characters that look like none may become.
-    """
-    tokenizer, values = write_nllb_tokenizer(tmp_path)
-    if not with_model:
-        (tmp_path / "sentencepiece.bpe.model").unlink()
-    vocabulary, rows, languages = read_vocabulary(tmp_path, values)
-    assert languages == tuple(CODES)
-    tagged = vocabulary.with_tag("<2eng_Latn> <2fra_Latn>")
+@pytest.mark.parametrize("kind", ["NLLB", "NLLB as transformers 5 saves it", "M2M-100"])
+def test_tokenizers_agree_on_odd_lines_with_codes_on_both_sides(tmp_path: Path, kind: str) -> None:
+    """NLLB's of `transformers` keeps a space at the end, which some characters become."""
+    if kind == "M2M-100":
+        tokenizer, size = write_m2m100_tokenizer(tmp_path)
+        vocabulary, rows, _ = read_m2m100(tmp_path, size)
+        tagged = vocabulary.with_tag("<2en> <2fr>")
+    else:
+        tokenizer, values = write_nllb_tokenizer(tmp_path)
+        if kind != "NLLB":
+            (tmp_path / "sentencepiece.bpe.model").unlink()
+        vocabulary, rows, languages = read_vocabulary(tmp_path, values)
+        assert languages == tuple(CODES)
+        tagged = vocabulary.with_tag("<2eng_Latn> <2fra_Latn>")
     space = tokenizer.convert_tokens_to_ids("\u2581")
     compared = 0
     for line in make_odd_lines(1000):

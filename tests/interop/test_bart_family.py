@@ -103,6 +103,7 @@ def test_config_that_is_not_understood_is_refused_by_field(field: str, value: An
 
 
 def test_config_of_older_versions_is_read() -> None:
-    legacy = {name: value for name, value in bart_family._LEGACY.items() if value is not None}
-    older = {"max_length": 512, "num_hidden_layers": 1, "bad_words_ids": [[49]]}
-    assert read_marian_config(make_config(50) | legacy | older)[0] == MODEL
+    older = {"max_length": 512, "num_hidden_layers": 1, "bad_words_ids": [[49]], "_num_labels": 3}
+    values = make_config(50) | bart_family._LEGACY | older
+    del values["share_encoder_decoder_embeddings"], values["tie_word_embeddings"]
+    assert read_marian_config(values)[0] == MODEL

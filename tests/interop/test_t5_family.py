@@ -10,8 +10,9 @@ from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.interop.parameter_map import write_tensors
-from t2t.interop.t5_family import read_t5_config
+from t2t.interop.t5_family import has_own_output, read_t5_config
 from tests.interop.foreign_folders import write_t5_model
+from tests.interop.model_folders import write_safetensors
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,23 @@ def test_parameters_go_in_and_out(tmp_path: Path, changes: dict[str, Any]) -> No
 def test_one_table_serves_all_if_the_output_is_scaled(tmp_path: Path) -> None:
     write_t5_model(tmp_path)
     values = read_json(tmp_path, "config.json")
-    assert read_t5_config(values, ())[0].tie_embeddings == "input"
     scaled = values | {"scale_decoder_outputs": True}
-    assert read_t5_config(scaled, ())[0].tie_embeddings == "all"
-    assert read_t5_config(scaled, ("lm_head.weight",))[0].tie_embeddings == "input"
+    for given, own_output, tied in (
+        (values, False, "input"),
+        (scaled, False, "all"),
+        (scaled, True, "input"),
+    ):
+        assert read_t5_config(given, own_output=own_output)[0].tie_embeddings == tied
+
+
+def test_copy_of_the_table_is_no_output_table(tmp_path: Path) -> None:
+    tensors = write_t5_model(tmp_path)
+    assert has_own_output(open_tensors(tmp_path))
+    tensors["lm_head.weight"] = tensors["shared.weight"]
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    assert not has_own_output(open_tensors(tmp_path))
+    model = read_model(tmp_path, read_json(tmp_path, "config.json"), open_tensors(tmp_path))
+    model.read_params(open_tensors(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +68,7 @@ def test_config_that_is_not_understood_is_refused(tmp_path: Path, field: str, va
     write_t5_model(tmp_path)
     values = read_json(tmp_path, "config.json") | {field: value}
     with pytest.raises(SourceError, match=rf"^config\.json: .*{field}={value!r}"):
-        read_t5_config(values, ())
+        read_t5_config(values, own_output=False)
 
 
 def test_sentinels_are_control_symbols_in_the_order_of_t5(tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ def count_products(program: Jaxpr) -> int:
             assert isinstance(left, ShapedArray)
             assert isinstance(result, ShapedArray)
             flops += 2 * result.size * math.prod(left.shape[i] for i in contracted)
+        if equation.primitive.name == "ragged_dot_general":  # each row with one expert's weights
+            found = (x.aval for x in (*equation.invars[:2], equation.outvars[0]))
+            shapes = [x.shape for x in found if isinstance(x, ShapedArray)]
+            [experts] = (shape for shape in shapes if len(shape) == 3)
+            flops += 2 * shapes[0][0] * math.prod(experts[1:])
         rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             if isinstance(value, ClosedJaxpr):
@@ -109,6 +114,18 @@ def test_flops_of_a_batch_are_those_of_its_sentences(name: str) -> None:
     whole = train_flops(config, VOCAB_SIZE, src, tgt)
     assert whole == sum(
         train_flops(config, VOCAB_SIZE, src[[i]], tgt[[i]]) for i in range(len(src))
+    )
+
+
+def test_flops_of_a_mixture_are_those_of_the_experts_of_a_token() -> None:
+    """In each layer one expert more for each token, and the router."""
+    sizes = PAPERS_VOCABULARY, np.array([25]), np.array([30])
+    mixture = dataclasses.replace(BASE, feed_forward="moe", num_experts=16, experts_per_token=2)
+    extra = 512 * 2048 * 2 + 512 * 16
+    assert train_flops(mixture, *sizes) - train_flops(BASE, *sizes) == 6 * 6 * (25 + 30) * extra
+    more = dataclasses.replace(mixture, num_experts=17)
+    assert count_parameters(more, 9, 9) - count_parameters(mixture, 9, 9) == 12 * (
+        2 * 512 * 2048 + 512
     )
 
 

@@ -12,6 +12,7 @@ from flax import nnx
 from jaxtyping import Array, Float, UInt32
 
 from t2t.config import ConfigError
+from t2t.model.block import make_feed_forward
 from t2t.model.layers import (
     Embedding,
     FeedForward,
@@ -21,7 +22,6 @@ from t2t.model.layers import (
     dropout,
     hash_indices,
     init_glorot,
-    make_feed_forward,
     make_norm,
     split,
     standardize,

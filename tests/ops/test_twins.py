@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
-from t2t.model import attention, layers, loss, matmul, position
+from t2t.model import attention, experts, layers, loss, matmul, position
 from t2t.model.compute_policy import Operations
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import FeedForward
@@ -28,10 +28,11 @@ from t2t.ops import (
     fast_matmul,
     gpu_loss,
     recomputed_attention,
+    sorted_experts,
     tpu_attention,
 )
 from t2t.ops.select_kernels import FAST, TEXTBOOK
-from t2t.runtime.mesh import make_mesh, spec
+from t2t.runtime.mesh import make_mesh, reshard, spec
 from tests.model.small_models import POLICY, SMALL
 
 BATCH, QUERIES, KEYS, HEADS, D_K, D_V = 8, 6, 5, 4, 3, 2
@@ -113,6 +114,21 @@ def feed(function: Function) -> Function:
     return run
 
 
+def mix(function: Function, x: Array, inner: Array, outer: Array, dtype: Any = None) -> Array:
+    """Experts that are chosen unevenly: of eight, two by no row."""
+    factors = jnp.asarray(np.random.default_rng(4).random((BATCH, QUERIES, 2)), jnp.float32)
+    first = np.random.default_rng(5).integers(0, 3, (BATCH, QUERIES, 1))
+    chosen = jnp.asarray(np.concatenate([first, first + 3], axis=-1))
+    choices = [reshard(each, "batch", None, None) for each in (factors, chosen)]
+    found: Array = function(x, *choices, inner, outer, jnp.dtype(dtype or "float32"))
+    return found
+
+
+EXPERT_ARRAYS: dict[tuple[int, ...], Names] = {
+    (BATCH, QUERIES, 16): ("batch", None, None),
+    (8, 16, 10): ("experts", "d_model", None),
+    (8, 10, 16): ("experts", None, "d_model"),
+}
 RECOMPUTED = recomputed_attention.dot_product_attention
 LOSS_ARRAYS: dict[tuple[int, ...], Names] = {
     (BATCH, QUERIES, 16): ("batch", None, None),
@@ -160,9 +176,20 @@ CASES = {
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 18): ("d_model", "heads", None)},
         ((6, 12), BFLOAT16),
     ),
+    "experts": Case(
+        functools.partial(mix, experts.apply_experts),
+        functools.partial(mix, sorted_experts.apply_experts),
+        EXPERT_ARRAYS,
+    ),
+    "experts in bfloat16": Case(
+        functools.partial(mix, experts.apply_experts),
+        functools.partial(mix, sorted_experts.apply_experts),
+        EXPERT_ARRAYS,
+        (BFLOAT16,),
+    ),
     "layer norm": Case(
-        functools.partial(layers.standardize, centred=True),
-        functools.partial(fast_layers.standardize, centred=True),
+        functools.partial(layers.standardize, centred=True, epsilon=1e-2),
+        functools.partial(fast_layers.standardize, centred=True, epsilon=1e-2),
         ROWS,
     ),
     "RMS norm": Case(

@@ -176,7 +176,7 @@ def test_outputs_and_gradients_under_dropout_are_the_same_on_any_mesh(kind: str,
 
 
 # The other combinations have no parameter or bias of another kind.
-FEW = ("learned", "relative", "alibi", "lstm")
+FEW = ("learned", "relative", "alibi", "lstm", "moe")
 
 
 @pytest.mark.parametrize(
@@ -360,6 +360,12 @@ def test_every_cut_that_fails_is_named() -> None:
     config = Config(model=ModelConfig(d_ff=100), tokenizer=TokenizerConfig(vocab_size=36))
     with pytest.raises(ConfigError, match=r"(?s)tokenizer.vocab_size=36 .*\nmodel.d_ff=100"):
         check_divisibility(config, make_mesh(MeshConfig(tensor=8)))
+
+
+def test_experts_must_fit_the_mesh_in_place_of_the_width_of_each() -> None:
+    model = ModelConfig(feed_forward="moe", num_experts=6, d_ff=100)
+    with pytest.raises(ConfigError, match=r"^model.num_experts=6 .* use 4 or 8, or a mesh.tens"):
+        check_divisibility(Config(model=model), make_mesh(MeshConfig(tensor=4, data=2)))
 
 
 def test_model_that_fits_the_mesh_passes() -> None:

@@ -35,7 +35,7 @@ def read_recipe(path: Path) -> Config:
 RECIPES = [
     path
     for path in sorted((ROOT / "configs").glob("*.py"))
-    if path.stem != "fine_tune"  # of a run
+    if path.stem != "fine_tune"  # whose model is that of a run
     and read_recipe(path).model.kind == "transformer"  # whose parts the rows are about
 ]
 
@@ -168,7 +168,7 @@ def test_row_with_too_high_a_peak_is_named() -> None:
 def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
     base = Config(model=ModelConfig(feed_forward="swiglu", num_kv_heads=2, dropout=0.0))
     names = {row.name for row in read_rows(ROOT / "configs/sweeps/modern.py", base)}
-    assert not names & {"swiglu", "grouped_query", "bpe_dropout", "r_drop"}
+    assert not names & {"swiglu", "silu", "no_biases", "grouped_query", "bpe_dropout", "r_drop"}
 
 
 def test_low_resource_row_is_without_the_translations_of_the_base() -> None:

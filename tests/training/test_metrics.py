@@ -104,6 +104,22 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
     assert {name: value for _, name, value in events} == pytest.approx(figures | scores)
 
 
+def test_shares_of_what_layers_count_are_those_of_all_steps_that_were_not_skipped(
+    tmp_path: Path,
+) -> None:
+    report = make_report(tmp_path, every=2)
+    for step, (counts, skipped) in enumerate(
+        (([1.0, 3.0], 0), ([3.0, 3.0], 0), ([9.0, 0.0], 1), ([1.0, 9.0], 0)), start=1
+    ):
+        metrics = make_metrics(in_a_row=skipped)
+        report.add(step, 100, metrics._replace(auxiliary={"share": jnp.asarray(counts)}))
+    report.flush()
+    report.close()
+    shares = [[line[f"train/share/{i}"] for i in (0, 1)] for line in read_lines(tmp_path)]
+    assert shares == [[0.4, 0.6], [0.1, 0.9]]
+    assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
+
+
 class UnderWay:
     """The loss of a step that is still being computed."""
 

@@ -1,0 +1,77 @@
+"""A mixture of experts that computes, for each token, only the experts that it has chosen."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t2t.model.matmul import choose_precision
+from t2t.runtime.mesh import RULES, reshard, spec
+
+
+def apply_experts(
+    x: Float[Array, "B T D"],
+    factors: Float[Array, "B T C"],
+    chosen: Int[Array, "B T C"],
+    inner: Float[Array, "E D F"],
+    outer: Float[Array, "E F D"],
+    dtype: jnp.dtype,
+) -> Float[Array, "B T D"]:
+    """As `t2t.model.experts.apply_experts`, by products with sorted copies of the tokens.
+
+    Each token has a copy for each of its experts. The copies are sorted by expert, so that
+    `jax.lax.ragged_dot` multiplies consecutive rows with the weights of one expert. On a mesh each
+    device has its experts and the tokens of its rows, so tokens do not move between devices: the
+    results are added up over the axis that shares out the experts.
+    """
+    if spec() is None:
+        return _apply_own(x, factors, chosen, inner, outer, dtype=dtype, axis=None)
+    rows, weights = spec("batch", None, None), spec("experts", None, None)
+    inner, outer = reshard((inner, outer), "experts", None, None)
+    own = functools.partial(_apply_own, dtype=dtype, axis=RULES["experts"])
+    in_specs = rows, rows, rows, weights, weights
+    mapped = jax.shard_map(own, in_specs=in_specs, out_specs=rows)
+    return mapped(x, factors, chosen, inner, outer)
+
+
+def _apply_own(
+    x: Float[Array, "B T D"],
+    factors: Float[Array, "B T C"],
+    chosen: Int[Array, "B T C"],
+    inner: Float[Array, "X D F"],
+    outer: Float[Array, "X F D"],
+    *,
+    dtype: jnp.dtype,
+    axis: tuple[str, ...] | str | None,
+) -> Float[Array, "B T D"]:
+    """Returns the part of the sum that belongs to the experts of one device."""
+    experts, (num_rows, length, choices) = len(inner), chosen.shape
+    if axis is not None:
+        # JAX adds up the gradients of gathers over the axis only if it is told so.
+        x, factors, chosen = jax.lax.pcast((x, factors, chosen), axis, to="varying")
+        chosen = chosen - jax.lax.axis_index(axis) * experts
+    chosen = chosen.reshape(-1)
+    chosen = jnp.where((chosen >= 0) & (chosen < experts), chosen, experts)  # the rest comes last
+    order = jnp.argsort(chosen)
+    sizes = jnp.bincount(chosen, length=experts + 1)[:experts].astype(jnp.int32)
+    is_own = jnp.arange(len(order)) < sizes.sum()
+    take = functools.partial(_permute, order)
+    copies = take(jnp.repeat(x.reshape(num_rows * length, -1), choices, axis=0))
+    product = functools.partial(_multiply, sizes=sizes, dtype=dtype)
+    each = product(jax.nn.relu(product(copies, inner)), outer).astype(jnp.float32)
+    # Rows of other devices' experts are in no group, and undefined.
+    each = jnp.where(is_own[:, None], each * take(factors.reshape(-1))[:, None], 0)
+    y = _permute(jnp.argsort(order), each).reshape(num_rows, length, choices, -1).sum(axis=2)
+    return (y if axis is None else jax.lax.psum(y, axis)).astype(x.dtype)
+
+
+def _permute(order: Array, rows: Array) -> Array:
+    return rows.at[order].get(unique_indices=True, mode="promise_in_bounds")
+
+
+def _multiply(x: Array, weights: Array, *, sizes: Array, dtype: jnp.dtype) -> Array:
+    operands = x.astype(dtype), weights.astype(dtype)
+    return jax.lax.ragged_dot(
+        *operands, sizes, precision=choose_precision(*operands), preferred_element_type=x.dtype
+    )

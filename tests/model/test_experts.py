@@ -1,0 +1,100 @@
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from t2t.config.fields import MeshConfig
+from t2t.data.batch import PAD_ID, Batch, DeviceBatch
+from t2t.data.batch_sharding import put_batch
+from t2t.model.experts import Experts, balance
+from t2t.model.interface import merge
+from t2t.runtime.mesh import make_mesh
+from tests.model.small_models import POLICY, SMALL, SRC, TGT_IN, TGT_OUT, draw, draw_params
+from tests.training.test_step import change, make_batch, make_trainer, moment
+
+MIXTURE: dict[str, Any] = {"feed_forward": "moe", "num_experts": 4, "load_balance": 0.3}
+
+
+def test_load_balancing_loss_is_that_of_the_paper_for_each_token() -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(4), size=(3, 5))
+    chosen = np.argsort(-probabilities, axis=-1)[..., :2]
+    counted = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]])
+    weights = jnp.asarray(counted, jnp.float32)
+    found = balance(jnp.asarray(probabilities), jnp.asarray(chosen), weights, 0.1)
+    tokens = [(row, column) for row in range(3) for column in range(5) if counted[row, column]]
+    choices = np.array([sum(expert in chosen[token] for token in tokens) for expert in range(4)])
+    mean = np.mean([probabilities[token] for token in tokens], axis=0)
+    wanted = 0.1 * len(tokens) * 4 * np.sum(choices / choices.sum() * mean)
+    assert float(found["loss"]) == pytest.approx(wanted, rel=1e-5)
+    np.testing.assert_array_equal(found["expert_share"], choices)
+
+
+def test_balance_of_equal_experts_is_the_coefficient_for_each_token() -> None:
+    chosen = jnp.arange(8).reshape(2, 4, 1) % 4
+    found = balance(jnp.full((2, 4, 4), 0.25), chosen, jnp.ones((2, 4)), 0.3)
+    assert float(found["loss"]) == pytest.approx(0.3 * 8)
+
+
+def test_router_learns_from_the_output_even_if_a_token_has_one_expert() -> None:
+    config = dataclasses.replace(SMALL, **MIXTURE, experts_per_token=1)
+    structure, params = nnx.split(Experts(config, POLICY, jax.random.key(0)))
+    gradient = jax.grad(lambda p: jnp.sin(nnx.merge(structure, p)(draw(1, 3, 16))[0]).sum())(params)
+    assert np.any(gradient["router"][...])
+
+
+@pytest.mark.parametrize("kind", ["transformer", "decoder_only", "encoder_only"])
+def test_padding_is_no_token_of_an_expert(kind: str) -> None:
+    structure, params = draw_params(dataclasses.replace(SMALL, **MIXTURE, kind=kind))
+
+    @jax.jit
+    def find_auxiliary(batch: DeviceBatch) -> Any:
+        return merge(structure, params).predict(batch).auxiliary
+
+    batch = Batch(SRC, TGT_IN, TGT_OUT, (TGT_OUT != PAD_ID).astype(jnp.float32))
+    plain, padded = find_auxiliary(batch), find_auxiliary(Batch(*map(add_padding, batch)))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), plain, padded)
+    sides = {"encoder_only": (SRC,)}.get(kind, (SRC, TGT_IN))
+    assert plain["expert_share"].sum() == 2 * sum((ids != PAD_ID).sum() for ids in sides)
+
+
+def add_padding(x: jax.Array) -> jax.Array:
+    return jnp.pad(x, ((0, 2), (0, 3)))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    return take_step(1)
+
+
+@pytest.mark.slow
+@pytest.mark.equality
+@pytest.mark.parametrize(
+    ("parts", "sizes"), [(4, None), (1, MeshConfig(2, 2, 2)), (4, MeshConfig(4, 1, 2))], ids=str
+)
+def test_mixture_trains_alike_in_parts_and_on_any_mesh(
+    whole: Any, parts: int, sizes: MeshConfig | None
+) -> None:
+    found = take_step(parts, sizes)
+    assert whole[0].auxiliary["expert_share"].sum() > 0
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(whole))
+    near = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6 * largest)
+    jax.tree.map(near, found, whole)
+
+
+def take_step(parts: int, sizes: MeshConfig | None = None) -> Any:
+    """Metrics, and Adam's first moments, of one step on the rows of a batch four times over.
+
+    Row i is in part i mod 4, so that each part has the same rows: its balance is that of the batch.
+    """
+    batch = Batch(*(np.repeat(rows, 4, axis=0) for rows in make_batch(rows=8)))
+    mesh = make_mesh(sizes) if sizes else make_mesh(MeshConfig(), jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        trainer = make_trainer(change(model=MIXTURE, training={"accumulation_steps": parts}))
+        state, metrics = trainer.step(trainer.first, put_batch(batch, mesh))
+        return jax.device_get((metrics, moment(state)))
