@@ -80,7 +80,7 @@ def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> No
         export(tmp_path, "best", tmp_path / "model")
     assert str(error.value).splitlines() == [
         "model.position='relative' is not supported by CTranslate2; "
-        "it supports sinusoidal, learned, rotary",
+        "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq, learned, rotary",
         "model.norm='none' is not supported by CTranslate2; it supports layer, rms",
         "model.attention_scale=False is not supported by CTranslate2; it supports True",
     ]

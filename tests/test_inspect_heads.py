@@ -265,7 +265,7 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
         show_attention(HeadRequest(tmp_path, "Dogs climb."))
     config.model = ModelConfig(kind="rnn", d_model=32)
     save_config(config, tmp_path / "config.json")
-    with pytest.raises(ConfigError, match=r"model\.kind='rnn' has no heads"):
+    with pytest.raises(ConfigError, match=r"model\.kind='rnn': the page shows"):
         show_attention(HeadRequest(tmp_path, "Dogs climb."))
 
 

@@ -73,7 +73,7 @@ def test_new_scores_are_those_of_search_for_the_text(
     for number, each in found:
         for translation in each:
             [log_prob] = loaded.score([(sources[number - 1], translation.text)])
-            assert translation.log_prob == pytest.approx(log_prob, abs=1e-4)
+            assert translation.log_prob == pytest.approx(log_prob, rel=1e-6, abs=1e-4)
             expected = log_prob / ((5 + translation.length) / 6) ** 0.6
             assert translation.score == pytest.approx(expected, abs=1e-4)
     kept = rerank(scorer, run / "in.txt", list_path, share=0.0, reverse=False)

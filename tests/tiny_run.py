@@ -37,6 +37,7 @@ def make_run(workdir: Path) -> Path:
     for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     config = Config(
+        seed=1,
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
         data=DataConfig(
             source="text",
