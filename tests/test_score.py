@@ -9,6 +9,7 @@ import pytest
 
 import t2t
 from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import ModelRequest, RunModel
@@ -21,6 +22,16 @@ BEAM: dict[str, float | str] = {"beam_size": 3}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def loaded(run: Path) -> Run:
+    return t2t.load(run, "best")
+
+
+@pytest.fixture(scope="module")
+def scorer(run: Path) -> TextScorer:
+    return TextScorer(RunModel(ModelRequest((run,)), BEAM))
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +52,10 @@ def score(run: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return programs.run("t2t.score", f"--workdir={run}", *flags)
 
 
-def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path) -> None:
+def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path, loaded: Run) -> None:
     done = score(run, f"--src={run}/toy.en", f"--tgt={run}/toy.de", "--tokens")
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    loaded = t2t.load(run, "best")
     np.testing.assert_allclose([float(row[0]) for row in rows], loaded.score(PAIRS), atol=1e-4)
     for (total, tokens, pieces), (_, tgt) in zip(rows, PAIRS, strict=True):
         values = [float(token) for token in tokens.split()]
@@ -54,8 +64,9 @@ def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path) -> No
         assert pieces.endswith("</s>")
 
 
-def test_new_scores_are_those_of_search_for_the_text(run: Path, list_path: Path) -> None:
-    scorer, loaded = TextScorer(RunModel(ModelRequest((run,)), BEAM)), t2t.load(run, "best")
+def test_new_scores_are_those_of_search_for_the_text(
+    run: Path, list_path: Path, scorer: TextScorer, loaded: Run
+) -> None:
     sources = (run / "in.txt").read_text("utf-8").splitlines()
     [*found] = rerank(scorer, run / "in.txt", list_path, share=1.0, reverse=False)
     assert [(number, len(each)) for number, each in found] == [(1, 3), (2, 3), (3, 3), (4, 3)]
@@ -70,16 +81,14 @@ def test_new_scores_are_those_of_search_for_the_text(run: Path, list_path: Path)
 
 
 def test_share_mixes_scores_and_another_direction_scores_the_source(
-    run: Path, list_path: Path
+    run: Path, list_path: Path, scorer: TextScorer, loaded: Run
 ) -> None:
-    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     old = {
         (int(number), text): float(value)
         for number, value, text in (
             line.split("\t") for line in list_path.read_text("utf-8").splitlines()
         )
     }
-    loaded = t2t.load(run, "best")
     sources = (run / "in.txt").read_text("utf-8").splitlines()
     for number, found in rerank(scorer, run / "in.txt", list_path, share=0.25, reverse=True):
         scores = [translation.score for translation in found]
@@ -94,12 +103,11 @@ def test_share_mixes_scores_and_another_direction_scores_the_source(
 
 
 def test_concatenated_lists_are_joined_by_number(
-    run: Path, list_path: Path, tmp_path: Path
+    run: Path, list_path: Path, scorer: TextScorer, tmp_path: Path
 ) -> None:
     lines = list_path.read_text("utf-8").splitlines(keepends=True)
     both = tmp_path / "both"
     both.write_text("".join([*lines[::2], *lines[1::2], *lines[:1]]), "utf-8")
-    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     expected, found = (
         [*rerank(scorer, run / "in.txt", path, 1.0, reverse=False)] for path in (list_path, both)
     )
@@ -111,13 +119,12 @@ def test_concatenated_lists_are_joined_by_number(
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
-    share: float, run: Path, list_path: Path, tmp_path: Path
+    share: float, run: Path, list_path: Path, scorer: TextScorer, tmp_path: Path
 ) -> None:
     first, second, *_ = list_path.read_text("utf-8").splitlines(keepends=True)
     number, _, text = first.split("\t")
     incomplete = tmp_path / "list"
     incomplete.write_text(f"{number}\t-inf\t{text}{second}", "utf-8")
-    scorer = TextScorer(RunModel(ModelRequest((run,)), BEAM))
     [(_, found)] = rerank(scorer, run / "in.txt", incomplete, share, reverse=False)
     scores = [translation.score for translation in found]
     assert not np.isnan(scores).any()

@@ -1,12 +1,14 @@
 """`model.kernels=textbook`: programs that compute only with the formulas."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from t2t.api import train_run
 from t2t.api.run_summary import describe_run
@@ -19,12 +21,13 @@ from t2t.planning.compile_step import compile_step
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.data.small_corpus import PAIRS
-from tests.tiny_training import make_config, read_figures
+from tests.tiny_training import make_config, make_small_mesh, read_figures
 
 STEPS = 3
 
 
 VALUES: dict[str, dict[str, Any]] = {
+    "one device": {"model.dtype": "float32", "mesh.data": 1, "mesh.fsdp": 1, "mesh.tensor": 1},
     "float32": {"model.dtype": "float32"},
     "bfloat16": {"model.dtype": "bfloat16"},
     "R-Drop, packed rows": {
@@ -36,15 +39,25 @@ VALUES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(
     scope="module",
-    params=["float32", *(pytest.param(x, marks=pytest.mark.slow) for x in list(VALUES)[1:])],
+    params=["one device", *(pytest.param(x, marks=pytest.mark.slow) for x in list(VALUES)[1:])],
 )
-def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run directories of both kernels, trained for a few steps on eight devices."""
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Run directories of both kernels, trained for a few steps on one device or on eight."""
     folder = tmp_path_factory.mktemp("runs")
-    for kernels in ("auto", "textbook"):
-        config = override(make_small_config(folder, kernels), VALUES[request.param])
-        assert train_run.train(config, folder / kernels)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "one device":
+            patch.setattr(train_run, "make_mesh", make_small_mesh)
+        for kernels in ("auto", "textbook"):
+            config = override(make_small_config(folder, kernels), VALUES[request.param])
+            assert train_run.train(config, folder / kernels)
+        yield folder
+
+
+def choose_mesh(sizes: MeshConfig) -> Mesh:
+    """The mesh that a run has been trained on, if it is one device, or else that of all."""
+    return make_small_mesh(sizes) if sizes == MeshConfig(1, 1, 1) else make_mesh(MeshConfig())
 
 
 def make_small_config(folder: Path, kernels: str) -> Config:
@@ -75,7 +88,7 @@ def test_textbook_translates(runs: Path) -> None:
         own = dataclasses.replace(config, model=dataclasses.replace(config.model, kernels=kernels))
         translator = Translator(own, vocabulary)
         params, _ = restore_params(runs / "textbook", "last")
-        with jax.set_mesh(make_mesh(MeshConfig())):
+        with jax.set_mesh(choose_mesh(config.mesh)):
             found = translator.translate(translator.place(params), sources)
         scores.append([best.score for best in found])
     near = 1e-4 if config.model.dtype == "float32" else 0.1

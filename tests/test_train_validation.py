@@ -16,7 +16,9 @@ from tests.tiny_training import change, make_config, read_figures
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    return make_config(tmp_path_factory.mktemp("training"))
+    """With learned positions, so that all tests of the file use the same programs."""
+    model = {"position": "learned", "max_positions": 32}
+    return change(make_config(tmp_path_factory.mktemp("training")), model=model)
 
 
 pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
@@ -80,7 +82,6 @@ def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
             file.write("house " * 40 + "\n")
     short = change(
         config,
-        model={"position": "learned", "max_positions": 32},
         data={
             "validation_src": f"{folder}/validation.en",
             "validation_tgt": f"{folder}/validation.de",

@@ -84,7 +84,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(BatchSearch, "search", note)
     for alpha in (None, 0.0, 1):
-        run.translate(["Dogs climb."], alpha=alpha)
+        run.translate([src for src, _ in PAIRS], alpha=alpha)
     assert given == [(LengthPenalty("gnmt", alpha),) for alpha in (0.6, 0.0, 1.0)]
 
 

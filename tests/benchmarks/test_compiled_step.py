@@ -119,6 +119,7 @@ def make_tiny() -> Config:
     return config
 
 
+@pytest.mark.slow
 def test_raw_file_has_programs_ratios_and_no_places(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, PartitionSpec
 from scipy.stats import chisquare
@@ -66,24 +66,32 @@ def test_tokens_have_their_exact_probabilities(sampler: Sampler) -> None:
     np.testing.assert_allclose(log_probs[:, 0], logits[tokens[:, 0]])  # the model's own
 
 
+LOGITS = st.lists(st.integers(-30, 30), min_size=4, max_size=20, unique=True)
+restrict = jax.jit(Sampler.restrict, static_argnums=0)
+
+
+# Each sampler is a program, so there are a few with several rows of logits each.
+@settings(max_examples=settings.default.max_examples // 3)
 @given(
-    st.lists(st.integers(-30, 30), min_size=4, max_size=20, unique=True),
+    st.lists(LOGITS, min_size=1, max_size=8),
     st.integers(0, 8),
     st.sampled_from([0.01, 0.3, 0.77, 0.999, 1.0]),
     st.sampled_from([0.3, 1.0, 4.0]),
 )
 def test_kept_tokens_are_those_of_a_sort(
-    halves: list[int], top_k: int, top_p: float, temperature: float
+    rows: list[list[int]], top_k: int, top_p: float, temperature: float
 ) -> None:
-    logits = np.array(halves, np.float32) / 2
     sampler = Sampler(temperature, top_k, top_p)
-    padded = np.full((1, 20), -np.inf, np.float32)  # of one shape, so that little is compiled
-    padded[0, : len(logits)] = logits
-    kept = np.asarray(sampler.restrict(jnp.asarray(padded))[0, : len(logits)])
-    expected = restrict_naively(logits.astype(np.float64), sampler)
-    # Probabilities that a float32 cannot add to a sum near 1 do not count.
-    clear = (expected > 1e-5) | (expected == 0)
-    np.testing.assert_array_equal((kept > -np.inf)[clear], (expected > 0)[clear])
+    padded = np.full((8, 20), -np.inf, np.float32)  # of one shape, so that little is compiled
+    padded[:, :4] = 0
+    for row, halves in zip(padded, rows, strict=False):
+        row[: len(halves)] = np.array(halves) / 2
+    for halves, kept in zip(rows, np.asarray(restrict(sampler, padded)), strict=False):
+        expected = restrict_naively(np.array(halves) / 2, sampler)
+        # Probabilities that a float32 cannot add to a sum near 1 do not count.
+        clear = (expected > 1e-5) | (expected == 0)
+        found = kept[: len(halves)] > -np.inf
+        np.testing.assert_array_equal(found[clear], (expected > 0)[clear])
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-300])
@@ -93,7 +101,7 @@ def test_limit_of_low_temperatures_is_the_most_probable_token(
 ) -> None:
     """A quotient of the logits overflows; the largest logit is one that is never drawn."""
     logits = np.tile(np.array([9.0, 8.0, -3.0, 2.5, 2.25, -np.inf], np.float32), (50, 1, 1))
-    drawn = Sampler(temperature, 0, top_p).draw(
+    drawn = jax.jit(Sampler(temperature, 0, top_p).draw)(
         jnp.asarray(logits), jnp.zeros((50, 1)), make_stream(50), jnp.int32(0)
     )
     assert set(np.asarray(drawn[2])[:, 0]) == {3}

@@ -76,13 +76,17 @@ def test_devices_change_no_sample(
         assert sample(vocabulary, placed, 3) == samples
 
 
+@pytest.mark.parametrize(
+    "most_probable",
+    [{"top_k": 1}, pytest.param({"top_k": 0, "top_p": 1e-6}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_sample_of_the_most_probable_token_is_greedy(
-    vocabulary: Vocabulary, params: Params
+    vocabulary: Vocabulary, params: Params, most_probable: dict[str, Any]
 ) -> None:
     greedy = Translator(make_config(beam_size=1), vocabulary).translate(params, SENTENCES)
     expected = [[translation.text] for translation in greedy]
-    assert sample(vocabulary, params, 1, top_k=1) == expected
-    assert sample(vocabulary, params, 1, top_k=0, top_p=1e-6) == expected
+    assert sample(vocabulary, params, 1, **most_probable) == expected
 
 
 def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabulary) -> None:
@@ -128,10 +132,12 @@ def test_prefix_that_is_too_long_is_refused_before_the_search(
 def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params) -> None:
     table = params["tgt_embedding"]["table"]
     keen = params | {"tgt_embedding": {"table": table.at[EOS_ID].set(3 * table[EOS_ID])}}
-    short = Translator(make_config(), vocabulary).translate(keen, SENTENCES[:3])
-    long = Translator(make_config(min_length=6), vocabulary).translate(keen, SENTENCES[:3])
-    assert min(found.length for found in short) < 7
-    assert min(found.length for found in long) >= 7  # EOS included
+    short, long = (
+        Translator(make_config(min_length=least), vocabulary).translate(keen, SENTENCES[:3])
+        for least in (1, 6)
+    )
+    assert 2 <= min(found.length for found in short) < 7  # EOS included
+    assert min(found.length for found in long) >= 7
 
 
 @pytest.mark.equality

@@ -25,7 +25,7 @@ def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
     return list(zip(vocabulary.src.encode(src), vocabulary.tgt.encode(tgt), strict=True))
 
 
-@pytest.mark.parametrize("strategy", ["beam", "sampling"])
+@pytest.mark.parametrize("strategy", ["beam", pytest.param("sampling", marks=pytest.mark.slow)])
 def test_scores_are_those_of_the_search(
     vocabulary: Vocabulary, params: Params, strategy: str
 ) -> None:

@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,47 +20,73 @@ WEIGHTS = (random.random((ROWS, LENGTH)) < 0.7).astype(float)
 SMOOTHINGS = [0.0, 0.1]
 
 
+class Outcome(NamedTuple):
+    loss: np.ndarray
+    tokens: np.ndarray
+    of_hidden: np.ndarray  # the gradients of the loss
+    of_table: np.ndarray
+
+
+class Measure:
+    """An implementation of the loss, compiled once for each smoothing and dtype."""
+
+    def __init__(self, cross_entropy: Callable[..., tuple[jax.Array, jax.Array]]):
+        def run(
+            hidden: jax.Array, table: jax.Array, targets: jax.Array, factor: float, smoothing: float
+        ) -> tuple[jax.Array, jax.Array]:
+            weights = jnp.asarray(WEIGHTS, jnp.float32)
+            loss, tokens = cross_entropy(hidden, table, targets, weights, smoothing)
+            return factor * loss, tokens
+
+        differentiated = jax.value_and_grad(run, argnums=(0, 1), has_aux=True)
+        self._run = jax.jit(differentiated, static_argnums=4)
+
+    def __call__(
+        self,
+        hidden: np.ndarray = HIDDEN,
+        targets: np.ndarray = TARGETS,
+        *,
+        smoothing: float = 0.1,
+        factor: float = 1.0,
+        dtype: str = "float32",
+    ) -> Outcome:
+        """`factor` times the loss, and its gradients."""
+        arrays = jnp.asarray(hidden, dtype), jnp.asarray(TABLE, jnp.float32), jnp.asarray(targets)
+        (value, tokens), gradients = self._run(*arrays, factor, smoothing)
+        return Outcome(*map(np.asarray, (value, tokens, *gradients)))
+
+
 # The formula, and its twin with positions at once -> chunks of a row of seven: 1 of 7, 2 of 4, 3 of
 # 3, 7 of 1.
 @pytest.fixture(
-    autouse=True, params=[0, 512, 7, 5, 1], ids="formula,one chunk,two,three,seven".split(",")
+    scope="module",
+    params=[0, 512, 7, 5, 1],
+    ids="formula,one chunk,two,three,seven".split(","),
 )
-def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", request.param)
-        monkeypatch.setattr(loss, "smoothed_cross_entropy", chunked_loss.smoothed_cross_entropy)
-
-
-def sum_losses(
-    hidden: jax.typing.ArrayLike = HIDDEN,
-    table: jax.typing.ArrayLike = TABLE,
-    smoothing: float = 0.1,
-    targets: np.ndarray = TARGETS,
-) -> jax.Array:
-    return loss.smoothed_cross_entropy(
-        jnp.asarray(hidden, jnp.float32),
-        jnp.asarray(table, jnp.float32),
-        jnp.asarray(targets),
-        jnp.asarray(WEIGHTS, jnp.float32),
-        smoothing,
-    )[0]
+def measure(request: pytest.FixtureRequest) -> Iterator[Measure]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param:
+            patch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", request.param)
+            yield Measure(chunked_loss.smoothed_cross_entropy)
+        else:
+            yield Measure(loss.smoothed_cross_entropy)
 
 
 @pytest.mark.equality
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_loss_agrees_with_naive_numpy(smoothing: float) -> None:
+def test_loss_agrees_with_naive_numpy(measure: Measure, smoothing: float) -> None:
     wanted = reference.sum_cross_entropies(HIDDEN, TABLE, TARGETS, WEIGHTS, smoothing)
-    assert float(sum_losses(smoothing=smoothing)) == pytest.approx(wanted, rel=1e-5)
+    assert float(measure(smoothing=smoothing).loss) == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.equality
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_gradients_agree_with_differences_of_naive_numpy(smoothing: float) -> None:
-    value, found = jax.value_and_grad(sum_losses, argnums=(0, 1))(
-        jnp.asarray(HIDDEN, jnp.float32), jnp.asarray(TABLE, jnp.float32), smoothing
-    )
-    assert float(value) == pytest.approx(float(sum_losses(smoothing=smoothing)), rel=1e-6)
-    for gradient, wanted in zip(found, differentiate(smoothing), strict=True):
+def test_gradients_agree_with_differences_of_naive_numpy(
+    measure: Measure, smoothing: float
+) -> None:
+    found = measure(smoothing=smoothing)
+    gradients = found.of_hidden, found.of_table
+    for gradient, wanted in zip(gradients, differentiate(smoothing), strict=True):
         np.testing.assert_allclose(gradient, wanted, atol=1e-5)
 
 
@@ -81,49 +108,36 @@ def differentiate(smoothing: float, step: float = 1e-5) -> Iterator[np.ndarray]:
         yield gradient
 
 
-def test_positions_without_weight_have_no_influence() -> None:
-    hidden = jnp.asarray(np.where(WEIGHTS[..., None] == 0, 100.0, HIDDEN), jnp.float32)
-    targets = np.where(WEIGHTS == 0, 0, TARGETS)
-    assert float(sum_losses(hidden, targets=targets)) == float(sum_losses())
-    gradient = jax.grad(sum_losses)(hidden)
-    assert ((gradient == 0).all(axis=-1) == (WEIGHTS == 0)).all()
+def test_positions_without_weight_have_no_influence(measure: Measure) -> None:
+    hidden = np.where(WEIGHTS[..., None] == 0, 100.0, HIDDEN)
+    found = measure(hidden, np.where(WEIGHTS == 0, 0, TARGETS))
+    assert found.loss == measure().loss
+    assert ((found.of_hidden == 0).all(axis=-1) == (WEIGHTS == 0)).all()
 
 
-def test_weights_are_counted_and_not_divided_by() -> None:
-    _, tokens = loss.smoothed_cross_entropy(
-        jnp.asarray(HIDDEN, jnp.float32),
-        jnp.asarray(TABLE, jnp.float32),
-        jnp.asarray(TARGETS),
-        jnp.asarray(WEIGHTS, jnp.float32),
-        0.1,
-    )
-    assert float(tokens) == WEIGHTS.sum()
+def test_weights_are_counted_and_not_divided_by(measure: Measure) -> None:
+    assert float(measure().tokens) == WEIGHTS.sum()
 
 
 @pytest.mark.equality
-def test_gradient_follows_the_chain_rule() -> None:
-    hidden = jnp.asarray(HIDDEN, jnp.float32)
-    tripled = jax.grad(lambda hidden: 3 * sum_losses(hidden))(hidden)
-    np.testing.assert_allclose(tripled, 3 * jax.grad(sum_losses)(hidden), rtol=1e-5)
+def test_gradient_follows_the_chain_rule(measure: Measure) -> None:
+    tripled = measure(factor=3.0).of_hidden
+    np.testing.assert_allclose(tripled, 3 * measure().of_hidden, rtol=1e-5)
 
 
-def test_uniform_model_loses_the_logarithm_of_the_vocabulary() -> None:
-    uniform = float(sum_losses(hidden=np.zeros_like(HIDDEN)))
+def test_uniform_model_loses_the_logarithm_of_the_vocabulary(measure: Measure) -> None:
+    uniform = float(measure(np.zeros_like(HIDDEN)).loss)
     assert uniform == pytest.approx(WEIGHTS.sum() * np.log(TYPES), rel=1e-6)
 
 
-def test_huge_logits_stay_finite() -> None:
-    value, gradient = jax.value_and_grad(sum_losses)(jnp.asarray(1e4 * HIDDEN, jnp.float32))
-    assert bool(jnp.isfinite(value))
-    assert bool(jnp.isfinite(gradient).all())
+def test_huge_logits_stay_finite(measure: Measure) -> None:
+    found = measure(1e4 * HIDDEN)
+    assert np.isfinite(found.loss)
+    assert np.isfinite(found.of_hidden).all()
 
 
-def test_bfloat16_hidden_states_give_a_loss_in_float32() -> None:
-    hidden = jnp.asarray(HIDDEN, jnp.bfloat16)
-    others = jnp.asarray(TARGETS), jnp.asarray(WEIGHTS, jnp.float32), 0.1
-    table = jnp.asarray(TABLE, jnp.float32)
-    value, gradients = jax.value_and_grad(
-        lambda hidden, table: loss.smoothed_cross_entropy(hidden, table, *others)[0], argnums=(0, 1)
-    )(hidden, table)
-    assert [x.dtype for x in (value, *gradients)] == [jnp.float32, jnp.bfloat16, jnp.float32]
-    assert float(value) == pytest.approx(float(sum_losses()), rel=0.01)
+def test_bfloat16_hidden_states_give_a_loss_in_float32(measure: Measure) -> None:
+    found = measure(dtype="bfloat16")
+    dtypes = [found.loss.dtype, found.of_hidden.dtype, found.of_table.dtype]
+    assert dtypes == [jnp.float32, jnp.bfloat16, jnp.float32]
+    assert float(found.loss) == pytest.approx(float(measure().loss), rel=0.01)

@@ -80,7 +80,12 @@ def trace(program: str, config: Config) -> Any:
 @pytest.mark.parametrize(
     ("platform", "variant", "program"),
     [
-        *(("cpu", variant, program) for variant in COMBINED for program in ("training", "search")),
+        *(("cpu", variant, "training") for variant in COMBINED),
+        # Search has the products of the forward pass once more.
+        *(
+            pytest.param("cpu", variant, "search", marks=[pytest.mark.slow] if n else [])
+            for n, variant in enumerate(COMBINED)
+        ),
         *QUICK,
         # With a bias of attention and without one.
         *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),

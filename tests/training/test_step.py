@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import Mesh
 
 from t2t.config.fields import (
     Config,
@@ -69,10 +70,13 @@ def trainer() -> Trainer:
     return make_trainer()
 
 
+AVERAGING = change(training={"ema_decay": 0.3})
+
+
 @pytest.fixture(scope="module")
 def averaging() -> Trainer:
     """The same with a moving average."""
-    return make_trainer(change(training={"ema_decay": 0.3}))
+    return make_trainer(AVERAGING)
 
 
 def make_batch(seed: int = 0, rows: int = ROWS) -> HostBatch:
@@ -154,14 +158,33 @@ def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Traine
 
 @pytest.mark.equality
 def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
+    """Half of the rows are padding, or the others once more."""
+    half = make_batch(rows=ROWS // 2)
+    padded = add_padding(half, ROWS // 2, 0)
+    twice = Batch(*(np.concatenate([array, array]) for array in half))
+    one, one_metrics = trainer.step(trainer.fresh, on_device(padded))
+    two, two_metrics = trainer.step(trainer.fresh, on_device(twice))
+    assert float(one_metrics.tokens) == float(two_metrics.tokens) / 2 == half.weights.sum()
+    assert_same_gradient((one, one_metrics), (two, two_metrics))
+
+
+@pytest.mark.slow
+@pytest.mark.equality
+def test_padding_of_another_shape_leaves_the_gradient_as_it_is(trainer: Trainer) -> None:
     batch = make_batch()
-    plain, plain_metrics = trainer.step(trainer.fresh, on_device(batch))
-    padded, padded_metrics = trainer.step(trainer.fresh, on_device(add_padding(batch, 8, 3)))
-    assert float(plain_metrics.tokens) == float(padded_metrics.tokens) == batch.weights.sum()
-    assert float(plain_metrics.loss) == pytest.approx(float(padded_metrics.loss), rel=1e-6)
-    assert_close(moment(plain), moment(padded), rtol=1e-4, atol=1e-8)
-    norm = optax.tree.norm(moment(plain)) / (1 - CONFIG.training.adam_b1)
-    assert float(norm) == pytest.approx(float(plain_metrics.gradient_norm), rel=1e-5)
+    plain = trainer.step(trainer.fresh, on_device(batch))
+    padded = trainer.step(trainer.fresh, on_device(add_padding(batch, 8, 3)))
+    assert float(plain[1].tokens) == float(padded[1].tokens) == batch.weights.sum()
+    assert_same_gradient(plain, padded)
+
+
+def assert_same_gradient(
+    one: tuple[TrainState, Metrics], other: tuple[TrainState, Metrics]
+) -> None:
+    assert float(one[1].loss) == pytest.approx(float(other[1].loss), rel=1e-6)
+    assert_close(moment(one[0]), moment(other[0]), rtol=1e-4, atol=1e-8)
+    norm = optax.tree.norm(moment(one[0])) / (1 - CONFIG.training.adam_b1)
+    assert float(norm) == pytest.approx(float(one[1].gradient_norm), rel=1e-5)
 
 
 @pytest.mark.equality
@@ -276,43 +299,60 @@ class Run(NamedTuple):
     metrics: list[Metrics]
 
 
-def train_on(sizes: MeshConfig | None, r_drop: float, **model: Any) -> Run:
-    """Five steps in two parts with dropout, on a mesh or without one.
+def take_steps(trainer: Trainer, mesh: Mesh | None) -> Run:
+    """Five steps; the loss of the fourth is not finite, for the rows of one device."""
+    state, metrics = trainer.fresh, []
+    for seed in range(5):
+        batch = spoil(make_batch(seed)) if seed == 3 else make_batch(seed)
+        state, step_metrics = trainer.step(
+            state, put_batch(batch, mesh) if mesh else on_device(batch)
+        )
+        metrics.append(step_metrics)
+    return Run(state, metrics)
 
-    The loss of the fourth is not finite, for the rows of one device.
-    """
+
+def train_on(sizes: MeshConfig | None, config: Config) -> Run:
+    """On a mesh or without one."""
     mesh = make_mesh(sizes) if sizes else None
     with jax.set_mesh(mesh) if mesh else contextlib.nullcontext():
-        training = {"accumulation_steps": 2, "r_drop": r_drop, "ema_decay": 0.5}
-        trainer = make_trainer(change(model={"dropout": 0.2} | model, training=training))
-        state, metrics = trainer.first, []
-        for seed in range(5):
-            batch = spoil(make_batch(seed)) if seed == 3 else make_batch(seed)
-            state, step_metrics = trainer.step(
-                state, put_batch(batch, mesh) if mesh else on_device(batch)
-            )
-            metrics.append(step_metrics)
-    return Run(state, metrics)
+        return take_steps(make_trainer(config), mesh)
+
+
+def vary(r_drop: float, **model: Any) -> Config:
+    """Steps in two parts, with dropout and a moving average."""
+    training = {"accumulation_steps": 2, "r_drop": r_drop, "ema_decay": 0.5}
+    return change(model={"dropout": 0.2} | model, training=training)
 
 
 @functools.cache
 def train_alone(r_drop: float) -> Run:
-    return train_on(None, r_drop)
+    return train_on(None, vary(r_drop))
 
 
+@pytest.mark.equality
+def test_mesh_trains_and_skips_as_one_device(averaging: Trainer) -> None:
+    sizes = MeshConfig(data=2, fsdp=2, tensor=2)
+    assert_same_run(train_on(sizes, AVERAGING), take_steps(averaging, None), sizes)
+
+
+@pytest.mark.slow
 @pytest.mark.equality
 @pytest.mark.parametrize(
     ("sizes", "r_drop"),
     [
-        pytest.param(MeshConfig(data=8), 0.0, marks=pytest.mark.slow),
-        pytest.param(MeshConfig(data=2, fsdp=2, tensor=2), 0.0, marks=pytest.mark.slow),
+        (MeshConfig(data=8), 0.0),
+        (MeshConfig(data=2, fsdp=2, tensor=2), 0.0),
         (MeshConfig(data=2, fsdp=2, tensor=2), 5.0),
     ],
     ids=str,
 )
-def test_any_mesh_trains_and_skips_as_one_device(sizes: MeshConfig, r_drop: float) -> None:
-    alone = train_alone(r_drop)
-    run = train_on(sizes, r_drop)
+def test_any_mesh_trains_in_parts_with_dropout_as_one_device(
+    sizes: MeshConfig, r_drop: float
+) -> None:
+    assert_same_run(train_on(sizes, vary(r_drop)), train_alone(r_drop), sizes)
+
+
+def assert_same_run(run: Run, alone: Run, sizes: MeshConfig) -> None:
     assert [int(metrics.skipped) for metrics in run.metrics] == [0, 0, 0, 1, 1]
     for expected, found in zip(alone.metrics, run.metrics, strict=True):
         assert_close(found, expected, rtol=1e-4)
@@ -336,8 +376,8 @@ def test_model_with_all_biases_trains_on_a_mesh_as_on_one_device() -> None:
         "position": "sinusoidal_halves",
         "feed_forward": "silu",
     }
-    alone = train_on(None, 0.0, **fields)
-    run = train_on(MeshConfig(data=2, fsdp=2, tensor=2), 0.0, **fields)
+    config = vary(0.0, **fields)
+    alone, run = train_on(None, config), train_on(MeshConfig(data=2, fsdp=2, tensor=2), config)
     for expected, found in zip(alone.metrics, run.metrics, strict=True):
         assert_close(found, expected, rtol=1e-4)
     # Not the biases of keys: softmax ignores them, so that Adam follows rounding errors.
