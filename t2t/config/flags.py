@@ -166,7 +166,8 @@ def define_decoding() -> None:
         "mbr",
         None,
         "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])} or a plugin's measure.",
+        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
+        "plugin's measure.",
     )
     _show_decoding_in_help()
 

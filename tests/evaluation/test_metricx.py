@@ -17,7 +17,7 @@ import pytest
 
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
-from t2t.api.import_model import import_model
+from t2t.api.import_model import import_model, is_metricx
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.data.batch import BOS_ID, pad_sentences
@@ -53,6 +53,7 @@ def import_metricx(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
     with pytest.raises(SourceError, match=r"spiece\.model is missing; .* by --tokenizer"):
         import_model(str(source), folder / "run")
     import_model(str(source), folder / "run", tokenizer=str(vocabulary))
+    assert is_metricx(folder / "run")
     return folder / "run"
 
 
