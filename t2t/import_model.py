@@ -13,13 +13,16 @@ from t2t.storage.paths import make_run_path
 
 def main() -> None:
     """Imports the model that the flags name, and prints what can be done with it."""
-    from t2t.api.import_model import import_model
+    from t2t.api.import_model import import_model, is_metricx
 
     values = flags.FLAGS
     workdir = make_run_path(values.workdir)
     languages = values.src_language, values.tgt_language
     import_model(values.source, workdir, *languages, values.directions, values.tokenizer)
-    print(f"{workdir}\nnext: python -m t2t.translate --workdir={workdir} --checkpoint=last")
+    use = f"translate --workdir={workdir} --checkpoint=last"
+    if is_metricx(workdir):
+        use = f"evaluate --workdir=RUN --metricx={workdir}"
+    print(f"{workdir}\nnext: python -m t2t.{use}")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,18 @@ from t2t.config.files import save_config
 from t2t.config.rules import validate
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
+from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import write_run
-from t2t.training.provenance import IMPORTED, PACKAGES, find_revision, find_versions, now
+from t2t.training.provenance import (
+    IMPORTED,
+    PACKAGES,
+    find_revision,
+    find_versions,
+    now,
+    read_import,
+)
 from t2t.training.run_directory import RunError
 
 _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
@@ -75,6 +83,12 @@ def import_model(
             make_folder(workdir.parent)
             write_run(workdir, params, 0, _list_files(config, model, origin))
     return config
+
+
+def is_metricx(workdir: Path) -> bool:
+    """Returns whether an imported run is MetricX, which scores translations and makes none."""
+    origin = read_import(workdir)
+    return bool(origin and origin["config"].get("architectures") == METRICX_ARCHITECTURES)
 
 
 def _make_config(model: ForeignModel, folder: Path, values: Mapping[str, Any]) -> Config:

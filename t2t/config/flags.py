@@ -15,6 +15,7 @@ from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.files import build_config
+from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
@@ -166,7 +167,8 @@ def define_decoding() -> None:
         "mbr",
         None,
         "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])} or a plugin's measure.",
+        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
+        "plugin's measure.",
     )
     _show_decoding_in_help()
 
@@ -182,7 +184,7 @@ def define_metricx() -> None:
     flags.DEFINE_enum(
         "metricx_input",
         None,
-        ["23", "23-qe", "24", "24-qe"],
+        METRICX_INPUTS,
         "Version of MetricX; qe: without reference. Default: that of the imported model's name, "
         "for 24 with reference.",
     )

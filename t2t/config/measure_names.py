@@ -7,6 +7,7 @@ from t2t.config.variants import CHOICES, choices
 
 MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
 METRICX = "metricx"  # registered by --metricx (`t2t.evaluation.metricx`)
+METRICX_INPUTS = ("23", "23-qe", "24", "24-qe")  # --metricx_input; qe: without reference
 MEASURES = CHOICES[MEASURE_FIELD]
 # Computed on request: of long or bad outputs TER's search for shifts takes most of the time, spBLEU
 # needs a download, and chrF++ differs little from chrF.

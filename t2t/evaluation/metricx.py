@@ -245,8 +245,8 @@ def _choose_input(version: str, source: str, workdir: Path) -> str:
         version = named[1]
     if version not in INPUTS:
         raise ConfigError(
-            f"--metricx_input={version!r}, and {source}, from which {workdir} was imported, names "
-            f"no version of MetricX; use one of {', '.join(INPUTS)} (qe: without reference)"
+            f"--metricx={workdir} was imported from {source}, whose name says no version of "
+            f"MetricX; give --metricx_input, one of {', '.join(INPUTS)} (qe: without reference)"
         )
     return version
 

@@ -17,9 +17,10 @@ import pytest
 
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
-from t2t.api.import_model import import_model
+from t2t.api.import_model import import_model, is_metricx
 from t2t.config import variants
 from t2t.config.fields import ConfigError
+from t2t.config.measure_names import METRICX_INPUTS
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
@@ -53,6 +54,7 @@ def import_metricx(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
     with pytest.raises(SourceError, match=r"spiece\.model is missing; .* by --tokenizer"):
         import_model(str(source), folder / "run")
     import_model(str(source), folder / "run", tokenizer=str(vocabulary))
+    assert is_metricx(folder / "run")
     return folder / "run"
 
 
@@ -154,6 +156,7 @@ def test_input_is_that_of_the_version(
     scorer.score(["{a}"], ["b"], ["c"])
     assert fake == [text]
     assert scorer.format.limit == limit
+    assert (*metricx.INPUTS,) == METRICX_INPUTS  # of the flag
     assert f"MetricX-{version or '24'}, errors from 0 to 25" in scorer.definition
 
 
@@ -245,7 +248,7 @@ def test_model_that_is_no_metricx_is_refused(
     with pytest.raises(ConfigError, match=r"ConditionalGeneration'\], but MetricX has mt5"):
         use_metricx(tmp_path)
     rewrite(source="hf:somebody/model")
-    with pytest.raises(ConfigError, match=r"hf:somebody/model, .* names no version of MetricX"):
+    with pytest.raises(ConfigError, match=r"hf:somebody/model, .* no version .* --metricx_input"):
         use_metricx(tmp_path)
     monkeypatch.setattr(metricx, "COLUMN", 250_089)
     with pytest.raises(ConfigError, match=r"no piece with the original id 250089, .* --tokenizer"):

@@ -71,6 +71,13 @@ def test_config_that_is_not_understood_is_refused(tmp_path: Path, field: str, va
         read_t5_config(values, own_output=False)
 
 
+def test_metricx_whose_output_its_authors_would_scale_is_refused(tmp_path: Path) -> None:
+    write_t5_model(tmp_path, model_type="mt5", architectures=["MT5ForRegression"])
+    values = read_json(tmp_path, "config.json") | {"tie_word_embeddings": True}
+    with pytest.raises(SourceError, match=r"tie_word_embeddings=True is not supported; .* False"):
+        read_t5_config(values, ("lm_head.weight",))
+
+
 def test_sentinels_are_control_symbols_in_the_order_of_t5(tmp_path: Path) -> None:
     write_t5_model(tmp_path)
     size = read_json(tmp_path, "config.json")["vocab_size"]
