@@ -81,12 +81,14 @@ def pytest_xdist_auto_num_workers() -> int:
 # The files whose tests take longest, which workers begin with, so that they end at the same time.
 # pytest-xdist would begin with the files of most tests.
 LONGEST = [
-    "model/test_build.py", "test_evaluate.py", "test_textbook.py", "training/test_step.py",
-    "model/test_precision.py", "runtime/test_mesh.py", "api/test_run.py", "test_prepare.py",
-    "ops/test_twins.py", "test_train.py", "test_extend.py", "test_translate.py", "test_start.py",
-    "test_train_validation.py", "test_directions.py", "decoding/test_beam_search.py",
-    "decoding/test_translator.py", "decoding/test_translator_options.py", "test_variants.py",
-    "training/test_checkpoint.py", "evaluation/test_perplexity.py", "test_inspect_heads.py",
+    "model/test_build.py", "test_evaluate.py", "decoding/test_translator_options.py",
+    "training/test_step.py", "api/test_run.py", "test_variants.py", "test_translate.py",
+    "test_textbook.py", "test_inspect_heads.py", "test_train_validation.py", "test_train.py",
+    "runtime/test_mesh.py", "test_directions.py", "test_extend.py", "ops/test_twins.py",
+    "test_buckets.py", "decoding/test_sampling.py", "planning/test_planner.py", "test_prepare.py",
+    "test_start.py", "decoding/test_beam_search.py", "decoding/test_translator.py",
+    "evaluation/test_likelihood.py", "model/test_ensemble.py", "model/test_precision.py",
+    "training/test_checkpoint.py", "training/test_r_drop.py",
 ]  # fmt: skip
 
 

@@ -75,12 +75,14 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
 
 def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """This model never says EOS: its hypotheses are all of one length."""
-    given = []
+    given, found = [], []
     search = BatchSearch.search
 
     def note(*arguments: Any) -> Any:
         given.append(arguments[-1])
-        return search(*arguments)
+        if not found:  # each alpha is a program, so one of them searches
+            found.append(search(*arguments))
+        return found[0]
 
     monkeypatch.setattr(BatchSearch, "search", note)
     for alpha in (None, 0.0, 1):
@@ -219,7 +221,6 @@ def test_sentences_longer_than_the_positions_are_refused(
     ):
         short.logits([[5] * 9], [[BOS_ID]])
     assert short.score([("Dogs", "Hunde")]) < 0
-    assert len(short.translate(["Dogs " * 8])) == 1  # in pieces
 
 
 def test_values_out_of_range_are_refused(run: Run) -> None:

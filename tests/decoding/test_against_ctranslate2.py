@@ -24,7 +24,8 @@ from tests.decoding.toy_model import beam_search
 VOCABULARY, MAX_LENGTH = 40, 16
 CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "paper": {},
+    "paper": {"num_layers": 1},
+    "two layers": {},
     "pre-norm, rotary": {"norm_position": "pre", "position": "rotary"},
     "learned positions, SwiGLU, no tables shared, shallow decoder": {
         "position": "learned",

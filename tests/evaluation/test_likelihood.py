@@ -51,7 +51,7 @@ def test_scores_are_those_of_the_search(
         np.testing.assert_allclose(score.sum(), found.log_probs[row, rank], atol=1e-4)
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 64])
 def test_each_token_has_its_log_softmax(
     vocabulary: Vocabulary, params: Params, batch_size: int
 ) -> None:

@@ -173,6 +173,7 @@ def test_compilers_of_accelerators_are_told(platform: str) -> None:
     assert np.all(["f32" in line for line in products])
 
 
+@pytest.mark.slow
 def test_compiled_products_on_a_cpu_are_float32() -> None:
     """For TPUs and GPUs see tests/planning/test_real_programs.py."""
     config = Config(model=vary("paper"))
