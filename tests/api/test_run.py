@@ -75,7 +75,8 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
 
 def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """This model never says EOS: its hypotheses are all of one length."""
-    given, found = [], []
+    given: list[Any] = []
+    found: list[Any] = []
     search = BatchSearch.search
 
     def note(*arguments: Any) -> Any:

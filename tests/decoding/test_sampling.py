@@ -71,7 +71,7 @@ restrict = jax.jit(Sampler.restrict, static_argnums=0)
 
 
 # Each sampler is a program, so there are a few with several rows of logits each.
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     st.lists(LOGITS, min_size=1, max_size=8),
     st.integers(0, 8),
