@@ -108,7 +108,7 @@ def test_models_and_layers_without_heads_are_refused(run: Run) -> None:
     with pytest.raises(ConfigError, match="--alignment_layer=2 does not exist; use 1 to 1"):
         WordAligner(run.config, run.vocabulary, 2)
     changes = {"model.kind": "rnn", "model.d_ff": 2048, "model.num_heads": 8}
-    with pytest.raises(ConfigError, match=r"need a transformer, but model\.kind='rnn'"):
+    with pytest.raises(ConfigError, match=r"need the cross-attention .* but model\.kind='rnn'"):
         WordAligner(override(run.config, changes), run.vocabulary)
 
 
