@@ -83,5 +83,6 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
         "gcs",
         "hf",
         "ctranslate2",
+        "transformers",
         "dev",
     ]

@@ -84,7 +84,7 @@ def test_tagged_sources_give_the_translations_of_jax(tmp_path: Path) -> None:
     vocabulary = train_vocabulary([corpus], TokenizerConfig(vocab_size=390), tmp_path, tags)
     config = make_config(2, tie_embeddings="all")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(1))
+    _, params = init_model(config.model, *sizes, jax.random.key(2))
     params = {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
     found = []
     for tag in tags:
