@@ -145,7 +145,7 @@ def _read_optional(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _describe_source(source: str, folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What `import.json` records."""
+    """The content of `import.json`."""
     return {
         "date": now(),
         "command": shlex.join(sys.orig_argv),

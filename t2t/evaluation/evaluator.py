@@ -445,7 +445,7 @@ class Evaluator:
 
 
 def _describe_stored(measure: Measure | None) -> dict[str, Any]:
-    """What a stored score needs besides its definition, to be compared without its model."""
+    """The properties of a measure by which stored scores are compared without its model."""
     if measure is None:
         return {}
     return {"higher_is_better": measure.higher_is_better, "limits": [*measure.limits]}

@@ -54,7 +54,7 @@ class InputFormat(NamedTuple):
 
     @property
     def has_reference(self) -> bool:
-        """Whether the input has the reference."""
+        """True if the input has the reference."""
         return "{2}" in self.text
 
 

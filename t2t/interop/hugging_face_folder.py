@@ -281,7 +281,7 @@ class _Storage(NamedTuple):
 
 
 class _PickledTensor(NamedTuple):
-    """What a pickle says of a tensor, unchecked."""
+    """A tensor as a pickle describes it, unchecked."""
 
     storage: Any
     offset: Any  # numbers

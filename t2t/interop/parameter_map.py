@@ -1,4 +1,4 @@
-"""Which tensors of a foreign model make up each parameter of this project's, and the way back.
+"""The tensors of a foreign model that make up each parameter of this project's, and the way back.
 
 A family of models (`bart_family.py`) lists its `Link`s. `read_params` follows them one by one, so
 that the host holds one tensor at a time.

@@ -13,10 +13,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID, DeviceBatch
+from t2t.data.batch import PAD_ID
 from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import Generator, Prediction
 from t2t.model.kv_cache import KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
@@ -31,7 +30,7 @@ from t2t.model.masks import (
 )
 from t2t.model.position import make_position
 from t2t.model.stack import apply_stack, fill_cache, step_stack
-from t2t.model.tables import Tables
+from t2t.model.tables import TableGenerator
 from t2t.model.transformer import extend_ancestors, follow_parents
 
 
@@ -47,7 +46,7 @@ class PrefixCache(NamedTuple):
     step: Int[Array, ""]  # steps done
 
 
-class DecoderOnly(Tables, Generator):
+class DecoderOnly(TableGenerator):
     """A prefix language model; the source and the target have a table each if they are not tied."""
 
     def __init__(
@@ -69,20 +68,8 @@ class DecoderOnly(Tables, Generator):
         self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
         self.decoder_norm = make_final_norm(config, policy)
 
-    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
-        """Predicts the target; a position depends on the source and on target tokens before it."""
-        hidden, auxiliary = self._apply(batch.src, batch.tgt_in, key)
-        return self.make_prediction(hidden, batch, auxiliary)
-
-    def __call__(
+    def compute_hidden(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
-    ) -> Float[Array, "B T V"]:
-        """Computes the logits under teacher forcing."""
-        hidden, _ = self._apply(src, tgt_in, key)
-        return self.compute_logits(hidden)
-
-    def _apply(
-        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
         """Returns the stack's output at the target positions, and auxiliary losses.
 

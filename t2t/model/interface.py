@@ -31,7 +31,7 @@ class Prediction(NamedTuple):
 
 
 class Model(nnx.Module):
-    """What training and validation ask of a model."""
+    """A model as training and validation call it."""
 
     policy: Policy
 
@@ -41,7 +41,7 @@ class Model(nnx.Module):
 
 
 class Generator(Model):
-    """What search and scores ask of a model that generates a target, token by token."""
+    """A model that generates a target token by token, as search and scores call it."""
 
     @abstractmethod
     def __call__(

@@ -16,14 +16,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID, DeviceBatch
+from t2t.data.batch import PAD_ID
 from t2t.model.attention import masked_softmax
+from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import Generator, Prediction
 from t2t.model.layers import init_glorot, split
 from t2t.model.matmul import add_bias, einsum
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
-from t2t.model.tables import Tables
+from t2t.model.tables import TableGenerator
 from t2t.runtime.mesh import spec
 
 
@@ -119,7 +119,7 @@ class AttentiveLayer(nnx.Module):
         return scan_positions(self, step, start[:, None], self.recurrence.project(embedded))
 
 
-class RNN(Tables, Generator):
+class RNN(TableGenerator):
     """The recurrent encoder-decoder; every layer's output has d_model features."""
 
     def __init__(
@@ -153,22 +153,12 @@ class RNN(Tables, Generator):
         self.readout = init_glorot(next(keys), readout, 3 * d_model, d_model, None, "d_model", None)
         self.readout_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
-    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
-        """Predicts the target; a position depends only on target tokens before it."""
-        hidden = self._encode_and_decode(batch.src, batch.tgt_in, key)
-        return self.make_prediction(hidden, batch)
-
-    def __call__(
+    def compute_hidden(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
-    ) -> Float[Array, "B T V"]:
-        """Computes the logits under teacher forcing."""
-        return self.compute_logits(self._encode_and_decode(src, tgt_in, key))
-
-    def _encode_and_decode(
-        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
-    ) -> Float[Array, "B T D"]:
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Computes the decoder's output under teacher forcing; there are no auxiliary losses."""
         encoder_key, decoder_key = split(key, 2)
-        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key)
+        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key), {}
 
     def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
         """Computes the encoder's output, called the memory."""

@@ -1,5 +1,6 @@
 """Section 3.4: a model's tables of embeddings, from one of which its logits are computed."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 
 import jax
@@ -11,7 +12,7 @@ from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import Prediction
+from t2t.model.interface import Generator, Prediction
 from t2t.model.layers import Embedding
 from t2t.runtime.mesh import count_parts, reshard, spec
 
@@ -68,7 +69,7 @@ class Tables(nnx.Module):
         return logits + self.output_bias[...] if self.biased else logits
 
     def make_prediction(
-        self, hidden: Float[Array, "B T D"], batch: DeviceBatch, auxiliary: Auxiliary | None = None
+        self, hidden: Float[Array, "B T D"], batch: DeviceBatch, auxiliary: Auxiliary
     ) -> Prediction:
         """Predicts the batch's targets from a stack's output.
 
@@ -88,5 +89,29 @@ class Tables(nnx.Module):
             table,
             batch.tgt_out,
             batch.weights,
-            auxiliary or {},
+            auxiliary,
         )
+
+
+class TableGenerator(Tables, Generator):
+    """A generator that predicts targets from the outputs of its last stack."""
+
+    @abstractmethod
+    def compute_hidden(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Returns the outputs at the target positions, and auxiliary losses.
+
+        A position depends on the source and on target tokens up to it. A key switches dropout on.
+        """
+
+    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+        """Predicts the target of a batch under teacher forcing."""
+        hidden, auxiliary = self.compute_hidden(batch.src, batch.tgt_in, key)
+        return self.make_prediction(hidden, batch, auxiliary)
+
+    def __call__(
+        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
+    ) -> Float[Array, "B T V"]:
+        """Computes the logits under teacher forcing."""
+        return self.compute_logits(self.compute_hidden(src, tgt_in, key)[0])

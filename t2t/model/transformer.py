@@ -8,10 +8,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID, DeviceBatch
+from t2t.data.batch import PAD_ID
 from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import Generator, Prediction
 from t2t.model.kv_cache import KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
@@ -25,7 +24,7 @@ from t2t.model.masks import (
 )
 from t2t.model.position import make_position
 from t2t.model.stack import apply_stack, step_stack
-from t2t.model.tables import Tables
+from t2t.model.tables import TableGenerator
 
 
 class DecodingCache(NamedTuple):
@@ -37,7 +36,7 @@ class DecodingCache(NamedTuple):
     step: Int[Array, ""]  # steps done
 
 
-class Transformer(Tables, Generator):
+class Transformer(TableGenerator):
     """The Transformer of figure 1."""
 
     def __init__(
@@ -63,21 +62,10 @@ class Transformer(Tables, Generator):
         self.encoder_norm = make_final_norm(config, policy)
         self.decoder_norm = make_final_norm(config, policy)
 
-    def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
-        """Predicts the target; a position depends only on target tokens before it."""
-        hidden, auxiliary = self._encode_and_decode(batch.src, batch.tgt_in, key)
-        return self.make_prediction(hidden, batch, auxiliary)
-
-    def __call__(
+    def compute_hidden(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
-    ) -> Float[Array, "B T V"]:
-        """Computes the logits under teacher forcing."""
-        hidden, _ = self._encode_and_decode(src, tgt_in, key)
-        return self.compute_logits(hidden)
-
-    def _encode_and_decode(
-        self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Returns the decoder's output under teacher forcing, and auxiliary losses."""
         encoder_key, decoder_key = split(key, 2)
         memory, of_encoder = self.encode(src, encoder_key)
         hidden, of_decoder = self.decode(tgt_in, memory, src, decoder_key)

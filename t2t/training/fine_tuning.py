@@ -51,7 +51,7 @@ class Source(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one parameter of the new model."""
+    """The origin of one parameter of the new model."""
 
     name: str
     text: str  # "taken", or what was taken of it, or why it was not
