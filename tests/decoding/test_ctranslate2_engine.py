@@ -142,7 +142,12 @@ def test_description_says_how_it_computes(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("name", "compute_type", "model", "message"),
     [
-        ("ctranslate2", None, {"position": "alibi"}, "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq"),
+        (
+            "ctranslate2",
+            None,
+            {"position": "alibi"},
+            "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq",
+        ),
         ("ctranslate2", "int3", {}, "--compute_type=int3 .* use one of .*float32.*int8"),
         ("jax", "int8", {}, "--compute_type=int8 is for --backend=ctranslate2"),
         ("torch", None, {}, "--backend='torch' is unknown; use jax or ctranslate2"),
