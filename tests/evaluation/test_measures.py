@@ -311,7 +311,7 @@ OTHERS = ["Der rote Ball liegt im Gras .", "Am Meer laufen zwei Hunde .", "Kind"
 
 @pytest.mark.parametrize("options", [["0.txt"], ["0.txt", "1.txt", "--chrf-word-order=2"]])
 def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path, options: list[str]) -> None:
-    """Of one and of several references, with their signatures."""
+    """One and several references give its scores and signatures."""
     is_single = len(options) == 1
     test_set = pair(REFERENCES) if is_single else pair(REFERENCES, OTHERS)
     names = "bleu", "chrf" if is_single else "chrf++", "ter"

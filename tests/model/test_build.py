@@ -190,7 +190,7 @@ def test_gradients_reach_every_parameter_and_lower_the_loss(name: str) -> None:
 def find_changes(
     name: str, src: Any, tgt_in: Any, params: Params | None = None
 ) -> Bool[np.ndarray, "B T"]:
-    """Whether any logit of a target position is another one; PAD's is left out.
+    """Returns whether any logit of a target position differs, except that of PAD.
 
     The same program computes both, so that equal is equal bit for bit.
     """

@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabulary]:
-    """Of the same pairs: one for both sides, and one for each; and another with a tag."""
+    """Vocabularies of the same pairs: shared, one for each side, and one with a tag."""
     folder, corpus = tmp_path_factory.mktemp("vocab"), ListCorpus("toy", PAIRS)
     shared = TokenizerConfig(vocab_size=330)
     apart = dataclasses.replace(shared, shared=False, vocab_size=292)
