@@ -111,10 +111,14 @@ _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("data.source", _lacks("hf"), "data.hf_streaming"),
     (
         "data.objective",
-        lambda value: value not in ("span_corruption", "masked_lm"),
+        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption", "masked_lm"},
         "data.noise_density",
     ),
-    ("data.objective", lambda value: value != "span_corruption", "data.mean_span_length"),
+    (
+        "data.objective",
+        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption"},
+        "data.mean_span_length",
+    ),
     (
         "tokenizer.kind",
         lambda value: value == "symbols",

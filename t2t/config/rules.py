@@ -201,6 +201,15 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
             f"steps of the schedule; lower it to {left} or less"
         )
+    yield from _pass_problems(training, model)
+
+
+def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    if training.r_drop and training.loss != "cross_entropy":
+        yield (
+            f"training.r_drop={training.r_drop} has a cross-entropy of its own, so it does not go "
+            f"with training.loss={training.loss!r}; set training.r_drop=0"
+        )
     rates = [model.dropout, model.attention_dropout]
     rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
     if training.scheduled_sampling and model.kind == "encoder_only":

@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.files import overrides
 from t2t.data.corpus_sources import open_split
+from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.likelihood import DTYPE
@@ -66,10 +67,10 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         seconds = time.perf_counter() - compiled
     texts = [text.replace("\n", " ") for _, text in corpus]
     scored = counts[counts[:, 1] > 0]
+    predicted = make_objective(config.data, model.vocabulary.tgt).predicted
+    scores = _score(config.data, predicted, scored)
     result: dict[str, Any] = {
-        "measures": {
-            name: dataclasses.asdict(score) for name, score in _score(config, scored).items()
-        },
+        "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
         "interval": describe_intervals(),
         "objective": config.data.objective,
         "num_sentences": len(texts),
@@ -126,18 +127,9 @@ def _check_request(request: EvaluationRequest) -> None:
         )
 
 
-def _score(config: Config, counts: Counts) -> dict[str, Score]:
-    """Computes perplexity and accuracy, with intervals over the texts."""
-    data = config.data
-    predicted = {
-        "lm": "all sub-words of a text, EOS included",
-        "span_corruption": "the sub-words of left-out spans, their sentinels and EOS",
-        "masked_lm": "the chosen sub-words of a text",
-    }[data.objective]
-    definition = f"{data.objective}: {predicted}"
-    if data.objective != "lm":
-        definition += f", noise_density {data.noise_density:g}, drawn once"
-    definition += f"; teacher forcing in JAX in {DTYPE}, no smoothing"
+def _score(data: DataConfig, predicted: str, counts: Counts) -> dict[str, Score]:
+    """Computes perplexity and accuracy of what is predicted, with intervals over the texts."""
+    definition = f"{data.objective}: {predicted}; teacher forcing in JAX in {DTYPE}, no smoothing"
     scores: dict[str, tuple[str, ScoreFunction]] = {
         "perplexity": ("exp(nats / sub-words)", lambda sums: math.exp(sums[0] / sums[1])),
         "accuracy": ("percent predicted as most probable", lambda sums: 100 * sums[2] / sums[1]),

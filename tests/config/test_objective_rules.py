@@ -7,6 +7,7 @@ import pytest
 
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
+from t2t.config.new_run_rules import list_unused
 from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
@@ -154,6 +155,27 @@ def test_table_has_every_objective_and_every_kind() -> None:
 def test_registered_kind_may_have_any_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "_registered", {("model.kind", "mine"): object})
     validate(make({"data.objective": "lm", "model.kind": "mine"}))
+
+
+def test_registered_objective_trains_the_kinds_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine:
+        kinds = ("encoder_only",)
+
+    registered = {("data.objective", "mine"): Mine, ("data.objective", "plain"): lambda: None}
+    monkeypatch.setattr(variants, "_registered", registered)
+    validate(make({"data.objective": "plain", "model.kind": "decoder_only"}))
+    mine = make({"data.objective": "mine", "model.kind": "encoder_only"})
+    validate(mine)
+    with pytest.raises(ConfigError, match=r"data\.objective='mine' .* has no probability"):
+        check_scores(mine)
+    with pytest.raises(
+        ConfigError, match=r"'mine' cannot train .* set model\.kind to encoder_only"
+    ):
+        validate(make({"data.objective": "mine"}))
+    noise = {"data.objective": "mine", "data.noise_density": 0.3, "data.mean_span_length": 2.0}
+    assert not {"data.noise_density", "data.mean_span_length"} & list_unused(make(noise)).keys()
 
 
 def test_what_searches_refuses_a_run_on_text_alone() -> None:
