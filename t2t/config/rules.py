@@ -21,14 +21,14 @@ from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugi
 
 # Fields that a kind of model does not read; setting one is an error.
 _UNUSED_BY_KIND = {
-    "transformer": ["rnn_cell"],
+    "transformer": ["rnn_cell", "prefix"],
     "decoder_only": ["rnn_cell", "encoder_layers"],
-    "encoder_only": ["rnn_cell", "decoder_layers"],
+    "encoder_only": ["rnn_cell", "decoder_layers", "prefix"],
     "rnn": """
         d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
         max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
         attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
-        load_balance
+        load_balance prefix
     """.split(),
 }
 _POSITIVE = """
