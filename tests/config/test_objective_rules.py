@@ -182,9 +182,20 @@ def test_what_searches_refuses_a_run_on_text_alone() -> None:
     vocabulary: Any = None  # refused before anything is read
     with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
         Translator(make(SPANS), vocabulary)
-    run = Run(Row("base"), 0, make(SPANS))
-    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
-        check_protocol(EvaluationProtocol("test", "last", "bleu"), [run])
+
+
+def test_sweep_of_text_alone_is_compared_by_what_its_runs_predict() -> None:
+    base, other = (Run(Row(name), 0, make(SPANS)) for name in ("base", "other"))
+    check_protocol(EvaluationProtocol("test", "last", "accuracy"), [base, other])
+    with pytest.raises(ConfigError, match=r"--measure=bleu .*; use perplexity or accuracy$"):
+        check_protocol(EvaluationProtocol("test", "last", "bleu"), [base])
+    with pytest.raises(ConfigError, match=r"'last,best' is an ensemble, .*; name one checkpoint$"):
+        check_protocol(EvaluationProtocol("test", "last,best", "perplexity"), [base])
+    pairs = Run(Row("pairs"), 0, Config())
+    with pytest.raises(ConfigError, match=r"pairs.*='translation' .* a sweep of its own"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [base, pairs])
+    with pytest.raises(ConfigError, match="--measure=perplexity means nothing for"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [pairs])
 
 
 def test_masked_sub_words_give_a_pair_no_probability() -> None:
