@@ -6,6 +6,7 @@ A checkpoint gets its final name, the step, only when it is complete.
 import contextlib
 import dataclasses
 import math
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -425,28 +426,36 @@ _RENAMED = {"attention": "self_attention", "attention_residual": "self_residual"
 
 
 def rename_layers(tree: Any, *, to_old: bool = False) -> Any:
-    """Gives the encoder's layers in a tree of an old checkpoint today's names, or the reverse."""
+    """Gives the encoder's layers in a tree of an old checkpoint today's names, or the reverse.
+
+    The tree may hold parameters at any depth, as the state of an optimiser does.
+    """
     names = {new: old for old, new in _RENAMED.items()} if to_old else _RENAMED
-    if isinstance(tree, Mapping):
-        # Decoder layers, which have cross-attention, always had today's names.
-        is_layer = names.keys() <= tree.keys() and "cross_attention" not in tree
-        return {
-            names.get(name, name) if is_layer else name: rename_layers(part, to_old=to_old)
-            for name, part in tree.items()
-        }
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(rename_layers(part, to_old=to_old) for part in tree))
-    if isinstance(tree, tuple | list):
-        return type(tree)(rename_layers(part, to_old=to_old) for part in tree)
-    return tree
+
+    def rename(tree: Any, depth: int | None) -> Any:  # below "encoder"; None: elsewhere
+        if isinstance(tree, Mapping):
+            return {
+                names.get(name, name) if depth == 1 else name: rename(
+                    part, 0 if name == "encoder" else None if depth is None else depth + 1
+                )
+                for name, part in tree.items()
+            }
+        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+            return type(tree)(*(rename(part, depth) for part in tree))
+        if isinstance(tree, tuple | list):
+            return type(tree)(rename(part, depth) for part in tree)
+        return tree
+
+    return rename(tree, None)
 
 
 def has_old_names(tree: Any) -> bool:
     """Returns whether a tree, as Orbax describes a checkpoint, has names that were changed."""
-    parts = tree.values() if isinstance(tree, Mapping) else tree
-    if not isinstance(tree, Mapping | tuple | list):
-        return False
-    return "attention_residual" in tree or any(map(has_old_names, parts))
+    paths = (
+        jax.tree_util.keystr(path, simple=True, separator=".")
+        for path, _ in jax.tree.leaves_with_path(tree)
+    )
+    return any(re.search(r"\bencoder\.\d+\.attention\.", path) for path in paths)
 
 
 def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:

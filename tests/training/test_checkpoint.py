@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
@@ -17,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.config.variants import register
+from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
     Checkpoints,
@@ -34,6 +36,7 @@ from tests.training.toy_run import (
     Scores,
     assert_same,
     make_state,
+    name_as_once,
     plain,
     restore_state,
     write_run,
@@ -55,6 +58,33 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 def test_newest_state_returns_bit_for_bit(run: Path) -> None:
     assert_same(plain(restore_state(run)), plain(make_state(30)))
+
+
+@pytest.mark.parametrize(
+    ("norm", "name"),
+    [("layer", "adam"), pytest.param("none", "muon", marks=pytest.mark.slow)],
+)
+def test_state_with_old_names_is_restored_bit_for_bit(tmp_path: Path, norm: str, name: str) -> None:
+    model = ModelConfig(num_layers=2, d_model=8, d_ff=8, num_heads=2, norm=norm)
+    config = Config(model=model, training=TrainingConfig(optimizer=name, ema_decay=0.9))
+    random = np.random.default_rng(0)
+
+    def draw(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.asarray(random.standard_normal(leaf.shape), leaf.dtype)
+
+    params = jax.tree.map(draw, describe_model(model, 9, 9)[1])
+    opt_state = jax.tree.map(draw, jax.eval_shape(make_optimizer(config).init, params))
+    counts = [jnp.asarray(0)] * 2
+    state = TrainState(jnp.asarray(10), params, opt_state, jax.random.key(1), *counts, params)
+    save_config(config, tmp_path / "config.json")
+    old = name_as_once(state)
+    assert {"attention", "feed_forward"} <= old.params["encoder"][1].keys()
+    with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
+        checkpoints.save(old)
+    with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
+        assert_same(plain(checkpoints.restore(state)), plain(state))
+    for which in ("last", "ema"):
+        assert_same(restore_params(tmp_path, which)[0], params)
 
 
 def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
