@@ -21,8 +21,8 @@ class ModelConfig:
     # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
     # registered family
     kind: str = "transformer"
-    # decoder_only: the source is a prefix, whose tokens see each other | False: each token of the
-    # source sees those before it, too, and relative positions have all their buckets for the past
+    # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
+    # sees only those before it, and relative positions have all their buckets for the past
     prefix: bool = True
     num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
     encoder_layers: int | None = None  # layers of the encoder; None: num_layers

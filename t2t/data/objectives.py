@@ -234,7 +234,7 @@ def _check_pairs(objective: Corruption, name: str, words: Sequence[int]) -> None
     planned = objective.find_lengths((np.ones_like(lengths), lengths))
     for side, expected in zip(pair, planned, strict=True):
         if not np.array_equal(side.lengths, expected) or len(side.ids) != expected.sum():
-            fault = f"made sides of lengths {side.lengths}, but find_lengths says {expected}"
+            fault = "made sides of other lengths than its find_lengths says"
         elif (side.ids[np.cumsum(expected) - 1] != EOS_ID).any():
             fault = "made a side that does not end in EOS"
         else:
