@@ -215,10 +215,7 @@ def show_in_help(name: str) -> None:
 def combine_repeated(arguments: Sequence[str]) -> None:
     """Joins the values of list flags that are given several times.
 
-    Without this the last value would replace the others.
-
-    Args:
-        arguments: the command line, which `flags.FLAGS` has parsed.
+    Without this the last value would replace the others. `flags.FLAGS` has parsed the arguments.
 
     Raises:
         ConfigError: another flag has several values.

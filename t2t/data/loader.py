@@ -34,14 +34,11 @@ class Loader:
         row_shards: tuple[int, Sequence[int]] = (1, (0,)),
         objective: Objective = Objective(),  # noqa: B008  (without state)
     ):
-        """Creates a loader of the rows of one process.
+        """Creates a loader of the rows of one process, for the corpora of the plan in its order.
 
-        Args:
-            plan: the pairs of each batch.
-            corpora: the corpora of the plan, in its order.
-            row_multiple: empty rows pad the number of rows to a multiple of this.
-            row_shards: the number of shards of the rows, and the shards of this process.
-            objective: makes pairs from the corpora; the plan's lengths are those of its pairs.
+        Empty rows pad the number of rows to a multiple of `row_multiple`. `row_shards` are the
+        number of shards of the rows, and the shards of this process. The plan's lengths are those
+        of the pairs that `objective` makes.
         """
         self.plan = plan
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])

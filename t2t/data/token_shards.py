@@ -103,14 +103,8 @@ def open_or_build(
 
     Several processes may build the same shard at once; the first to finish gives it its name. A
     shard in a bucket is copied to this host by one of its processes, and uploaded if it is not
-    there; it is complete when its `cache.json` is.
-
-    Args:
-        path: the shard's folder.
-        corpus: the corpus.
-        pairs: the pairs of the corpus that the shard holds.
-        vocabulary: their tokenizers.
-        advance: called with the number of pairs that are tokenised, or that were found.
+    there; it is complete when its `cache.json` is. `advance` is called with the number of pairs
+    that are tokenised, or that were found.
 
     Raises:
         OSError: the shard cannot be written.

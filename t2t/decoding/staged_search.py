@@ -84,14 +84,8 @@ class BatchSearch:
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
         A stage pauses as soon as the unfinished sentences fit into a smaller batch, in which they
-        continue. The only host syncs are those between stages.
-
-        Args:
-            params: of the model.
-            sources: NumPy arrays.
-            max_length: an upper bound of the limits.
-            n_best: at most the beam size; 1 if the search samples.
-            penalties: by which hypotheses are ranked.
+        continue. The only host syncs are those between stages. `max_length` is an upper bound of
+        the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
         """
         src = sources.ids
         shape = len(src), n_best * len(penalties)

@@ -49,14 +49,8 @@ def list_rows(
 ) -> tuple[list[ForestRow], list[str]]:
     """Judges the systems by each measure that all of their evaluations have.
 
-    Of measures with and without case only those that suit the systems' outputs are taken.
-
-    Args:
-        systems: the first one is that with which the others are compared.
-        test_set: of all systems.
-        measure: the measure of the comparison, which comes first.
-        by_measure: the judgement by it.
-        by_likelihood: the judgement by the references' log-probability, which comes last.
+    Of measures with and without case only those that suit the systems' outputs are taken. First
+    comes `measure`, with the judgement by it, and last that by the references' log-probability.
 
     Returns:
         The rows, and a sentence for each measure that is left out.

@@ -287,13 +287,8 @@ def identify_code(
 ) -> dict[str, Any]:
     """Returns the code that translates and scores, as saved results record it.
 
-    Args:
-        plugins: imported modules of the user's.
-        parts: files and folders of t2t.
-        packages: packages on which results depend.
-
-    Returns:
-        {"code", "plugins"}, the SHA-256 of the parts and of the plugins' source, and {"versions"}.
+    It is {"code", "plugins"}, the SHA-256 of `parts`, files and folders of t2t, and of the plugins'
+    source, and {"versions"} of the packages on which results depend.
     """
     versions = find_versions(packages)
     return {

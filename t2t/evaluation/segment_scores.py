@@ -43,11 +43,7 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
 
     An object has the `score` of a sentence. Any of them, or a first one without a score, may have
     the `definition` of the measure, with its version, and `higher_is_better` (true by default).
-
-    Args:
-        flag: how the user named the file, for messages.
-        path: the file.
-        num_sentences: number of scores that it must have.
+    `flag` is how the user named the file, for messages.
 
     Raises:
         ConfigError: a line is missing or is no finite number, or two definitions differ.
@@ -99,11 +95,9 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
 
 
 def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
-    """Stores scores with an evaluation, with their mean and its interval.
+    """Stores scores of an evaluation's hypotheses with it, with their mean and its interval.
 
-    Args:
-        evaluation: the evaluation whose hypotheses were scored.
-        flag: NAME=FILE.
+    `flag` is NAME=FILE.
 
     Raises:
         ConfigError: the name is that of another measure, or as `read_segment_scores`.

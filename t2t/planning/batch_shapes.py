@@ -65,10 +65,8 @@ def draw_lengths(
 def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[PlannedShape]:
     """Returns the shapes that training would choose, the one with the most FLOPs first.
 
-    Args:
-        config: The recipe.
-        row_shards: Number of parts into which the mesh splits the rows of a batch.
-        mean_length: Mean length of a source, or of a text alone, in sub-words.
+    The mesh splits the rows of a batch into `row_shards` parts. `mean_length` is that of a source,
+    or of a text alone, in sub-words.
 
     Raises:
         ConfigError: The limits of length would drop every pair.

@@ -13,11 +13,8 @@ def format_table(
 ) -> str:
     """Formats rows of cells; a cell is converted by `str`, and None is an empty cell.
 
-    Args:
-        rows: Rows that are too short are filled up with empty cells.
-        header: Names of the columns, followed by a line; empty: no header.
-        align: One letter per column, l (left) or r (right); columns without one are left-aligned.
-        markdown: Whether to use GitHub's table syntax instead of spaces between the columns.
+    `align` has one letter per column, l (left) or r (right); columns without one are left-aligned.
+    With `markdown` it is GitHub's table syntax instead of spaces between the columns.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if markdown:

@@ -196,12 +196,8 @@ def explain_write_errors(
 ) -> Iterator[None]:
     """Raises an `OSError` of the block as `kind`: what cannot be written, why, and a remedy.
 
-    It does the same with errors of a bucket's client.
-
-    Args:
-        kind: type of the error to raise.
-        target: what the block writes, a path for example.
-        remedy: added to the advice that follows from the reason.
+    It does the same with errors of a bucket's client. `target` is what the block writes, a path for
+    example. The remedy is added to the advice that follows from the reason.
     """
     try:
         yield

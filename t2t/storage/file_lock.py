@@ -39,14 +39,9 @@ def lock_file(
     """A context that locks a file, which is created; it yields the lock's file descriptor.
 
     Child processes that inherit the descriptor hold the lock until they end, also if this process
-    is killed.
-
-    Args:
-        path: the file.
-        shared: whether others may hold the lock at the same time, if they share it, too.
-        wait: seconds to wait for the holder; None: `WAIT`.
-        required: whether it is an error that the file system has no locks; if not, the block runs
-            without one.
+    is killed. Several processes may hold a lock that all of them share (`shared`). `wait` is the
+    seconds to wait for the holder; None: `WAIT`. If it is not `required`, the block runs without a
+    lock where the file system has none.
 
     Raises:
         LockedError: another process held the lock all the time.

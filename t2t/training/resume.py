@@ -96,13 +96,9 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     """Creates a run directory, or checks that an existing one can continue with this config.
 
     If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data.
-
-    Args:
-        workdir: run directory.
-        config: config to write to it.
-        measures: names of the validation scores that its checkpoints hold, such as loss and bleu
-            (`checkpoint.list_measures`).
+    be unchanged, so that a run can be started again after an error in its data. `measures` are the
+    names of the validation scores that its checkpoints hold, such as loss and bleu
+    (`checkpoint.list_measures`).
 
     Raises:
         RunError: a field that may not change has changed, or the directory cannot be written.
@@ -259,12 +255,8 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
 
     Its schedule starts at the last step of the run, and its last step is `num_steps` later. As long
     as that is what config.json says, the result is the same, so one command starts an extension and
-    continues it after an interruption, and extends the run only once.
-
-    Args:
-        workdir: run directory.
-        num_steps: length of the extension.
-        config: other fields, such as those of the schedule; by default the run's own.
+    continues it after an interruption, and extends the run only once. `config` has other fields,
+    such as those of the schedule; by default the run's own.
 
     Raises:
         ConfigError: there is no run, the config breaks a rule, or the extension is not longer than
