@@ -1,4 +1,4 @@
-"""Formats tables as plain text for terminals, files and logs."""
+"""Formats tables and sizes as plain text for terminals, files and logs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -32,3 +32,14 @@ def format_table(
 
 def _escape(cell: str) -> str:
     return cell.replace("|", r"\|")
+
+
+def show_bytes(count: float | None, digits: int = 4) -> str:
+    """Formats a number of bytes, such as 757.2 MB; None is unknown."""
+    if count is None:
+        return "unknown"
+    for unit in ("B", "kB", "MB", "GB"):
+        if float(f"{count:.{digits}g}") < 1000:
+            return f"{count:.{digits}g} {unit}"
+        count /= 1000
+    return f"{count:.{digits}g} TB"
