@@ -15,7 +15,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.variants import CHOICES
-from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import (
     check_test_files,
@@ -24,7 +23,7 @@ from t2t.data.corpus_sources import (
     open_validation,
 )
 from t2t.data.filters import describe_dropped
-from t2t.data.loader import Loader
+from t2t.data.loader import Loader, make_loader, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize

@@ -12,9 +12,9 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
+from t2t.data.loader import make_loader, prefetch, put_batch
 from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
