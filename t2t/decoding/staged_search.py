@@ -36,7 +36,7 @@ StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_SHRUNK_ROWS = 16  # see `find_smaller_batch_size`
+_SHRUNK_ROWS = 16  # of a batch whose unfinished sentences fit into so many
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
@@ -101,7 +101,8 @@ class BatchSearch:
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         # The search pauses once so many sentences are unfinished. An array, not an int: another
         # value needs no other program.
-        smaller = np.int32(find_smaller_batch_size(len(src)))
+        shrunk = round_up_to_devices(_SHRUNK_ROWS)
+        smaller = np.int32(shrunk if shrunk < len(src) else 0)
         search, *outputs = self._run(
             self._start, params, placed, smaller,
             n_best=n_best, penalties=penalties, capacity=capacity,
@@ -199,15 +200,6 @@ def search_concurrently(
         yield from pool.map(search, tasks)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def find_smaller_batch_size(rows: int) -> int:
-    """Returns the size to which a batch of so many rows shrinks, or 0 if it does not shrink.
-
-    It shrinks once its unfinished sentences fit into the smaller batch.
-    """
-    smaller = round_up_to_devices(_SHRUNK_ROWS)
-    return smaller if smaller < rows else 0
 
 
 def _place(x: np.ndarray) -> jax.Array:

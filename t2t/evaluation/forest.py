@@ -10,7 +10,6 @@ from typing import NamedTuple
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES
 from t2t.evaluation.measures import (
-    Interval,
     Measure,
     MeasureError,
     TestSet,
@@ -93,24 +92,19 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
             row.measure.name,
             row.system,
             f"{row.comparison.difference:+.4g}",
-            _format_interval(row.comparison.interval),
+            "[{:+.4g}, {:+.4g}]".format(*row.comparison.interval)
+            if row.comparison.interval
+            else "",
             _draw_bar(row.bounds, widest[row.measure.name]),
         ]
         for row in rows
     ]
-    header = ["measure", "system", "difference", "95% interval", _draw_header()]
+    scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
+    header = ["measure", "system", "difference", "95% interval", scale]
     return (
         f"differences from {first}, each measure on a scale of its own\n"
         f"{format_table(cells, header, align='llrr')}"
     )
-
-
-def _format_interval(interval: Interval | None) -> str:
-    return "[{:+.4g}, {:+.4g}]".format(*interval) if interval else ""
-
-
-def _draw_header() -> str:
-    return f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
 
 
 def _draw_bar(bounds: tuple[float, float, float], edge: float) -> str:

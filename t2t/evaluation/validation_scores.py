@@ -104,9 +104,10 @@ class Validation:
             for name in scores:
                 scores[name] |= self._translate(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
-        found = combine_scores(scores) | describe_loss(CorpusLoss(nats, tokens))
+        first = next(iter(scores.values()))
+        means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
-        return found | own
+        return means | describe_loss(CorpusLoss(nats, tokens)) | own
 
     def _translate(self, params: Params, name: str) -> dict[str, float]:
         """Returns BLEU and chrF of a direction."""
@@ -212,9 +213,3 @@ def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Me
 def describe_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
     return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
-
-
-def combine_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each measure over the directions."""
-    first = next(iter(scores.values()))
-    return {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
