@@ -62,7 +62,7 @@ from t2t.training.resume import (
     keep_source,
     open_run,
 )
-from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
+from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.schedule import make_schedule
 from t2t.training.state import (
     TrainState,
@@ -268,11 +268,7 @@ def warn_of_long_warmup(config: Config) -> None:
 def describe_end(workdir: Path, config: Config, step: int) -> str:
     """Describes a training that finished at a step: its validation scores, how to evaluate it."""
     metric = config.checkpoints.best_metric
-    scores = {
-        line["step"]: value
-        for line in read_metrics(workdir)
-        if (value := line.get(f"validation/{metric}")) is not None
-    }
+    scores = dict(read_curve(workdir, f"validation/{metric}"))
     finished = f"finished at step {step}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
     if len(config.data.directions) > 1:

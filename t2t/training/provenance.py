@@ -109,7 +109,7 @@ def record_start(
         "processes": jax.process_count(),
     }
     if initial is None and step:
-        initial = find_initial(workdir)
+        initial = (read_ledger(workdir) or [{}])[-1].get("initial")
     if initial:
         entry["initial"] = initial
     check_plugins(workdir, config.plugins)
@@ -131,12 +131,6 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
         except ValueError:
             _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
-
-
-def find_initial(workdir: Path) -> dict[str, Any] | None:
-    """Returns the origin of the parameters that the run began with; None if they were random."""
-    entries = read_ledger(workdir)
-    return entries[-1].get("initial") if entries else None
 
 
 def read_import(workdir: Path) -> dict[str, Any] | None:
