@@ -17,8 +17,7 @@ from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.objective_rules import count_noise, count_sentinels
 from t2t.data.batch import PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
-from t2t.data.token_cache import TokenizedCorpus
-from t2t.data.token_shards import find_ragged
+from t2t.data.token_cache import TokenizedCorpus, find_ragged
 from t2t.data.tokenizer import Tokenizer
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64

@@ -237,7 +237,7 @@ def test_token_cache_is_uploaded_once_and_fetched_by_others(
     [name] = [path.name for path in (bucket / "cache").iterdir()]
     monkeypatch.setenv("HOME", str(tmp_path))  # another host
     with monkeypatch.context() as patch:
-        patch.setattr("t2t.data.token_shards._write", None)
+        patch.setattr("t2t.data.token_cache._write", None)
         fetched = tokenize_corpus(corpus, vocabulary, bucket / "cache")
     assert [*map(list, fetched.pair(1))] == [*map(list, written.pair(1))]
 
