@@ -16,12 +16,7 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import (
-    check_test_files,
-    list_splits,
-    open_training,
-    open_validation,
-)
+from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader, make_loader, prefetch
 from t2t.data.objectives import make_objective
@@ -44,13 +39,7 @@ from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
-from t2t.training.fine_tuning import (
-    Source,
-    check_fit,
-    describe_outcomes,
-    read_source,
-    take_params,
-)
+from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
@@ -64,13 +53,7 @@ from t2t.training.resume import (
 )
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.schedule import make_schedule
-from t2t.training.state import (
-    TrainState,
-    describe_state,
-    init_params,
-    init_state,
-    init_training,
-)
+from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
 
 _log = logging.getLogger(__name__)

@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES
-from t2t.evaluation.measures import (
-    Measure,
-    MeasureError,
-    TestSet,
-    make_likelihood,
-)
+from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Comparison, Judgement, judge
 from t2t.evaluation.systems import System, read_statistics

@@ -20,11 +20,7 @@ from t2t.config.files import load_config, override
 from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.minimum_bayes_risk import (
-    choose_by_utility,
-    compute_utilities,
-    count_candidates,
-)
+from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities, count_candidates
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator, place_params
 from t2t.evaluation.likelihood import PairScorer

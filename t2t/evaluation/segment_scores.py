@@ -19,11 +19,7 @@ from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
 from t2t.evaluation.measures import Measure
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    name_segment_scores,
-    save_evaluation,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, name_segment_scores, save_evaluation
 from t2t.evaluation.verification import check_unchanged
 from t2t.storage.paths import make_path
 

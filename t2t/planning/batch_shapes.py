@@ -11,13 +11,7 @@ from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.objective_rules import is_text_alone
-from t2t.data.batching import (
-    BatchShape,
-    assign_shapes,
-    choose_shapes,
-    count_lengths,
-    find_dropped,
-)
+from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
 from t2t.model.flops import train_flops

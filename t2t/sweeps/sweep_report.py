@@ -13,13 +13,7 @@ from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval
 from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
 from t2t.evaluation.significance import Judgement, judge
-from t2t.evaluation.systems import (
-    STEP,
-    System,
-    check_comparable,
-    read_statistics,
-    read_system,
-)
+from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page

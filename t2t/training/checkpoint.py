@@ -20,12 +20,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import (
-    draft_folder,
-    make_folder,
-    require_space,
-    write_file,
-)
+from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
 from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
 from t2t.training.optimizer import make_optimizer
