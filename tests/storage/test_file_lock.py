@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from t2t.storage import file_lock
-from t2t.storage.file_lock import LockedError, lock_file
+from t2t.storage import locks
+from t2t.storage.locks import LockedError, lock_file
 
 
 def test_holder_is_named_to_those_that_wait_in_vain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(file_lock, "WAIT", 0.01)
+    monkeypatch.setattr(locks, "WAIT", 0.01)
     holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
     with (
         caplog.at_level(logging.INFO),
@@ -35,7 +35,7 @@ def test_holder_is_named_to_those_that_wait_in_vain(
 def test_lock_is_taken_when_its_holder_ends(
     tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_lock, "_POLL", 0.01)
+    monkeypatch.setattr(locks, "_POLL", 0.01)
     begun = threading.Event()
 
     def hold() -> None:
@@ -61,7 +61,7 @@ def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it
 ) -> None:
     code = (
         "import os, subprocess, sys\nfrom pathlib import Path\n"
-        "from t2t.storage.file_lock import lock_file\n"
+        "from t2t.storage.locks import lock_file\n"
         "with lock_file(Path(sys.argv[1])) as held:\n"
         "    null = subprocess.DEVNULL\n"
         "    child = subprocess.Popen(['sleep', '60'], pass_fds=[held], stdout=null)\n"

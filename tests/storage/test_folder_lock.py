@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.storage import folder_lock
-from t2t.storage.file_lock import LockedError
-from t2t.storage.folder_lock import lock_folder
+from t2t.storage import locks
+from t2t.storage.locks import LockedError, lock_folder
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError, lock
 from tests.bucket_server import die_at
@@ -23,9 +22,9 @@ HEARTBEAT = r"POST .*lock&ifGenerationMatch=(?!0\b)"
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(folder_lock, "STALE", 1.5)
-    monkeypatch.setattr(folder_lock, "_end_process", print)  # it would end the tests
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(locks, "STALE", 1.5)
+    monkeypatch.setattr(locks, "_end_process", print)  # it would end the tests
 
 
 def be_on_another_machine(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
@@ -34,7 +33,7 @@ def be_on_another_machine(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 def hold(folder: str, moment: str) -> None:
     """Holds the lock until the process is killed."""
-    folder_lock.HEARTBEAT = 0.2
+    locks.HEARTBEAT = 0.2
     if moment:
         die_at(moment)
     with lock_folder(make_path(folder)):
@@ -79,7 +78,7 @@ def test_living_holder_on_another_machine_is_noticed_by_its_heartbeat(
 def test_lock_released_while_another_waits_is_given_on(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 100.0)
+    monkeypatch.setattr(locks, "HEARTBEAT", 100.0)
     first = lock_folder(bucket)
     first.__enter__()
     be_on_another_machine(monkeypatch, tmp_path)
@@ -96,31 +95,31 @@ def test_lock_of_a_killed_process_is_taken_over(
     leave_lock(bucket, HEARTBEAT)
     started = time.monotonic()
     with lock_folder(bucket):
-        assert time.monotonic() - started < folder_lock.STALE
+        assert time.monotonic() - started < locks.STALE
     (bucket / "lock").unlink()
     leave_lock(bucket, HEARTBEAT)
     be_on_another_machine(monkeypatch, tmp_path)
     started = time.monotonic()
     with lock_folder(bucket):
-        assert time.monotonic() - started > folder_lock.STALE
+        assert time.monotonic() - started > locks.STALE
 
 
 def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second replaces a generation that the first has replaced, which the server refuses."""
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 100.0)
+    monkeypatch.setattr(locks, "HEARTBEAT", 100.0)
     be_on_another_machine(monkeypatch, tmp_path)
-    original = folder_lock._BucketLock.wait
+    original = locks._BucketLock.wait
     winner = lock_folder(bucket)
 
-    def wait_and_lose(self: folder_lock._BucketLock) -> None:
+    def wait_and_lose(self: locks._BucketLock) -> None:
         original(self)
-        monkeypatch.setattr(folder_lock._BucketLock, "wait", original)
+        monkeypatch.setattr(locks._BucketLock, "wait", original)
         be_on_another_machine(monkeypatch, tmp_path / "third")
         winner.__enter__()
 
-    monkeypatch.setattr(folder_lock._BucketLock, "wait", wait_and_lose)
+    monkeypatch.setattr(locks._BucketLock, "wait", wait_and_lose)
     with pytest.raises(LockedError, match="process "), lock_folder(bucket):
         pass
     winner.__exit__(None, None, None)
@@ -129,19 +128,19 @@ def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
 def test_one_that_hesitates_while_others_hold_and_release_the_lock_is_refused(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = folder_lock._BucketLock.wait
+    original = locks._BucketLock.wait
     be_on_another_machine(monkeypatch, tmp_path)
     winner = lock_folder(bucket)
 
-    def wait_too_long(self: folder_lock._BucketLock) -> None:
+    def wait_too_long(self: locks._BucketLock) -> None:
         original(self)
-        monkeypatch.setattr(folder_lock._BucketLock, "wait", original)
+        monkeypatch.setattr(locks._BucketLock, "wait", original)
         be_on_another_machine(monkeypatch, tmp_path / "third")
         with lock_folder(bucket):
             pass
         winner.__enter__()
 
-    monkeypatch.setattr(folder_lock._BucketLock, "wait", wait_too_long)
+    monkeypatch.setattr(locks._BucketLock, "wait", wait_too_long)
     with pytest.raises(LockedError, match="process "), lock_folder(bucket):
         pass
     winner.__exit__(None, None, None)
@@ -159,12 +158,12 @@ def test_holder_that_lost_the_lock_ends_at_once(
 ) -> None:
     """Its heartbeat stops, as if the machine had been suspended, and goes on too late."""
     ended: list[str] = []
-    monkeypatch.setattr(folder_lock, "_end_process", ended.append)
+    monkeypatch.setattr(locks, "_end_process", ended.append)
     first = lock_folder(bucket)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_lock, "HEARTBEAT", 2.0)
+        patch.setattr(locks, "HEARTBEAT", 2.0)
         first.__enter__()
-    monkeypatch.setattr(folder_lock, "STALE", 0.5)
+    monkeypatch.setattr(locks, "STALE", 0.5)
     be_on_another_machine(monkeypatch, tmp_path)
     with lock_folder(bucket):
         while not ended:
