@@ -134,8 +134,7 @@ def start_from(
     source: Source, config: Config, optimizer: Optimizer, vocabulary: Vocabulary
 ) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_params(config, *sizes)
+    _, params = init_params(config, *vocabulary.sizes)
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
     digest = hash_params(source.params)
@@ -177,18 +176,17 @@ def train_on_mesh(
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
     optimizer = make_optimizer(config)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    for size in sizes:  # those of tokenizer.path may differ
+    for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    structure, described = describe_state(config, optimizer, *sizes)
+    structure, described = describe_state(config, optimizer, *vocabulary.sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         restored = checkpoints.restore(described)
         initial = None
         if restored is not None:
             state = restored
         elif source is None:
-            _, state = init_state(config, optimizer, *sizes)
+            _, state = init_state(config, optimizer, *vocabulary.sizes)
         else:
             state, initial = start_from(source, config, optimizer, vocabulary)
         first = int(state.step)

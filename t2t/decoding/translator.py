@@ -58,8 +58,7 @@ class Translator:
         self.config = config.decoding
         self.vocabulary = vocabulary
         self._members = members = members or Members((config.model,))
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        self.structure, self._expected = members.describe(*sizes)
+        self.structure, self._expected = members.describe(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
         # Of a piece, in sub-words with EOS.
@@ -365,7 +364,7 @@ def place_params(params: Params, members: Members, vocabulary: Vocabulary) -> Pa
     Raises:
         ConfigError: the parameters do not fit the config and vocabulary.
     """
-    _, declared = members.describe(vocabulary.src.vocab_size, vocabulary.tgt.vocab_size)
+    _, declared = members.describe(*vocabulary.sizes)
     check_params(declared, params)
     placed: Params = put_like(params, declared)
     return placed

@@ -163,8 +163,8 @@ class CorpusScorer:
             # Padding takes positions, too. If the multiple divides `limit`, rounding a length up to
             # a multiple never exceeds `limit`.
             data.length_multiple = math.gcd(data.length_multiple, limit)
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
+        model = dataclasses.replace(config.model, dtype=DTYPE)
+        structure, _ = describe_model(model, *vocabulary.sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)

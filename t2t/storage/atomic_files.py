@@ -42,7 +42,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if not draft.is_symlink():
             for written in draft.rglob("*") if draft.is_dir() else [draft]:
                 if written.is_file():
-                    _flush(written)
+                    with written.open("rb") as file:
+                        os.fsync(file.fileno())
         draft.replace(path)
     finally:
         if draft.is_dir() and not draft.is_symlink():
@@ -231,8 +232,3 @@ def warn_of_write_errors(what: str) -> Iterator[None]:
         if not is_storage_error(error):
             raise
         _log.warning("%s: %s", what, describe_error(error))
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

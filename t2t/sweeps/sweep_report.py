@@ -141,7 +141,6 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     if saved is None:
         return Outcome(runs, system)
     vocabulary = Vocabulary.load(saved)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     steps = runs[0].config.training.steps
     requests = [read_stop_request(workdir / run.name) for run in runs]
     made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
@@ -149,8 +148,8 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
         runs,
         system,
         vocabulary.fingerprint(),
-        count_parameters(runs[0].config.model, *sizes),
-        round(runs[0].count_flops(sizes[1]) * made / steps),
+        count_parameters(runs[0].config.model, *vocabulary.sizes),
+        round(runs[0].count_flops(vocabulary.tgt.vocab_size) * made / steps),
     )
 
 
