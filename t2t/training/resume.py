@@ -24,33 +24,21 @@ _log = logging.getLogger(__name__)
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Files may move, but the training text may not change, nor the
-# validation text once a checkpoint holds validation scores (`check_corpora`).
-_CHANGEABLE = (
-    "mesh.",
-    "checkpoints.",
-    "decoding.",
-    "data.directory",
-    "data.cache_directory",
-    "data.train_src",
-    "data.train_tgt",
-    "data.hf_files",
-    "data.hf_streaming",
-    "data.validation_",
-    "data.test_",
-    "tokenizer.path",  # the vocabulary itself may not change
-    "training.log_every",
-    "training.validate_every",
-    "training.bleu_every",
-    "training.max_nonfinite_steps",
+# validation text once a checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
+_CHANGEABLE = tuple(
+    """
+    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
+    data.hf_files data.hf_streaming data.validation_ data.test_ tokenizer.path training.log_every
+    training.validate_every training.bleu_every training.max_nonfinite_steps
+    """.split()
 )
 
-# Fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = (
-    "training.steps",
-    "training.schedule",  # and schedule_start
-    "training.learning_rate",
-    "training.warmup_steps",
-    "training.cooldown_steps",
+# Prefixes of the fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = tuple(
+    """
+    training.steps training.schedule training.learning_rate training.warmup_steps
+    training.cooldown_steps
+    """.split()
 )
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
@@ -63,17 +51,11 @@ _BLEU_FIELDS = tuple(
 
 # Prefixes of the fields that the vocabulary depends on, besides the text, which
 # `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
-_VOCABULARY_FIELDS = (
-    "tokenizer.",
-    "data.source",
-    "data.src_language",
-    "data.tgt_language",
-    "data.directions",
-    "data.filters",
-    "data.tfds_name",
-    "data.hf_name",
-    "data.src_column",
-    "data.tgt_column",
+_VOCABULARY_FIELDS = tuple(
+    """
+    tokenizer. data.source data.src_language data.tgt_language data.directions data.filters
+    data.tfds_name data.hf_name data.src_column data.tgt_column
+    """.split()
 )
 
 _LANGUAGES = ("data.src_language", "data.tgt_language")
