@@ -29,7 +29,7 @@ from benchmarks.contestants.decode_t2t import (
 from benchmarks.workload import FIRST_WORD, Size
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch
-from t2t.data.batch_sharding import put_batch
+from t2t.data.loader import put_batch
 from t2t.decoding.translation import Piece
 from t2t.model.flops import train_flops
 from t2t.runtime.mesh import make_mesh

@@ -28,8 +28,7 @@ from t2t.data.batching import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
-from t2t.data.token_shards import Shard, Side
+from t2t.data.token_cache import Shard, Side, TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.batch_shapes import draw_lengths
 from t2t.training.provenance import find_revision, find_versions, now

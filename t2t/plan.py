@@ -22,12 +22,7 @@ from absl import flags
 from t2t.config.fields import Config, ConfigError
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import command_line
-from t2t.storage.atomic_files import (
-    check_writable,
-    explain_write_errors,
-    make_folder,
-    write_file,
-)
+from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder, write_file
 from t2t.storage.paths import make_path
 
 

@@ -62,10 +62,10 @@ from tests.bucket_server import BUCKET, serve_bucket  # noqa: E402
 if os.environ.get("T2T_TEST_SHAPES") != "unchecked":
     jaxtyping.install_import_hook(CHECKED, f"{typechecker.__name__}.check")
 
-from t2t.storage import file_lock  # noqa: E402  (after the hook, which checks it)
+from t2t.storage import locks  # noqa: E402  (after the hook, which checks it)
 from t2t.storage.paths import make_path  # noqa: E402
 
-file_lock.WAIT = 0.0  # nobody waits for a lock whose refusal is tested
+locks.WAIT = 0.0  # nobody waits for a lock whose refusal is tested
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from docs.make_config_page import PAGE, make_page
 from t2t.config.fields import Config, flatten
+from t2t.config.flags import DECODING
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -132,8 +133,14 @@ def list_helpers() -> dict[str, set[str]]:
                     for call in calls
                     if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_")
                 }
-                called = [call.func.id for call in calls if isinstance(call.func, ast.Name)]
-                helpers[node.name] |= {flag for name in called for flag in helpers.get(name, ())}
+                for call in calls:
+                    called = call.func.id if isinstance(call.func, ast.Name) else ""
+                    helpers[node.name] |= helpers.get(called, set())
+                    if called == "_define_fields":  # of some names, or of all with a star
+                        names = {
+                            str(arg.value) for arg in call.args if isinstance(arg, ast.Constant)
+                        }
+                        helpers[node.name] |= names or {*DECODING}
     return helpers
 
 

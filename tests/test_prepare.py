@@ -114,7 +114,7 @@ def test_training_uses_what_was_prepared(
     config = change(make_config(tmp_path), training={"warmup_steps": 2})
     prepare_run.prepare(config, tmp_path / "run")
     monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
-    monkeypatch.setattr("t2t.data.token_shards._write", None)
+    monkeypatch.setattr("t2t.data.token_cache._write", None)
     monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", 100)  # bytes: large, but prepared
     monkeypatch.setattr(loop, "train", mock.Mock(side_effect=KeyboardInterrupt))
     with caplog.at_level("WARNING"), pytest.raises(KeyboardInterrupt):
@@ -165,10 +165,10 @@ def test_killed_preparation_in_two_processes_goes_on(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     write_recipe(config, tmp_path / "recipe.py")
     program = (
-        "import sys, t2t.data.token_cache as c, t2t.data.token_shards as s, time; c.SHARD = 20\n"
-        "write = s._write\n"
+        "import sys, t2t.data.token_cache as c, time; c.SHARD = 20\n"
+        "write = c._write\n"
         "def slow(*arguments):\n    time.sleep(0.5)\n    write(*arguments)\n"
-        "s._write = slow\n"
+        "c._write = slow\n"
         "import runpy; runpy.run_module('t2t.prepare', run_name='__main__')\n"
     )
     flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/run"]

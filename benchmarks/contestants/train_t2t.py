@@ -19,11 +19,9 @@ from benchmarks.workload import (
     repeat_for,
 )
 from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
-from t2t.data.batch_sharding import put_batch
-from t2t.data.loader import Loader, make_batch
+from t2t.data.loader import Loader, make_batch, put_batch
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import TokenizedCorpus
-from t2t.data.token_shards import Shard, Side
+from t2t.data.token_cache import Shard, Side, TokenizedCorpus
 from t2t.model.flops import count_parameters, train_flops
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.mesh import make_mesh

@@ -29,8 +29,7 @@ from benchmarks.gpu_steps.results import Child, Results, end_with_parent, make_p
 from benchmarks.workload import SIZES, draw_pairs
 from t2t.config.fields import Config, ModelConfig
 from t2t.data.batch import EOS_ID, DeviceBatch
-from t2t.data.batch_sharding import put_batch
-from t2t.data.loader import Loader
+from t2t.data.loader import Loader, put_batch
 from t2t.data.packing import make_plan
 from t2t.model.flops import train_flops
 from t2t.planning.compile_step import divide_memory, lower_step

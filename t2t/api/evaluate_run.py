@@ -68,11 +68,8 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
 def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
     """Adds the scores of another program to a saved evaluation; returns its summary.
 
-    Args:
-        place: the evaluation's .json, or the run directory of which the newest one is taken.
-        split: of the newest evaluation.
-        checkpoint: of the newest evaluation; may be empty.
-        files: NAME=FILE, for each measure.
+    `place` is the evaluation's .json, or a run directory, of which the newest one with this split
+    and, unless it is empty, this checkpoint is taken. `files` are NAME=FILE, for each measure.
 
     Raises:
         ConfigError, EvaluationError: as in `store_segment_scores`.

@@ -16,11 +16,8 @@ _log = logging.getLogger(__name__)
 def inspect_data(config: Config, vocabulary: Path | None = None) -> DataReport:
     """Computes lengths, duplicates, overlap of the splits, unknown sub-words and dropped pairs.
 
-    `t2t.data.corpus_report.format_report` formats the report as text.
-
-    Args:
-        config: the recipe whose corpora are opened.
-        vocabulary: the folder of a vocabulary; None: one is trained on the corpus, and discarded.
+    `t2t.data.corpus_report.format_report` formats the report as text. `vocabulary` is the folder of
+    one; None: one is trained on the corpus, and discarded.
 
     Raises:
         DataError: a corpus is missing or invalid.

@@ -162,11 +162,8 @@ def translate_lines(
 ) -> Iterator[list[Translation]]:
     """Yields the translations of each line, in the order of the lines.
 
-    Args:
-        translator: the models and how they translate.
-        lines: UTF-8, each with its line ending.
-        read_ahead: lines translated together; None: `BATCHES_TOGETHER` batches.
-        prefixes: with which the translations begin, as many as lines.
+    `lines`, and the `prefixes` of their translations, are UTF-8 with line endings. `read_ahead`
+    lines are translated together; None: `BATCHES_TOGETHER` batches.
 
     Raises:
         ConfigError, DataError: a prefix is too long, or there is not one for each line.

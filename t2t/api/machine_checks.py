@@ -27,7 +27,7 @@ from t2t.model.flops import count_parameters
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
 from t2t.runtime.mesh import make_mesh, split_into_slices
-from t2t.runtime.units import show_bytes
+from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import (
     check_writable,
     drop_from_page_cache,

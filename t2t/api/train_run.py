@@ -15,16 +15,10 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.variants import CHOICES
-from t2t.data.batch_sharding import make_loader, prefetch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import (
-    check_test_files,
-    list_splits,
-    open_training,
-    open_validation,
-)
+from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
 from t2t.data.filters import describe_dropped
-from t2t.data.loader import Loader
+from t2t.data.loader import Loader, make_loader, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
@@ -45,13 +39,7 @@ from t2t.training import loop
 from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
-from t2t.training.fine_tuning import (
-    Source,
-    check_fit,
-    describe_outcomes,
-    read_source,
-    take_params,
-)
+from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
@@ -63,15 +51,9 @@ from t2t.training.resume import (
     keep_source,
     open_run,
 )
-from t2t.training.run_directory import RunError, list_steps, lock_run, read_metrics
+from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.schedule import make_schedule
-from t2t.training.state import (
-    TrainState,
-    describe_state,
-    init_params,
-    init_state,
-    init_training,
-)
+from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
 
 _log = logging.getLogger(__name__)
@@ -152,8 +134,7 @@ def start_from(
     source: Source, config: Config, optimizer: Optimizer, vocabulary: Vocabulary
 ) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_params(config, *sizes)
+    _, params = init_params(config, *vocabulary.sizes)
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
     digest = hash_params(source.params)
@@ -195,18 +176,17 @@ def train_on_mesh(
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
     optimizer = make_optimizer(config)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    for size in sizes:  # those of tokenizer.path may differ
+    for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    structure, described = describe_state(config, optimizer, *sizes)
+    structure, described = describe_state(config, optimizer, *vocabulary.sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         restored = checkpoints.restore(described)
         initial = None
         if restored is not None:
             state = restored
         elif source is None:
-            _, state = init_state(config, optimizer, *sizes)
+            _, state = init_state(config, optimizer, *vocabulary.sizes)
         else:
             state, initial = start_from(source, config, optimizer, vocabulary)
         first = int(state.step)
@@ -269,11 +249,7 @@ def warn_of_long_warmup(config: Config) -> None:
 def describe_end(workdir: Path, config: Config, step: int) -> str:
     """Describes a training that finished at a step: its validation scores, how to evaluate it."""
     metric = config.checkpoints.best_metric
-    scores = {
-        line["step"]: value
-        for line in read_metrics(workdir)
-        if (value := line.get(f"validation/{metric}")) is not None
-    }
+    scores = dict(read_curve(workdir, f"validation/{metric}"))
     finished = f"finished at step {step}"
     command = f"python -m t2t.evaluate --workdir={workdir}"
     if len(config.data.directions) > 1:

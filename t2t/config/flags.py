@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 import sys
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,33 @@ from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
+
+# Fields of `config.decoding` that have a flag, with its help.
+DECODING = {
+    "alpha": "Exponent of the length penalty. Default: the config's.",
+    "length_penalty": "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by "
+    "nothing.",
+    "batch_size": "Sentences computed together. Default: the config's. Rounding depends on the "
+    "batch shape and may decide between hypotheses of nearly equal probability, mostly in "
+    "bfloat16.",
+    "strategy": "Beam search, or sampling from the model.",
+    "beam_size": "Beam size; 1 is greedy. Default: the config's.",
+    "min_length": "Least number of sub-words of an output.",
+    "max_source_length": "Longer sources are translated in pieces of at most this many sub-words, "
+    "EOS included. Default: the config's, which is data.max_length if it is 0.",
+    "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
+    "line.",
+    "max_extra_length": "An output has at most source length + this many sub-words.",
+    "num_samples": "With --strategy=sampling: samples per sentence.",
+    "temperature": "With --strategy=sampling: divides the logits.",
+    "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
+    "top_p": "With --strategy=sampling: draw from the most probable sub-words that together have "
+    "this probability.",
+    "sampling_seed": "With --strategy=sampling: seed of the numbers.",
+    "mbr": "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
+    f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
+    "plugin's measure.",
+}
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
@@ -112,65 +140,24 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
 
 def define_scoring() -> None:
     """Adds flags that override the fields of `config.decoding` on which scores depend."""
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty. Default: the config's.")
-    flags.DEFINE_enum(
-        "length_penalty",
-        None,
-        CHOICES["decoding.length_penalty"],
-        "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by nothing.",
-    )
-    flags.DEFINE_integer(
-        "batch_size",
-        None,
-        "Sentences computed together. Default: the config's. Rounding depends on the batch shape "
-        "and may decide between hypotheses of nearly equal probability, mostly in bfloat16.",
-    )
-    _show_decoding_in_help()
+    _define_fields("alpha", "length_penalty", "batch_size")
 
 
 def define_decoding() -> None:
     """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
-    define_scoring()
-    flags.DEFINE_enum(
-        "strategy", None, CHOICES["decoding.strategy"], "Beam search, or sampling from the model."
-    )
-    flags.DEFINE_integer("beam_size", None, "Beam size; 1 is greedy. Default: the config's.")
-    flags.DEFINE_integer("min_length", None, "Least number of sub-words of an output.")
-    flags.DEFINE_integer(
-        "max_source_length",
-        None,
-        "Longer sources are translated in pieces of at most this many sub-words, EOS included. "
-        "Default: the config's, which is data.max_length if it is 0.",
-    )
-    flags.DEFINE_enum(
-        "split_sentences",
-        None,
-        CHOICES["decoding.split_sentences"],
-        "Translate each sentence of a line by itself; auto: if training had one a line.",
-    )
-    flags.DEFINE_integer(
-        "max_extra_length", None, "An output has at most source length + this many sub-words."
-    )
-    flags.DEFINE_integer("num_samples", None, "With --strategy=sampling: samples per sentence.")
-    flags.DEFINE_float("temperature", None, "With --strategy=sampling: divides the logits.")
-    flags.DEFINE_integer(
-        "top_k", None, "With --strategy=sampling: draw from this many most probable sub-words."
-    )
-    flags.DEFINE_float(
-        "top_p",
-        None,
-        "With --strategy=sampling: draw from the most probable sub-words that together have this "
-        "probability.",
-    )
-    flags.DEFINE_integer("sampling_seed", None, "With --strategy=sampling: seed of the numbers.")
-    flags.DEFINE_string(
-        "mbr",
-        None,
-        "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-        f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
-        "plugin's measure.",
-    )
-    _show_decoding_in_help()
+    _define_fields(*DECODING)
+
+
+def _define_fields(*names: str) -> None:
+    kinds: dict[Any, Any] = {float: flags.DEFINE_float, int: flags.DEFINE_integer}
+    types = typing.get_type_hints(DecodingConfig)
+    for name in names:
+        known = CHOICES.get(f"decoding.{name}")
+        if known and name != "mbr":  # which may also be a plugin's measure
+            flags.DEFINE_enum(name, None, known, DECODING[name])
+        else:
+            kinds.get(types[name], flags.DEFINE_string)(name, None, DECODING[name])
+        show_in_help(name)
 
 
 def define_metricx() -> None:
@@ -201,12 +188,6 @@ def read_decoding() -> dict[str, Any]:
     }
 
 
-def _show_decoding_in_help() -> None:
-    for field in dataclasses.fields(DecodingConfig):
-        if field.name in flags.FLAGS:
-            show_in_help(field.name)
-
-
 def show_in_help(name: str) -> None:
     """Lists the flag in `--help`, which shows only flags of the program's own module."""
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
@@ -215,10 +196,7 @@ def show_in_help(name: str) -> None:
 def combine_repeated(arguments: Sequence[str]) -> None:
     """Joins the values of list flags that are given several times.
 
-    Without this the last value would replace the others.
-
-    Args:
-        arguments: the command line, which `flags.FLAGS` has parsed.
+    Without this the last value would replace the others. `flags.FLAGS` has parsed the arguments.
 
     Raises:
         ConfigError: another flag has several values.

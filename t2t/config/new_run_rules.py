@@ -82,53 +82,36 @@ def list_unused(config: Config) -> dict[str, str]:
     return unused
 
 
-def _lacks(*names: str) -> Callable[[str], bool]:
-    """Returns whether data.source has none of these; a registered source may use any field."""
-
-    def lacks(value: str) -> bool:
-        sources = {*value.split("+")}
-        return sources <= {*CHOICES["data.source"]} - {*names}
-
-    return lacks
+def _lacks(field: str, *names: str) -> Callable[[str], bool]:
+    """Returns whether a value has none of these names; a registered variant may use any field."""
+    return lambda value: {*value.split("+")} <= {*CHOICES[field]} - {*names}
 
 
 # Field, values of it for which others have no effect, and those others. Fields of a model.kind and
 # of sampling, and most of a data.source, are in `rules.py`.
 _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    (
-        "model.position",
-        lambda value: value in {*CHOICES["model.position"]} - {"learned"},
-        "model.max_positions",
-    ),
+    ("model.position", _lacks("model.position", "learned"), "model.max_positions"),
     ("model.norm", lambda value: value == "none", "model.norm_position"),
+    ("model.feed_forward", lambda value: value == "none", "model.d_ff"),
     (
         "model.feed_forward",
-        lambda value: value == "none",
-        "model.d_ff model.feed_forward_dropout model.feed_forward_bias",
-    ),
-    (
-        "model.feed_forward",
-        lambda value: value == "moe",
+        lambda value: value in ("none", "moe"),
         "model.feed_forward_dropout model.feed_forward_bias",
     ),
     (
         "model.feed_forward",
-        lambda value: value in {*CHOICES["model.feed_forward"]} - {"moe"},
+        _lacks("model.feed_forward", "moe"),
         "model.num_experts model.experts_per_token model.load_balance",
     ),
-    ("data.source", _lacks("multi30k", "tfds"), "data.directory"),
-    ("data.source", _lacks("tfds"), "data.tfds_name"),
-    ("data.source", _lacks("hf"), "data.hf_streaming"),
+    ("data.source", _lacks("data.source", "multi30k", "tfds"), "data.directory"),
+    ("data.source", _lacks("data.source", "tfds"), "data.tfds_name"),
+    ("data.source", _lacks("data.source", "hf"), "data.hf_streaming"),
     (
         "data.objective",
-        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption", "masked_lm"},
+        _lacks("data.objective", "span_corruption", "masked_lm"),
         "data.noise_density",
     ),
-    (
-        "data.objective",
-        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption"},
-        "data.mean_span_length",
-    ),
+    ("data.objective", _lacks("data.objective", "span_corruption"), "data.mean_span_length"),
     (
         "tokenizer.kind",
         lambda value: value == "symbols",

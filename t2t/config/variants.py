@@ -26,14 +26,8 @@ CHOICES = {
     "model.kind": ("transformer", "decoder_only", "encoder_only", "rnn"),
     "model.attention": ("dot_product",),
     "model.position": (
-        "sinusoidal",
-        "sinusoidal_halves",
-        "sinusoidal_fairseq",
-        "learned",
-        "rotary",
-        "relative",
-        "alibi",
-        "none",
+        "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
+        "alibi", "none",
     ),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
@@ -210,9 +204,7 @@ def import_plugins(modules: Sequence[str]) -> None:
 def trust_plugins(modules: Collection[str] = (), *, copies: bool = False) -> None:
     """Allows `open_plugins` to import modules that the config of a run names.
 
-    Args:
-        modules: names of modules on the user's path.
-        copies: whether the copies in the folder plugins/ of a run may be imported.
+    These are `modules` on the path and, with `copies`, those in the folder plugins/ of a run.
     """
     global _trusts_copies
     _trusted.update(modules)

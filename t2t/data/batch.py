@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import Config
-from t2t.runtime.mesh import RULES
+from t2t.runtime.mesh import count_parts
 
 PAD_ID = 0  # fills the rest of a row; has no weight in the loss
 BOS_ID = 1  # the first decoder input
@@ -90,6 +90,5 @@ def group_by_length(
 
 def round_up_to_devices(rows: int) -> int:
     """Rounds up to a multiple of the number of shards into which the mesh divides a batch."""
-    shape = jax.sharding.get_abstract_mesh().shape
-    shards: int = math.prod(shape.get(axis, 1) for axis in RULES["batch"])
+    shards = count_parts("batch")
     return math.ceil(rows / shards) * shards

@@ -77,12 +77,8 @@ class BatchPlan:
     ):
         """Chooses the shapes and plans the first epoch.
 
-        Args:
-            corpora: (source lengths, target lengths) of each corpus. Pairs are numbered
-                consecutively over all corpora.
-            data: the filters, the batch size and the number of shapes.
-            seed: of the shuffling.
-            weights: how often an epoch uses each pair of each corpus; by default once.
+        Pairs are numbered consecutively over all corpora. `weights` say how often an epoch uses
+        each pair of each corpus; by default once.
 
         Raises:
             DataError: the filters drop every pair.

@@ -9,19 +9,10 @@ from t2t.config.fields import DataConfig
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
-from t2t.data.corpus import (
-    ConcatenatedCorpus,
-    Corpus,
-    DataError,
-    TargetsAlone,
-    TextCorpus,
-)
+from t2t.data.corpus import ConcatenatedCorpus, Corpus, DataError, TargetsAlone, TextCorpus
 from t2t.data.filters import filter_corpora
 from t2t.data.parts import Part, choose_direction, find_tag, list_directions, list_parts
-from t2t.storage.atomic_files import (
-    check_bucket,
-    explain_write_errors,
-)
+from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
 from t2t.storage.paths import make_path, measure_size
 

@@ -168,13 +168,9 @@ def filter_corpora(
     open_held_out: Callable[[], Sequence[Corpus]],
     cache: Path,
 ) -> list[Corpus]:
-    """Returns the corpora without the pairs that the filters drop.
+    """Returns the training corpora without the pairs that the filters of these names drop.
 
-    Args:
-        corpora: all training corpora; "duplicates" looks at all.
-        names: keys of `FILTERS`.
-        open_held_out: returns the corpora of the splits other than train, for "overlap".
-        cache: the folder of the cache.
+    `open_held_out` returns the corpora of the splits other than train, for "overlap".
 
     Raises:
         DataError: the filters drop all pairs of a corpus, or the cache cannot be written.

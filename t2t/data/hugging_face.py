@@ -1,6 +1,6 @@
 """Data sets of Hugging Face's Hub, and files of both sides (TSV, CSV, JSON lines, Parquet).
 
-Each split is copied to the cache as text (`text_copies`).
+Each split is copied to the cache as text (`cache_folders`).
 """
 
 import glob
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
 from t2t.data.parts import Part
 from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, read_rows
-from t2t.data.text_copies import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import find_version, measure_size
 

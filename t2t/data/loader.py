@@ -1,4 +1,4 @@
-"""Reads, pads and shifts the batches of a plan from tokenised corpora.
+"""Reads, pads and shifts the batches of a plan from tokenised corpora, and shards them.
 
 The batch of a step is a pure function of the step, so a resumed loader yields the same batches as
 an uninterrupted one. One thread prefetches batches. It takes 1 to 2 ms for 25,000 tokens
@@ -10,16 +10,27 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
+import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int
 
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batching import BatchPlan
 from t2t.data.objectives import Objective, make_keys
 from t2t.data.token_cache import TokenizedCorpus
+from t2t.runtime.mesh import RULES
 
 PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
+
+
+class RowShards(NamedTuple):
+    """The shards of equal size into which the rows of a batch are divided."""
+
+    total: int
+    own: tuple[int, ...]  # this process's, in order; processes along `tensor` share shards
 
 
 class Loader:
@@ -34,14 +45,10 @@ class Loader:
         row_shards: tuple[int, Sequence[int]] = (1, (0,)),
         objective: Objective = Objective(),  # noqa: B008  (without state)
     ):
-        """Creates a loader of the rows of one process.
+        """Creates a loader of the rows of one process, for the corpora of the plan in its order.
 
-        Args:
-            plan: the pairs of each batch.
-            corpora: the corpora of the plan, in its order.
-            row_multiple: empty rows pad the number of rows to a multiple of this.
-            row_shards: the number of shards of the rows, and the shards of this process.
-            objective: makes pairs from the corpora; the plan's lengths are those of its pairs.
+        Empty rows pad the number of rows to a multiple of `row_multiple`. `row_shards` are those of
+        `find_row_shards`. The plan's lengths are those of the pairs that `objective` makes.
         """
         self.plan = plan
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
@@ -113,3 +120,49 @@ def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> Host
     shifted = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
     tgt_in = np.where(is_token, np.where(shifted == EOS_ID, BOS_ID, shifted), PAD_ID)
     return Batch(src, tgt_in.astype(np.int32), tgt, is_token.astype(np.float32))
+
+
+def find_row_shards(mesh: Mesh) -> RowShards:
+    """Finds the number of row shards of the mesh and those of this process."""
+    total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
+    # In an array with one element for each shard, a device's index is the number of its shard; the
+    # start of the slice is None if there is only one shard.
+    indices = _row_sharding(mesh).addressable_devices_indices_map((total,)).values()
+    starts = {index[0].start or 0 for index in indices if index is not None}
+    return RowShards(total, tuple(sorted(starts)))
+
+
+def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
+    """Creates the global batch on the mesh; `batch` holds the rows of this process's shards."""
+    put: DeviceBatch = jax.make_array_from_process_local_data(_row_sharding(mesh), batch)
+    return put
+
+
+def make_loader(
+    plan: BatchPlan,
+    corpora: Sequence[TokenizedCorpus],
+    mesh: Mesh,
+    parts: int = 1,
+    objective: Objective = Objective(),  # noqa: B008  (without state)
+) -> Loader:
+    """Creates a loader that pads the number of rows to a multiple of `parts` times the row shards.
+
+    So a batch can be split into `parts` parts, and each part evenly over the devices.
+    """
+    shards = find_row_shards(mesh)
+    multiple = shards.total * parts
+    return Loader(plan, corpora, row_multiple=multiple, row_shards=shards, objective=objective)
+
+
+def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
+    """Yields batches on the mesh; the transfer of up to `count` further batches has begun."""
+    ahead: deque[DeviceBatch] = deque()
+    for batch in batches:
+        ahead.append(put_batch(batch, mesh))
+        if len(ahead) > count:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def _row_sharding(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(RULES["batch"]))

@@ -18,8 +18,7 @@ from t2t.config.objective_rules import TEXT_PAIR_KINDS, count_noise, count_senti
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
-from t2t.data.token_cache import TokenizedCorpus
-from t2t.data.token_shards import find_ragged
+from t2t.data.token_cache import TokenizedCorpus, find_ragged
 from t2t.data.tokenizer import Tokenizer
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64

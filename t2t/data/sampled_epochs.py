@@ -51,14 +51,9 @@ class SampledEpochs:
         vocabulary: Vocabulary,
         make_loader: MakeLoader,
     ):
-        """Reads how many batches the epochs have, as far as it is known.
+        """Reads from the run directory how many batches the epochs have, as far as it is known.
 
-        Args:
-            config: the config of the run.
-            workdir: the run directory, with config and vocabulary.
-            corpora: the training corpora.
-            vocabulary: the run's vocabulary.
-            make_loader: makes the loader of an epoch from its tokens.
+        `make_loader` makes the loader of an epoch from its tokens.
         """
         self._config, self._workdir, self._corpora = config, workdir, corpora
         self._vocabulary, self._make_loader = vocabulary, make_loader

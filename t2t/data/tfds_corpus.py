@@ -1,6 +1,6 @@
 """Translation datasets of TFDS (TensorFlow Datasets), prepared as array_record files.
 
-TensorFlow is not needed. Each split is copied to the cache as text (`text_copies`), so hosts that
+TensorFlow is not needed. Each split is copied to the cache as text (`cache_folders`), so hosts that
 share the cache need no dataset.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, Pair, TextCorpus, hash_strings
 from t2t.data.parts import Part, check_languages
-from t2t.data.text_copies import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.storage.paths import make_local_path
 
 _BLOCK = 1000  # records that are read together

@@ -206,12 +206,17 @@ class Vocabulary:
         return self.src.model is self.tgt.model
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of pieces, of the source and of the target."""
+        return self.src.vocab_size, self.tgt.vocab_size
+
+    @property
     def has_common_ids(self) -> bool:
         """True if each id is the same piece on both sides, so that one table serves both."""
-        sizes = self.src.vocab_size, self.tgt.vocab_size
+        src_size, tgt_size = self.sizes
         return self.shared or (
-            sizes[0] == sizes[1]
-            and self.src.pieces(range(sizes[0])) == self.tgt.pieces(range(sizes[1]))
+            src_size == tgt_size
+            and self.src.pieces(range(src_size)) == self.tgt.pieces(range(tgt_size))
         )
 
     def with_tag(self, tag: str) -> "Vocabulary":

@@ -182,12 +182,8 @@ def continue_search(
     Penalties only rank finished hypotheses; log P alone decides which ones stay alive. So one
     search, continued until it ends for every penalty, finds the same as a separate search for each.
 
-    Args:
-        decode_step: the model.
-        search: the result of `start_search`, or of an earlier call.
-        penalties: each ranks hypotheses by log P / lp(Y).
-        pause_at: the search pauses once this many sentences, or fewer, are unfinished.
-        sampler: for a search that samples; the beam size must be 1.
+    `search` is the result of `start_search`, or of an earlier call. The search pauses once
+    `pause_at` sentences, or fewer, are unfinished. With a sampler the beam size must be 1.
     """
     beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1

@@ -124,14 +124,11 @@ def translate_files(
     shard_lines: int,
     part: Part = Part(),  # noqa: B008  (immutable)
 ) -> None:
-    """Translates the files that are not yet complete.
+    """Translates this process's part of the files that are not yet complete.
 
-    Args:
-        inputs: the output file of each input file, all in one folder.
-        settings: what the result depends on, as JSON; the folder may not have others.
-        translate: returns the output lines of a shard.
-        shard_lines: lines of a shard, except the last of a file.
-        part: the share of this process.
+    `inputs` has the output file of each input file, all in one folder. `settings` are what the
+    result depends on, as JSON; the folder may not have others. A shard has `shard_lines` lines,
+    except the last of a file.
 
     Raises:
         ConfigError: the output folder was made with other settings or cannot be written, or a file

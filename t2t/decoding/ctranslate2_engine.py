@@ -58,7 +58,8 @@ class CTranslate2Translator(Translator):
         super().__init__(config, vocabulary)
         self._max_hypothesis_length = min(self._max_hypothesis_length, MAX_POSITIONS)
         self._compute_type = compute_type
-        self._threads = count_cores()
+        can_ask = hasattr(os, "sched_getaffinity")
+        self._threads = len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
         src, tgt = vocabulary.src, vocabulary.tgt
         self._pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
@@ -180,10 +181,3 @@ class CTranslate2Translator(Translator):
             for ids, log_prob in hypotheses
         ]
         return sorted(translations, key=lambda found: -found.score)
-
-
-def count_cores() -> int:
-    """Number of CPU cores that this process may use, which may be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

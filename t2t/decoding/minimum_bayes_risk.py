@@ -14,16 +14,10 @@ from jaxtyping import Float
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 
-from t2t.config.fields import DecodingConfig
 from t2t.decoding.translation import Translation
 
 # From texts to the utility of each (row) with each as its reference (column).
 Utilities = Callable[[Sequence[str]], Float[np.ndarray, "n n"]]
-
-
-def count_candidates(config: DecodingConfig) -> int:
-    """Number of candidates of a sentence: the samples, or the whole beam."""
-    return config.num_samples if config.strategy == "sampling" else config.beam_size
 
 
 def choose_by_utility(

@@ -36,7 +36,7 @@ StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_SHRUNK_ROWS = 16  # see `find_smaller_batch_size`
+_SHRUNK_ROWS = 16  # of a batch whose unfinished sentences fit into so many
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
@@ -84,14 +84,8 @@ class BatchSearch:
         The search runs in stages, because the cost of a step grows with the capacity and with the
         batch size. The capacity starts at the padded source length and doubles whenever it is full.
         A stage pauses as soon as the unfinished sentences fit into a smaller batch, in which they
-        continue. The only host syncs are those between stages.
-
-        Args:
-            params: of the model.
-            sources: NumPy arrays.
-            max_length: an upper bound of the limits.
-            n_best: at most the beam size; 1 if the search samples.
-            penalties: by which hypotheses are ranked.
+        continue. The only host syncs are those between stages. `max_length` is an upper bound of
+        the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
         """
         src = sources.ids
         shape = len(src), n_best * len(penalties)
@@ -107,7 +101,8 @@ class BatchSearch:
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         # The search pauses once so many sentences are unfinished. An array, not an int: another
         # value needs no other program.
-        smaller = np.int32(find_smaller_batch_size(len(src)))
+        shrunk = round_up_to_devices(_SHRUNK_ROWS)
+        smaller = np.int32(shrunk if shrunk < len(src) else 0)
         search, *outputs = self._run(
             self._start, params, placed, smaller,
             n_best=n_best, penalties=penalties, capacity=capacity,
@@ -205,15 +200,6 @@ def search_concurrently(
         yield from pool.map(search, tasks)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def find_smaller_batch_size(rows: int) -> int:
-    """Returns the size to which a batch of so many rows shrinks, or 0 if it does not shrink.
-
-    It shrinks once its unfinished sentences fit into the smaller batch.
-    """
-    smaller = round_up_to_devices(_SHRUNK_ROWS)
-    return smaller if smaller < rows else 0
 
 
 def _place(x: np.ndarray) -> jax.Array:

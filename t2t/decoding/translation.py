@@ -135,10 +135,7 @@ def cut(subwords: Sequence[str], size: int) -> list[range]:
 
     A piece ends at the best kind of cut within its first `size` sub-words, and among several of
     this kind at the last. So in a script with spaces a word is cut only if longer than `size`.
-
-    Args:
-        subwords: as SentencePiece spells them: "▁" is a space, "<0xE2>" a byte.
-        size: at least 1.
+    SentencePiece spells a space in sub-words as "▁", and a byte as "<0xE2>".
     """
     starts, grades = [0], _grade_cuts(subwords) if len(subwords) > size else []
     while len(subwords) - starts[-1] > size:

@@ -58,8 +58,7 @@ class Translator:
         self.config = config.decoding
         self.vocabulary = vocabulary
         self._members = members = members or Members((config.model,))
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        self.structure, self._expected = members.describe(*sizes)
+        self.structure, self._expected = members.describe(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
         # Of a piece, in sub-words with EOS.
@@ -132,14 +131,9 @@ class Translator:
         empty sentence is its prefix. Translations that beam search finds have different texts:
         of several divisions of a text into sub-words the best one is kept.
 
-        Args:
-            params: of the model.
-            sentences: raw text.
-            n_best: at most the beam size; with sampling, any number of samples.
-            progress: whether to show a progress bar.
-            prefixes: text with which each sentence's translations begin.
-            first: number of the first sentence in the whole input, for the random numbers.
-            distinct: False also returns the other divisions of a text that beam search finds.
+        `prefixes` are texts with which each sentence's translations begin. `first` is the number of
+        the first sentence in the whole input, for the random numbers. Without `distinct` the other
+        divisions of a text that beam search finds are returned, too.
 
         Raises:
             ConfigError: `params` do not fit the config and vocabulary, `n_best` is not between 1
@@ -289,13 +283,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Searches for the `n_best` translations of each piece, best first, or samples as many.
 
-        Args:
-            params: of the model.
-            pieces: of sentences.
-            n_best: at most the beam size, or the number of samples.
-            penalties: by which translations are ranked. If there are several, a piece's list holds
-                its `n_best` translations by the first, then those by the second, and so on.
-            progress: whether to show a progress bar.
+        They are ranked by the penalties. If there are several, a piece's list holds its `n_best`
+        translations by the first, then those by the second, and so on.
         """
         samples = n_best if self.config.strategy == "sampling" else 1  # each is a row of its own
         rows = [(piece, sample) for piece in pieces for sample in range(samples)]
@@ -375,7 +364,7 @@ def place_params(params: Params, members: Members, vocabulary: Vocabulary) -> Pa
     Raises:
         ConfigError: the parameters do not fit the config and vocabulary.
     """
-    _, declared = members.describe(vocabulary.src.vocab_size, vocabulary.tgt.vocab_size)
+    _, declared = members.describe(*vocabulary.sizes)
     check_params(declared, params)
     placed: Params = put_like(params, declared)
     return placed

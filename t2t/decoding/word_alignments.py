@@ -44,8 +44,7 @@ class WordAligner:
         self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
         self._limit = find_limit(config, model.position_limit)
         self.num_too_long = 0  # pairs without links, of all calls
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = describe_model(model, *sizes)
+        structure, _ = describe_model(model, *vocabulary.sizes)
 
         def weigh(
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]

@@ -11,11 +11,11 @@ stopped. The watch's other files are in one folder, `evaluations/SPLIT-watch-...
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from t2t.config.files import load_config
+from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.model.interface import Params
@@ -45,19 +45,6 @@ POLL_SECONDS = 2.0
 BUCKET_POLL_SECONDS = 15.0  # at least, in a bucket, where each look is several requests
 
 Candidate = tuple[int, int]  # (step of the last checkpoint, number of checkpoints to average)
-
-
-@runtime_checkable
-class Scorer(Protocol):
-    """The methods of `t2t.evaluation.evaluator.Evaluator` that `Watch` uses."""
-
-    def list_saved(self, measure: str) -> Mapping[str, Evaluation]:
-        """Returns the saved evaluations that are still valid, by label."""
-        ...
-
-    def evaluate(self, params: Params, label: str) -> Sequence[Evaluation]:
-        """Scores parameters and saves the evaluations."""
-        ...
 
 
 def wait_for_checkpoint(workdir: Path, timeout: float, poll: float = POLL_SECONDS) -> bool:
@@ -104,7 +91,7 @@ class Watch:
         self._rows: dict[Candidate, Evaluation] = {}
         self._skipped: set[Candidate] = set()
 
-    def follow(self, scorer: Scorer, timeout: float = 0.0, poll: float = POLL_SECONDS) -> bool:
+    def follow(self, scorer: Evaluator, timeout: float = 0.0, poll: float = POLL_SECONDS) -> bool:
         """Scores checkpoints until training has ended, or none has come for `timeout` seconds.
 
         Returns:
@@ -149,7 +136,7 @@ class Watch:
             return table
         return f"{table}\nthe best parameters: {name_linked(self._folder / 'best')}"
 
-    def _load_saved(self, scorer: Scorer) -> None:
+    def _load_saved(self, scorer: Evaluator) -> None:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
         saved = scorer.list_saved(self._measure)
         for label, evaluation in saved.items():
@@ -167,7 +154,7 @@ class Watch:
             )  # fmt: skip
         self._update_files()
 
-    def _score_next(self, scorer: Scorer) -> bool:
+    def _score_next(self, scorer: Evaluator) -> bool:
         """Scores the oldest unscored checkpoint, which training would remove first.
 
         Returns:

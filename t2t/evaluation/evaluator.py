@@ -387,7 +387,7 @@ class Evaluator:
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
             "measures": {
-                name: dataclasses.asdict(score) | _describe_stored(stored.get(name))
+                name: dataclasses.asdict(score)
                 for name, score in {**scores, **perplexities}.items()
             },
             "interval": describe_intervals(test_set.unit),
@@ -426,6 +426,11 @@ class Evaluator:
             "versions": find_versions(PACKAGES),
             "key": key,
         }
+        for name, measure in stored.items():  # by which they are compared without its model
+            result["measures"][name] |= {
+                "higher_is_better": measure.higher_is_better,
+                "limits": [*measure.limits],
+            }
         if not is_first():
             return Evaluation(output, result)
         texts = {
@@ -442,10 +447,3 @@ class Evaluator:
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
-
-
-def _describe_stored(measure: Measure | None) -> dict[str, Any]:
-    """The properties of a measure by which stored scores are compared without its model."""
-    if measure is None:
-        return {}
-    return {"higher_is_better": measure.higher_is_better, "limits": [*measure.limits]}

@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES
-from t2t.evaluation.measures import (
-    Interval,
-    Measure,
-    MeasureError,
-    TestSet,
-    make_likelihood,
-)
+from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Comparison, Judgement, judge
 from t2t.evaluation.systems import System, read_statistics
@@ -49,14 +43,8 @@ def list_rows(
 ) -> tuple[list[ForestRow], list[str]]:
     """Judges the systems by each measure that all of their evaluations have.
 
-    Of measures with and without case only those that suit the systems' outputs are taken.
-
-    Args:
-        systems: the first one is that with which the others are compared.
-        test_set: of all systems.
-        measure: the measure of the comparison, which comes first.
-        by_measure: the judgement by it.
-        by_likelihood: the judgement by the references' log-probability, which comes last.
+    Of measures with and without case only those that suit the systems' outputs are taken. First
+    comes `measure`, with the judgement by it, and last that by the references' log-probability.
 
     Returns:
         The rows, and a sentence for each measure that is left out.
@@ -99,24 +87,19 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
             row.measure.name,
             row.system,
             f"{row.comparison.difference:+.4g}",
-            _format_interval(row.comparison.interval),
+            "[{:+.4g}, {:+.4g}]".format(*row.comparison.interval)
+            if row.comparison.interval
+            else "",
             _draw_bar(row.bounds, widest[row.measure.name]),
         ]
         for row in rows
     ]
-    header = ["measure", "system", "difference", "95% interval", _draw_header()]
+    scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
+    header = ["measure", "system", "difference", "95% interval", scale]
     return (
         f"differences from {first}, each measure on a scale of its own\n"
         f"{format_table(cells, header, align='llrr')}"
     )
-
-
-def _format_interval(interval: Interval | None) -> str:
-    return "[{:+.4g}, {:+.4g}]".format(*interval) if interval else ""
-
-
-def _draw_header() -> str:
-    return f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
 
 
 def _draw_bar(bounds: tuple[float, float, float], edge: float) -> str:

@@ -20,11 +20,7 @@ from t2t.config.files import load_config, override
 from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.minimum_bayes_risk import (
-    choose_by_utility,
-    compute_utilities,
-    count_candidates,
-)
+from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator, place_params
 from t2t.evaluation.likelihood import PairScorer
@@ -186,10 +182,10 @@ class RunModel:
         utility. `tgt_language` chooses the utility's tokeniser; None: data.tgt_language.
         """
         config = translator.config
-        utility = None
+        utility, sampled = None, config.strategy == "sampling"
         if config.mbr != "none":  # a missing package is an error before the search
             utility = make_utility(config.mbr, tgt_language or self.config.data.tgt_language)
-            n_best = count_candidates(config)
+            n_best = config.num_samples if sampled else config.beam_size
         with jax.set_mesh(self.mesh):
             found = translator.translate_n_best(
                 params, sentences, n_best, progress,
@@ -197,7 +193,6 @@ class RunModel:
             )  # fmt: skip
         if utility is None:
             return found
-        sampled = config.strategy == "sampling"
         return [
             [choose_by_utility(candidates, functools.partial(utility, source), sampled)]
             for source, candidates in zip(sentences, found, strict=True)
@@ -287,13 +282,8 @@ def identify_code(
 ) -> dict[str, Any]:
     """Returns the code that translates and scores, as saved results record it.
 
-    Args:
-        plugins: imported modules of the user's.
-        parts: files and folders of t2t.
-        packages: packages on which results depend.
-
-    Returns:
-        {"code", "plugins"}, the SHA-256 of the parts and of the plugins' source, and {"versions"}.
+    It is {"code", "plugins"}, the SHA-256 of `parts`, files and folders of t2t, and of the plugins'
+    source, and {"versions"} of the packages on which results depend.
     """
     versions = find_versions(packages)
     return {

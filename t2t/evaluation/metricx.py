@@ -67,12 +67,10 @@ INPUTS = {
 
 
 def use_metricx(workdir: Path, version: str = "") -> None:
-    """Registers the measure `metricx`, which scores with an imported model.
+    """Registers the measure `metricx`, which scores with a run that `t2t.import_model` made.
 
-    Args:
-        workdir: the run that `t2t.import_model` made.
-        version: one of `INPUTS`; empty: what the imported model's name says, such as
-            hf:google/metricx-24-hybrid-large-v2p6.
+    The version is one of `INPUTS`; empty: what the imported model's name says, such as
+    hf:google/metricx-24-hybrid-large-v2p6.
 
     Raises:
         ConfigError: the run is no imported MetricX, or its name says no version.

@@ -52,7 +52,7 @@ def plot_by_setting(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(varied)
     axes.set_ylabel(measure)
-    _save(figure, axes, path)
+    _write(figure, path)
 
 
 def plot_by_step(
@@ -67,7 +67,7 @@ def plot_by_step(
     axes.set_xlabel("step")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    _save(figure, axes, path)
+    _write(figure, path)
 
 
 def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
@@ -80,7 +80,7 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
     axes.set_xlabel("training FLOPs")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    _save(figure, axes, path)
+    _write(figure, path)
 
 
 def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
@@ -102,7 +102,7 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_xlabel("words in the source (below: number of sentences)")
     axes.set_ylabel(measure)
     axes.legend()
-    _save(figure, axes, path)
+    _write(figure, path)
 
 
 def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
@@ -156,12 +156,9 @@ def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
     from matplotlib.figure import Figure  # here because it takes a second, and few calls plot
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
-
-
-def _save(figure: "Figure", axes: "Axes", path: Path) -> None:
+    axes = figure.subplots()
     axes.grid(alpha=0.3)
-    _write(figure, path)
+    return figure, axes
 
 
 def _write(figure: "Figure", path: Path) -> None:

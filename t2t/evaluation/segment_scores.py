@@ -19,11 +19,7 @@ from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
 from t2t.evaluation.measures import Measure
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    name_segment_scores,
-    save_evaluation,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, name_segment_scores, save_evaluation
 from t2t.evaluation.verification import check_unchanged
 from t2t.storage.paths import make_path
 
@@ -43,11 +39,7 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
 
     An object has the `score` of a sentence. Any of them, or a first one without a score, may have
     the `definition` of the measure, with its version, and `higher_is_better` (true by default).
-
-    Args:
-        flag: how the user named the file, for messages.
-        path: the file.
-        num_sentences: number of scores that it must have.
+    `flag` is how the user named the file, for messages.
 
     Raises:
         ConfigError: a line is missing or is no finite number, or two definitions differ.
@@ -99,11 +91,9 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
 
 
 def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
-    """Stores scores with an evaluation, with their mean and its interval.
+    """Stores scores of an evaluation's hypotheses with it, with their mean and its interval.
 
-    Args:
-        evaluation: the evaluation whose hypotheses were scored.
-        flag: NAME=FILE.
+    `flag` is NAME=FILE.
 
     Raises:
         ConfigError: the name is that of another measure, or as `read_segment_scores`.

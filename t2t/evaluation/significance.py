@@ -146,13 +146,8 @@ def compare_shares(
 
     Of the d sentences that one run alone has right, either run has each with probability 1/2 if
     both are equally good, so their number in the second run is binomial. The interval of the
-    difference is that of Clopper and Pearson for this number.
-
-    Args:
-        first: the share of the first run in percent.
-        second: the share of the second run.
-        measure: the share of sentences.
-        right: 1 for each sentence that the first and that the second run has right, else 0.
+    difference is that of Clopper and Pearson for this number. `right` has 1 for each sentence that
+    the first and that the second run has right, else 0; the shares are in percent.
     """
     count = right.shape[1]
     gained, lost = int((right[1] > right[0]).sum()), int((right[1] < right[0]).sum())

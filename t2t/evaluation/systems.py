@@ -83,12 +83,9 @@ def read_system(
 ) -> System:
     """Reads the evaluations that an operand names, with their hypotheses.
 
-    Args:
-        operand: places of evaluations, joined by commas.
-        split: the split of which each run's newest evaluation is read.
-        evaluation: the name of an evaluation to read instead, or "".
-        may_differ: config fields that each seed may have of its own.
-        checkpoint: the checkpoint whose newest evaluation is read, such as best or avg:5, or "".
+    It is each run's newest evaluation of the split, and of the checkpoint if it is not empty, such
+    as best or avg:5; or the one that `evaluation` names. `may_differ` are config fields that each
+    seed may have of its own.
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.

@@ -12,9 +12,9 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch_sharding import make_loader, prefetch, put_batch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
+from t2t.data.loader import make_loader, prefetch, put_batch
 from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
@@ -104,9 +104,10 @@ class Validation:
             for name in scores:
                 scores[name] |= self._translate(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
-        found = combine_scores(scores) | describe_loss(CorpusLoss(nats, tokens))
+        first = next(iter(scores.values()))
+        means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
-        return found | own
+        return means | describe_loss(CorpusLoss(nats, tokens)) | own
 
     def _translate(self, params: Params, name: str) -> dict[str, float]:
         """Returns BLEU and chrF of a direction."""
@@ -162,8 +163,8 @@ class CorpusScorer:
             # Padding takes positions, too. If the multiple divides `limit`, rounding a length up to
             # a multiple never exceeds `limit`.
             data.length_multiple = math.gcd(data.length_multiple, limit)
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        structure, _ = describe_model(dataclasses.replace(config.model, dtype=DTYPE), *sizes)
+        model = dataclasses.replace(config.model, dtype=DTYPE)
+        structure, _ = describe_model(model, *vocabulary.sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)
@@ -212,9 +213,3 @@ def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Me
 def describe_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
     return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
-
-
-def combine_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each measure over the directions."""
-    first = next(iter(scores.values()))
-    return {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}

@@ -11,13 +11,7 @@ from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.objective_rules import is_text_alone
-from t2t.data.batching import (
-    BatchShape,
-    assign_shapes,
-    choose_shapes,
-    count_lengths,
-    find_dropped,
-)
+from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
 from t2t.model.flops import train_flops
@@ -65,10 +59,8 @@ def draw_lengths(
 def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[PlannedShape]:
     """Returns the shapes that training would choose, the one with the most FLOPs first.
 
-    Args:
-        config: The recipe.
-        row_shards: Number of parts into which the mesh splits the rows of a batch.
-        mean_length: Mean length of a source, or of a text alone, in sub-words.
+    The mesh splits the rows of a batch into `row_shards` parts. `mean_length` is that of a source,
+    or of a text alone, in sub-words.
 
     Raises:
         ConfigError: The limits of length would drop every pair.

@@ -9,8 +9,7 @@ from t2t.planning.chips import Gpu, Tpu
 from t2t.planning.planner import MeshPlan, ShapePlan, describe_mesh
 from t2t.planning.roofline import Roofline
 from t2t.planning.topology import Topology
-from t2t.runtime.text_tables import format_table
-from t2t.runtime.units import show_bytes
+from t2t.runtime.text_tables import format_table, show_bytes
 
 _NOTES = {
     "optimizer": "moments, moving average, counters, random key",

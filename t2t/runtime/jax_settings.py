@@ -76,9 +76,7 @@ def check_precision(enabled: bool | None = None) -> None:
     """Checks that JAX computes in 32 bits, without importing it.
 
     In 64 bits other initial parameters are drawn, and the loops of the search have two types.
-
-    Args:
-        enabled: `jax.config.jax_enable_x64`; None: what JAX_ENABLE_X64 says.
+    `enabled` is `jax.config.jax_enable_x64`; None: what JAX_ENABLE_X64 says.
 
     Raises:
         ConfigError: it computes in 64 bits.

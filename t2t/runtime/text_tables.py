@@ -1,4 +1,4 @@
-"""Formats tables as plain text for terminals, files and logs."""
+"""Formats tables and sizes as plain text for terminals, files and logs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,11 +13,8 @@ def format_table(
 ) -> str:
     """Formats rows of cells; a cell is converted by `str`, and None is an empty cell.
 
-    Args:
-        rows: Rows that are too short are filled up with empty cells.
-        header: Names of the columns, followed by a line; empty: no header.
-        align: One letter per column, l (left) or r (right); columns without one are left-aligned.
-        markdown: Whether to use GitHub's table syntax instead of spaces between the columns.
+    `align` has one letter per column, l (left) or r (right); columns without one are left-aligned.
+    With `markdown` it is GitHub's table syntax instead of spaces between the columns.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if markdown:
@@ -35,3 +32,14 @@ def format_table(
 
 def _escape(cell: str) -> str:
     return cell.replace("|", r"\|")
+
+
+def show_bytes(count: float | None, digits: int = 4) -> str:
+    """Formats a number of bytes, such as 757.2 MB; None is unknown."""
+    if count is None:
+        return "unknown"
+    for unit in ("B", "kB", "MB", "GB"):
+        if float(f"{count:.{digits}g}") < 1000:
+            return f"{count:.{digits}g} {unit}"
+        count /= 1000
+    return f"{count:.{digits}g} TB"

@@ -42,7 +42,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if not draft.is_symlink():
             for written in draft.rglob("*") if draft.is_dir() else [draft]:
                 if written.is_file():
-                    _flush(written)
+                    with written.open("rb") as file:
+                        os.fsync(file.fileno())
         draft.replace(path)
     finally:
         if draft.is_dir() and not draft.is_symlink():
@@ -196,12 +197,8 @@ def explain_write_errors(
 ) -> Iterator[None]:
     """Raises an `OSError` of the block as `kind`: what cannot be written, why, and a remedy.
 
-    It does the same with errors of a bucket's client.
-
-    Args:
-        kind: type of the error to raise.
-        target: what the block writes, a path for example.
-        remedy: added to the advice that follows from the reason.
+    It does the same with errors of a bucket's client. `target` is what the block writes, a path for
+    example. The remedy is added to the advice that follows from the reason.
     """
     try:
         yield
@@ -235,8 +232,3 @@ def warn_of_write_errors(what: str) -> Iterator[None]:
         if not is_storage_error(error):
             raise
         _log.warning("%s: %s", what, describe_error(error))
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

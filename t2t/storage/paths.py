@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+LOCAL_FOLDER = Path("~/.cache/t2t/buckets")  # for copies and locks of what lies in buckets
 _CONNECT_SECONDS = 20  # to wait for a connection
 _ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the client tries again
 # Packages whose errors mean that the bucket or the way to it failed.

@@ -2,7 +2,7 @@
 
 A copy is named by a hash of the object's path and generation, so an object that was replaced is
 fetched again. Each host fetches what its processes open once: one of them fetches, while the others
-wait. The copies are in `FOLDER`; any of them may be deleted while no program runs.
+wait. The copies are in `LOCAL_FOLDER`; any of them may be deleted while no program runs.
 """
 
 import base64
@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import atomic_path
-from t2t.storage.file_lock import lock_file
-from t2t.storage.paths import find_client, is_bucket
-
-FOLDER = Path("~/.cache/t2t/buckets")
+from t2t.storage.locks import lock_file
+from t2t.storage.paths import LOCAL_FOLDER, find_client, is_bucket
 
 
 def stage_file(path: Path) -> Path:
@@ -33,7 +31,7 @@ def stage_file(path: Path) -> Path:
         return path
     info = find_client().info(str(path))
     digest = hashlib.sha256(f"{path} {info['generation']}".encode()).hexdigest()[:32]
-    copy = FOLDER.expanduser() / "files" / f"{digest}-{path.name}"
+    copy = LOCAL_FOLDER.expanduser() / "files" / f"{digest}-{path.name}"
     if _is_whole(copy, info):
         return copy
     with fetch_once(path, copy):
@@ -47,11 +45,11 @@ def stage_file(path: Path) -> Path:
 
 
 def find_local(path: Path, kind: str) -> Path:
-    """Returns the local path that stands for a path: itself, or for a bucket one in `FOLDER`.
+    """Returns the local path that stands for a path: itself, or for a bucket one in `LOCAL_FOLDER`.
 
-    `kind` is the folder in `FOLDER`, for example "tokens".
+    `kind` is the folder in `LOCAL_FOLDER`, for example "tokens".
     """
-    return FOLDER.expanduser() / kind / path.name if is_bucket(path) else path
+    return LOCAL_FOLDER.expanduser() / kind / path.name if is_bucket(path) else path
 
 
 @contextlib.contextmanager

@@ -14,13 +14,7 @@ from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval
 from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
 from t2t.evaluation.significance import Judgement, judge
-from t2t.evaluation.systems import (
-    STEP,
-    System,
-    check_comparable,
-    read_statistics,
-    read_system,
-)
+from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
@@ -155,7 +149,6 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
     if saved is None:
         return Outcome(runs, system)
     vocabulary = Vocabulary.load(saved)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     steps = runs[0].config.training.steps
     requests = [read_stop_request(workdir / run.name) for run in runs]
     made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
@@ -163,8 +156,8 @@ def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
         runs,
         system,
         vocabulary.fingerprint(),
-        count_parameters(runs[0].config.model, *sizes),
-        round(runs[0].count_flops(sizes[1]) * made / steps),
+        count_parameters(runs[0].config.model, *vocabulary.sizes),
+        round(runs[0].count_flops(vocabulary.tgt.vocab_size) * made / steps),
     )
 
 

@@ -208,11 +208,9 @@ def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], dict[str, s
 
 
 def check_rows(runs: Sequence[Run], given: Collection[str]) -> None:
-    """Checks the rows of a new sweep by the rules for new runs.
+    """Checks the rows of a new sweep, base first, by the rules for new runs.
 
-    Args:
-        runs: all runs; the first is one of base.
-        given: names of the fields that flags set for all rows.
+    `given` are the names of the fields that flags set for all rows.
 
     Raises:
         ConfigError: a row breaks a rule, or a field has no effect on any row.

@@ -21,12 +21,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import (
-    draft_folder,
-    make_folder,
-    require_space,
-    write_file,
-)
+from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
 from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
 from t2t.training.optimizer import make_optimizer
@@ -252,14 +247,11 @@ def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
     """Restores parameters for evaluation onto the first local device.
 
-    Args:
-        workdir: run directory.
-        which: "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
-            5 regular checkpoints (section 6.1), or "ema", the exponential moving average
-            (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000.
+    `which` is "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
+    5 regular checkpoints (section 6.1), or "ema", the exponential moving average
+    (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000.
 
-    Returns:
-        The parameters, and the name that files and records give them, for example "best-3000".
+    Returns the parameters, and their name in files and records, for example "best-3000".
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be read.
@@ -374,14 +366,9 @@ def write_run(
 ) -> None:
     """Writes a run directory with one checkpoint, of parameters alone.
 
-    It appears when it is complete; in a bucket its `config.json` is the last object.
-
-    Args:
-        target: the new directory.
-        params: of the checkpoint.
-        step: of the checkpoint.
-        files: the other files by their names, config.json and those of vocab/ among them.
-        plugins: the run directory whose plugins are copied.
+    It appears when it is complete; in a bucket its `config.json` is the last object. `files` are
+    the other files by their names, config.json and those of vocab/ among them; `plugins` is the run
+    directory whose plugins are copied.
 
     Raises:
         OSError: it cannot be written.

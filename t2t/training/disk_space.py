@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from t2t.config.fields import Config
 from t2t.runtime.distributed import is_first
-from t2t.runtime.units import show_bytes
+from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import measure_free_space
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import list_steps

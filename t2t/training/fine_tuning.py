@@ -70,12 +70,9 @@ def split_name(name: str) -> tuple[Path, str]:
 
 
 def read_source(name: str, workdir: Path) -> Source:
-    """Reads a checkpoint for a new run.
+    """Reads a checkpoint, RUN or RUN:CHECKPOINT, for the new run `workdir`.
 
-    Args:
-        name: RUN or RUN:CHECKPOINT; without a checkpoint it is the best one by validation, or the
-            last one if none was validated.
-        workdir: the new run.
+    Without a checkpoint it is the best one by validation, or the last one if none was validated.
 
     Raises:
         RunError: RUN is no run, holds no such checkpoint or is the new run itself.
@@ -135,15 +132,9 @@ def check_fit(described: Params, source: Source) -> None:
 def take_params(
     params: Params, source: Source, vocabulary: Vocabulary
 ) -> tuple[Params, list[Outcome]]:
-    """Replaces random initial parameters by those of the source where they fit.
+    """Replaces a new run's random parameters, on the current mesh, by the source's where they fit.
 
-    Args:
-        params: of the new model, on the current mesh.
-        source: the other run.
-        vocabulary: of the new run.
-
-    Returns:
-        The parameters, sharded as before, and what became of each.
+    Returns the parameters, sharded as before, and what became of each.
     """
     theirs, tables = name_leaves(source.params), _find_tables(name_leaves(params), vocabulary)
     found, outcomes = {}, []

@@ -70,14 +70,9 @@ def record_start(
 ) -> None:
     """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
-    Args:
-        workdir: run directory.
-        config: config of this start.
-        vocabulary: vocabulary of the run.
-        corpora: corpora of each split.
-        step: step of the checkpoint that training continues from, or 0.
-        weights: of the training corpora, how often an epoch uses each pair.
-        initial: origin of the parameters, if they are of another run; later starts repeat it.
+    `step` is that of the checkpoint that training continues from, or 0, `weights` are how often an
+    epoch uses each pair of the training corpora, and `initial` is the origin of the parameters, if
+    they are of another run; later starts repeat it.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -114,7 +109,7 @@ def record_start(
         "processes": jax.process_count(),
     }
     if initial is None and step:
-        initial = find_initial(workdir)
+        initial = (read_ledger(workdir) or [{}])[-1].get("initial")
     if initial:
         entry["initial"] = initial
     check_plugins(workdir, config.plugins)
@@ -136,12 +131,6 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
         except ValueError:
             _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
-
-
-def find_initial(workdir: Path) -> dict[str, Any] | None:
-    """Returns the origin of the parameters that the run began with; None if they were random."""
-    entries = read_ledger(workdir)
-    return entries[-1].get("initial") if entries else None
 
 
 def read_import(workdir: Path) -> dict[str, Any] | None:
@@ -203,11 +192,7 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     """Returns a SHA-256 of names and contents of modules of t2t, and of plugins.
 
     It includes files that git does not track. It is the same in a checkout and in an installation
-    of it.
-
-    Args:
-        plugins: imported modules of the user's.
-        parts: files and folders of the checkout; by default all modules in t2t and configs.
+    of it. `parts` are files and folders of the checkout.
     """
     # An installation has configs/ in t2t/. Its SOURCE_ROOT also holds packages of other projects.
     installed = (SOURCE_ROOT / "t2t" / "configs").is_dir()

@@ -24,33 +24,21 @@ _log = logging.getLogger(__name__)
 
 # Prefixes of the fields that may change when a run continues: they affect neither the next update
 # nor the order of the data. Files may move, but the training text may not change, nor the
-# validation text once a checkpoint holds validation scores (`check_corpora`).
-_CHANGEABLE = (
-    "mesh.",
-    "checkpoints.",
-    "decoding.",
-    "data.directory",
-    "data.cache_directory",
-    "data.train_src",
-    "data.train_tgt",
-    "data.hf_files",
-    "data.hf_streaming",
-    "data.validation_",
-    "data.test_",
-    "tokenizer.path",  # the vocabulary itself may not change
-    "training.log_every",
-    "training.validate_every",
-    "training.bleu_every",
-    "training.max_nonfinite_steps",
+# validation text once a checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
+_CHANGEABLE = tuple(
+    """
+    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
+    data.hf_files data.hf_streaming data.validation_ data.test_ tokenizer.path training.log_every
+    training.validate_every training.bleu_every training.max_nonfinite_steps
+    """.split()
 )
 
-# Fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = (
-    "training.steps",
-    "training.schedule",  # and schedule_start
-    "training.learning_rate",
-    "training.warmup_steps",
-    "training.cooldown_steps",
+# Prefixes of the fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = tuple(
+    """
+    training.steps training.schedule training.learning_rate training.warmup_steps
+    training.cooldown_steps
+    """.split()
 )
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
@@ -63,17 +51,11 @@ _BLEU_FIELDS = tuple(
 
 # Prefixes of the fields that the vocabulary depends on, besides the text, which
 # `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
-_VOCABULARY_FIELDS = (
-    "tokenizer.",
-    "data.source",
-    "data.src_language",
-    "data.tgt_language",
-    "data.directions",
-    "data.filters",
-    "data.tfds_name",
-    "data.hf_name",
-    "data.src_column",
-    "data.tgt_column",
+_VOCABULARY_FIELDS = tuple(
+    """
+    tokenizer. data.source data.src_language data.tgt_language data.directions data.filters
+    data.tfds_name data.hf_name data.src_column data.tgt_column
+    """.split()
 )
 
 _LANGUAGES = ("data.src_language", "data.tgt_language")
@@ -96,13 +78,9 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     """Creates a run directory, or checks that an existing one can continue with this config.
 
     If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data.
-
-    Args:
-        workdir: run directory.
-        config: config to write to it.
-        measures: names of the validation scores that its checkpoints hold, such as loss and bleu
-            (`checkpoint.list_measures`).
+    be unchanged, so that a run can be started again after an error in its data. `measures` are the
+    names of the validation scores that its checkpoints hold, such as loss and bleu
+    (`checkpoint.list_measures`).
 
     Raises:
         RunError: a field that may not change has changed, or the directory cannot be written.
@@ -259,12 +237,8 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
 
     Its schedule starts at the last step of the run, and its last step is `num_steps` later. As long
     as that is what config.json says, the result is the same, so one command starts an extension and
-    continues it after an interruption, and extends the run only once.
-
-    Args:
-        workdir: run directory.
-        num_steps: length of the extension.
-        config: other fields, such as those of the schedule; by default the run's own.
+    continues it after an interruption, and extends the run only once. `config` has other fields,
+    such as those of the schedule; by default the run's own.
 
     Raises:
         ConfigError: there is no run, the config breaks a rule, or the extension is not longer than

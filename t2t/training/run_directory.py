@@ -17,8 +17,7 @@ from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.runtime.distributed import is_first, wait_for_all
 from t2t.storage.atomic_files import explain_write_errors, list_complete
-from t2t.storage.file_lock import LockedError
-from t2t.storage.folder_lock import lock_folder
+from t2t.storage.locks import LockedError, lock_folder
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
 # What --checkpoint takes, as `checkpoint.restore_params` reads it: for messages, and as a pattern.
@@ -35,7 +34,7 @@ def lock_run(workdir: Path) -> Iterator[None]:
     """A context that locks a run directory for one trainer.
 
     The operating system releases the lock when the process ends, even if it is killed; in a bucket
-    it is taken over when it has not been refreshed for some time (`t2t/storage/folder_lock.py`).
+    it is taken over when it has not been refreshed for some time (`t2t/storage/locks.py`).
 
     Raises:
         RunError: another trainer does not release the lock, or the directory cannot be written.

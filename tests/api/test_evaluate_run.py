@@ -15,7 +15,7 @@ from t2t.api.evaluate_run import evaluate, scan_averages, scan_search, watch
 from t2t.config.fields import ConfigError
 from t2t.evaluate import check_flags, read_counts, read_numbers
 from t2t.evaluation import load_models
-from t2t.evaluation.checkpoint_watcher import Scorer, Watch
+from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
@@ -122,7 +122,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     """In one folder the second would remove the best parameters of the first."""
     folders = []
 
-    def follow(self: Watch, scorer: Scorer, timeout: float) -> bool:
+    def follow(self: Watch, scorer: Evaluator, timeout: float) -> bool:
         del scorer, timeout
         folders.append(self._folder.name)
         return True

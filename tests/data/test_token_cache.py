@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import TokenizerConfig
-from t2t.data import token_cache, token_shards
+from t2t.data import token_cache
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
@@ -49,7 +49,7 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
 def test_every_pair_is_kept(
     tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_shards, "_CHUNK", 7)
+    monkeypatch.setattr(token_cache, "_CHUNK", 7)
     assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
 
 

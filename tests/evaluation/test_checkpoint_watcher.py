@@ -11,6 +11,7 @@ import pytest
 
 from t2t.config.files import load_config, save_config
 from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
 from t2t.model.interface import Params
 from t2t.training.checkpoint import average_params, restore_params
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 STEPS = [100, 200, 300]
 
 
-class FakeScorer:
+class FakeScorer(Evaluator):
     """Gives each checkpoint the BLEU that it is told, and saves it as an evaluation."""
 
     def __init__(self, workdir: Path, bleu: Mapping[str, float]):
@@ -31,12 +32,15 @@ class FakeScorer:
         self.scored: dict[str, Params] = {}
         self.before: Callable[[str], None] = lambda label: None
 
-    def list_saved(self, measure: str) -> Mapping[str, Evaluation]:
-        assert measure == "bleu"
+    def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
+        assert (measure, alpha) == ("bleu", None)
         saved = map(load_evaluation, self.folder.glob("*.json"))
         return {each.result["checkpoint"]: each for each in saved}
 
-    def evaluate(self, params: Params, label: str) -> Sequence[Evaluation]:
+    def evaluate(
+        self, params: Params, label: str, alphas: Sequence[float] = ()
+    ) -> list[Evaluation]:
+        assert not alphas
         self.before(label)
         self.scored[label] = params
         bleu = self.bleu[label]

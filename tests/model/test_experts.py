@@ -10,7 +10,7 @@ from flax import nnx
 
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID, Batch, DeviceBatch
-from t2t.data.batch_sharding import put_batch
+from t2t.data.loader import put_batch
 from t2t.model.experts import Experts, balance
 from t2t.model.interface import merge
 from t2t.runtime.mesh import make_mesh

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch, HostBatch
-from t2t.data.batch_sharding import find_row_shards, put_batch
+from t2t.data.loader import find_row_shards, put_batch
 from t2t.model.interface import Params, merge
 from t2t.model.loss import smoothed_cross_entropy
 from t2t.ops.build_model import describe_model, init_model

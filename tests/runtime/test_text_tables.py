@@ -1,6 +1,8 @@
-"""Plain-text and Markdown tables."""
+"""Plain-text and Markdown tables, and sizes in a fitting unit."""
 
-from t2t.runtime.text_tables import format_table
+import pytest
+
+from t2t.runtime.text_tables import format_table, show_bytes
 
 
 def test_columns_are_aligned_as_asked_and_cells_keep_their_text() -> None:
@@ -27,3 +29,19 @@ def test_markdown_escapes_what_would_end_a_cell() -> None:
 
 def test_header_without_rows_is_a_table() -> None:
     assert format_table([], ["x", "y"], align="lr").splitlines()[0].split() == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("count", "digits", "text"),
+    [
+        (None, 4, "unknown"),
+        (0, 3, "0 B"),
+        (200_000, 3, "200 kB"),
+        (999_700, 3, "1 MB"),
+        (757_161_984, 4, "757.2 MB"),
+        (41.8e9, 3, "41.8 GB"),
+        (float("inf"), 3, "inf TB"),
+    ],
+)
+def test_bytes_have_a_fitting_unit(count: float | None, digits: int, text: str) -> None:
+    assert show_bytes(count, digits) == text

@@ -29,8 +29,8 @@ from t2t.storage.atomic_files import (
     write_link,
 )
 from t2t.storage.growing_files import GrowingFiles
-from t2t.storage.paths import find_client, make_path
-from t2t.storage.staging import FOLDER, stage_file
+from t2t.storage.paths import LOCAL_FOLDER, find_client, make_path
+from t2t.storage.staging import stage_file
 from tests.tiny_run import PAIRS
 
 
@@ -172,7 +172,7 @@ def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
     path = bucket / "train.en"
     write_file(path, "one\ntwo\n")
     copy = stage_file(path)
-    assert copy.is_relative_to(FOLDER.expanduser())
+    assert copy.is_relative_to(LOCAL_FOLDER.expanduser())
     assert stage_file(path) == copy
     assert TextFile(path).read(0, 2) == ["one", "two"]
     write_file(path, "three\n")
@@ -237,7 +237,7 @@ def test_token_cache_is_uploaded_once_and_fetched_by_others(
     [name] = [path.name for path in (bucket / "cache").iterdir()]
     monkeypatch.setenv("HOME", str(tmp_path))  # another host
     with monkeypatch.context() as patch:
-        patch.setattr("t2t.data.token_shards._write", None)
+        patch.setattr("t2t.data.token_cache._write", None)
         fetched = tokenize_corpus(corpus, vocabulary, bucket / "cache")
     assert [*map(list, fetched.pair(1))] == [*map(list, written.pair(1))]
 

@@ -8,7 +8,7 @@ import pytest
 
 from t2t.config.fields import MeshConfig, TrainingConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
-from t2t.data.batch_sharding import put_batch
+from t2t.data.loader import put_batch
 from t2t.model.interface import Model, Prediction
 from t2t.runtime.mesh import make_mesh
 from t2t.training.scheduled_sampling import sample_inputs

@@ -1,20 +1,99 @@
-"""The lock in a bucket: one holder, taken over from the dead, never from the living."""
+"""Locks on files, whose holder is named, and in a bucket: taken over from the dead alone."""
 
+import errno
+import logging
 import multiprocessing
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from t2t.storage import folder_lock
-from t2t.storage.file_lock import LockedError
-from t2t.storage.folder_lock import lock_folder
+from t2t.storage import locks
+from t2t.storage.locks import LockedError, lock_file, lock_folder
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError, lock
 from tests.bucket_server import die_at
+
+
+def test_holder_is_named_to_those_that_wait_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(locks, "WAIT", 0.01)
+    holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
+    with (
+        caplog.at_level(logging.INFO),
+        lock_file(tmp_path / "lock"),
+        pytest.raises(LockedError, match=f"{holder}.*; gave up after 0 seconds"),
+        lock_file(tmp_path / "lock"),
+    ):
+        pass
+    assert "lock is held by process" in caplog.text
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_lock_is_taken_when_its_holder_ends(
+    tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_POLL", 0.01)
+    begun = threading.Event()
+
+    def hold() -> None:
+        with lock_file(tmp_path / "lock"):
+            begun.set()
+            time.sleep(0.05)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    begun.wait()
+    with (
+        pytest.raises(LockedError),
+        lock_file(tmp_path / "lock", shared=shared, wait=0.0),
+    ):
+        pass
+    with lock_file(tmp_path / "lock", shared=shared, wait=10.0):
+        pass
+    holder.join()
+
+
+def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, subprocess, sys\nfrom pathlib import Path\n"
+        "from t2t.storage.locks import lock_file\n"
+        "with lock_file(Path(sys.argv[1])) as held:\n"
+        "    null = subprocess.DEVNULL\n"
+        "    child = subprocess.Popen(['sleep', '60'], pass_fds=[held], stdout=null)\n"
+        "    print(child.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    path = tmp_path / "lock"
+    done = subprocess.run([sys.executable, "-c", code, path], stdout=subprocess.PIPE, check=False)
+    with pytest.raises(LockedError, match="process "), lock_file(path, wait=0.0):
+        pass
+    os.kill(int(done.stdout), 9)
+    with lock_file(path, wait=10.0):
+        pass
+
+
+def test_file_system_without_locks_is_named_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match=r"without locks .*-o flock"), lock_file(tmp_path / "lock"):
+        pass
+    with lock_file(tmp_path / "lock", required=False) as descriptor:
+        assert descriptor > 0
+
 
 REFUSAL = "another trainer is at work"
 # The first request that writes the object of the lock again, after it has been created or emptied.
@@ -23,9 +102,9 @@ HEARTBEAT = r"POST .*lock&ifGenerationMatch=(?!0\b)"
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(folder_lock, "STALE", 1.5)
-    monkeypatch.setattr(folder_lock, "_end_process", print)  # it would end the tests
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(locks, "STALE", 1.5)
+    monkeypatch.setattr(locks, "_end_process", print)  # it would end the tests
 
 
 def be_on_another_machine(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
@@ -34,7 +113,7 @@ def be_on_another_machine(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 def hold(folder: str, moment: str) -> None:
     """Holds the lock until the process is killed."""
-    folder_lock.HEARTBEAT = 0.2
+    locks.HEARTBEAT = 0.2
     if moment:
         die_at(moment)
     with lock_folder(make_path(folder)):
@@ -79,7 +158,7 @@ def test_living_holder_on_another_machine_is_noticed_by_its_heartbeat(
 def test_lock_released_while_another_waits_is_given_on(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 100.0)
+    monkeypatch.setattr(locks, "HEARTBEAT", 100.0)
     first = lock_folder(bucket)
     first.__enter__()
     be_on_another_machine(monkeypatch, tmp_path)
@@ -96,31 +175,31 @@ def test_lock_of_a_killed_process_is_taken_over(
     leave_lock(bucket, HEARTBEAT)
     started = time.monotonic()
     with lock_folder(bucket):
-        assert time.monotonic() - started < folder_lock.STALE
+        assert time.monotonic() - started < locks.STALE
     (bucket / "lock").unlink()
     leave_lock(bucket, HEARTBEAT)
     be_on_another_machine(monkeypatch, tmp_path)
     started = time.monotonic()
     with lock_folder(bucket):
-        assert time.monotonic() - started > folder_lock.STALE
+        assert time.monotonic() - started > locks.STALE
 
 
 def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second replaces a generation that the first has replaced, which the server refuses."""
-    monkeypatch.setattr(folder_lock, "HEARTBEAT", 100.0)
+    monkeypatch.setattr(locks, "HEARTBEAT", 100.0)
     be_on_another_machine(monkeypatch, tmp_path)
-    original = folder_lock._BucketLock.wait
+    original = locks._BucketLock.wait
     winner = lock_folder(bucket)
 
-    def wait_and_lose(self: folder_lock._BucketLock) -> None:
+    def wait_and_lose(self: locks._BucketLock) -> None:
         original(self)
-        monkeypatch.setattr(folder_lock._BucketLock, "wait", original)
+        monkeypatch.setattr(locks._BucketLock, "wait", original)
         be_on_another_machine(monkeypatch, tmp_path / "third")
         winner.__enter__()
 
-    monkeypatch.setattr(folder_lock._BucketLock, "wait", wait_and_lose)
+    monkeypatch.setattr(locks._BucketLock, "wait", wait_and_lose)
     with pytest.raises(LockedError, match="process "), lock_folder(bucket):
         pass
     winner.__exit__(None, None, None)
@@ -129,19 +208,19 @@ def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
 def test_one_that_hesitates_while_others_hold_and_release_the_lock_is_refused(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = folder_lock._BucketLock.wait
+    original = locks._BucketLock.wait
     be_on_another_machine(monkeypatch, tmp_path)
     winner = lock_folder(bucket)
 
-    def wait_too_long(self: folder_lock._BucketLock) -> None:
+    def wait_too_long(self: locks._BucketLock) -> None:
         original(self)
-        monkeypatch.setattr(folder_lock._BucketLock, "wait", original)
+        monkeypatch.setattr(locks._BucketLock, "wait", original)
         be_on_another_machine(monkeypatch, tmp_path / "third")
         with lock_folder(bucket):
             pass
         winner.__enter__()
 
-    monkeypatch.setattr(folder_lock._BucketLock, "wait", wait_too_long)
+    monkeypatch.setattr(locks._BucketLock, "wait", wait_too_long)
     with pytest.raises(LockedError, match="process "), lock_folder(bucket):
         pass
     winner.__exit__(None, None, None)
@@ -159,12 +238,12 @@ def test_holder_that_lost_the_lock_ends_at_once(
 ) -> None:
     """Its heartbeat stops, as if the machine had been suspended, and goes on too late."""
     ended: list[str] = []
-    monkeypatch.setattr(folder_lock, "_end_process", ended.append)
+    monkeypatch.setattr(locks, "_end_process", ended.append)
     first = lock_folder(bucket)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_lock, "HEARTBEAT", 2.0)
+        patch.setattr(locks, "HEARTBEAT", 2.0)
         first.__enter__()
-    monkeypatch.setattr(folder_lock, "STALE", 0.5)
+    monkeypatch.setattr(locks, "STALE", 0.5)
     be_on_another_machine(monkeypatch, tmp_path)
     with lock_folder(bucket):
         while not ended:
